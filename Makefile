@@ -1,0 +1,64 @@
+# TurnGym. `make train` and `make test` are all one needs; `make` lists the rest.
+VENV ?= .venv
+PY := $(VENV)/bin/python
+# Extra arguments, for example: make train ARGS="--output_dir runs/second --seed 1"
+ARGS ?=
+WORKERS ?= 2
+PACKAGES := envs agents trainers tasks sandboxes
+
+# Nothing here asks a model hub or data hub, and one thread per process beats several on a few cores.
+export HF_HUB_OFFLINE ?= 1
+export HF_HUB_DISABLE_TELEMETRY ?= 1
+export OMP_NUM_THREADS ?= 1
+
+.DEFAULT_GOAL := help
+.PHONY: help train test check bench docs format clean
+
+help: ## this list
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1	/'
+
+ifeq ($(shell uname -s),Linux)
+
+train: ## install into .venv, train the quickstart policy in a sandbox, write runs/quickstart
+	@.ci/venv $(VENV)
+	@$(PY) -m trainers.grpo $(ARGS)
+
+test: ## run the tests
+	@.ci/venv $(VENV) dev
+	@$(PY) -m pytest -n $(WORKERS) --dist loadgroup $(ARGS)
+
+else
+
+# The sandboxes need a Linux kernel: elsewhere the two commands run in a container, with the same output folders.
+DOCKER_RUN = docker run --rm --init --volume "$(CURDIR)":/turngym --workdir /turngym \
+	--volume turngym-venv:/venv --volume turngym-pip:/root/.cache/pip --env VENV=/venv/turngym python:3.11 make
+
+train test:
+	@command -v docker >/dev/null 2>&1 || { echo "turngym: the sandboxes need Linux, and docker was not found. Remedy: start Docker Desktop (or use WSL on Windows), then run 'make $@' again" >&2; exit 1; }
+	@$(DOCKER_RUN) $@ ARGS='$(ARGS)'
+
+endif
+
+check: ## lint, format, types, and the direction of imports
+	@.ci/venv $(VENV) dev
+	@$(PY) -m ruff check .
+	@$(PY) -m ruff format --check .
+	@$(PY) -m mypy
+	@$(PY) -m pytest -q -p no:cacheprovider tests/test_imports.py
+
+format: ## let ruff sort imports and format
+	@.ci/venv $(VENV) dev
+	@$(PY) -m ruff check --fix-only --quiet .
+	@$(PY) -m ruff format .
+
+bench: ## run the benchmarks
+	@.ci/venv $(VENV)
+	@set -e; for file in benchmarks/*.py; do echo "== $$file"; $(PY) "$$file"; done
+
+docs: ## build the manual into site/
+	@.ci/venv $(VENV) dev
+	@$(PY) -m mkdocs build --strict --site-dir site
+	@echo "turngym: the manual is in site/index.html"
+
+clean: ## remove caches and build output, but not .venv and runs/
+	@rm -rf build dist site *.egg-info .mypy_cache .ruff_cache .pytest_cache

@@ -1,0 +1,186 @@
+"""One episode in progress: its conversation, its environment, and the trajectory it writes."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from agents.chat import ChatTemplate, Conversation
+from agents.policy import Completion, Request, Sampling
+from agents.seeds import derive_seed
+from agents.trajectory import Trajectory, Turn
+from envs.conversation import ConversationEnv, StopReason
+from tasks.task import Task
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One attempt at one task.
+
+    Attributes:
+        task: The task.
+        attempt: 0..K-1 within the task's group.
+        seed: Decides every reply together with task, attempt and turn.
+    """
+
+    task: Task
+    attempt: int
+    seed: int
+
+
+@dataclass(slots=True)
+class Step:
+    """What the environment answered, brought back from its thread."""
+
+    observation: str
+    reward: float | None
+    over: bool
+    info: dict[str, Any]
+    seconds: float
+
+
+@dataclass(slots=True)
+class Episode:
+    """State of one job while it is played.
+
+    Attributes:
+        job: The job; `index` its place in the call's list.
+        name: Names the conversation for the policy.
+        env: The slot's environment, used by one thread at a time.
+        tries: Failures of the machinery so far.
+    """
+
+    job: Job
+    index: int
+    name: str
+    env: ConversationEnv
+    template: ChatTemplate
+    label: str
+    conversation: Conversation = field(init=False)
+    trajectory: Trajectory = field(init=False)
+    context: list[int] = field(default_factory=list)
+    anchor: str = ""
+    reward: float = 0.0
+    tries: int = 0
+
+    def __post_init__(self) -> None:
+        """An empty record, ready for `started`."""
+        self.restart()
+
+    def restart(self) -> None:
+        """Forget what was played: the job starts over."""
+        task = self.job.task
+        self.conversation = Conversation(self.template)
+        self.trajectory = Trajectory(
+            task.id, task.content_hash, self.job.attempt, self.job.seed, [], sampling=self.label, family=task.family
+        )
+        self.context, self.anchor, self.reward = [], "", 0.0
+
+    # -- on the environment's thread ----------------------------------------------------------------------------------
+
+    def reset(self) -> Step:
+        """Lay the task out."""
+        begin = time.perf_counter()
+        observation, info = self.env.reset(seed=self.job.seed, options={"task": self.job.task})
+        return Step(observation, 0.0, False, info, time.perf_counter() - begin)
+
+    def step(self, reply: str) -> Step:
+        """Take a reply."""
+        begin = time.perf_counter()
+        observation, reward, terminated, truncated, info = self.env.step(reply)
+        return Step(observation, float(reward), terminated or truncated, info, time.perf_counter() - begin)
+
+    def finish(self, reason: StopReason) -> Step:
+        """End it for a budget."""
+        begin = time.perf_counter()
+        reward, info = self.env.finish(reason)
+        return Step("", reward, True, info, time.perf_counter() - begin)
+
+    # -- on the engine's thread ---------------------------------------------------------------------------------------
+
+    def started(self, step: Step) -> None:
+        """The task is laid out: the conversation begins."""
+        self.trajectory.prompt_ids = self.conversation.start(self.env.system_prompt, step.observation)
+        self.anchor = step.info["anchor"]
+
+    def request(self, sampling: Sampling, max_context: int | None) -> Request | None:
+        """The next reply wanted; `None` when it does not fit into the context any more.
+
+        A reply may use the sampling's cap or the task's, the smaller; it is asked for only where all of it would fit.
+        Only a first reply is given whatever room there is.
+
+        Raises:
+            ValueError: The task's first message alone fills the context.
+        """
+        turn = len(self.trajectory.turns)
+        cap = min(sampling.max_tokens, self.job.task.budget.turn_tokens)
+        if max_context is not None:
+            room = max_context - len(self.conversation.ids)
+            if turn == 0:
+                if room < 1:
+                    raise ValueError(
+                        f"task '{self.job.task.id}': its prompt has {len(self.conversation.ids)} ids and the context "
+                        f"only {max_context}; use a model with a longer context, or leave this task out"
+                    )
+                cap = min(cap, room)
+            elif room < cap:
+                return None
+        seed = derive_seed(self.job.seed, self.job.task.id, self.job.attempt, turn)
+        return Request(self.name, self.conversation.ids, seed, max_tokens=cap, first_turn=turn == 0)
+
+    def replied(self, completion: Completion, seconds: float) -> str:
+        """Record a reply; returns its text for the environment."""
+        text = self.conversation.reply(completion.ids, completion.finish)
+        self.trajectory.turns.append(
+            Turn(
+                index=len(self.trajectory.turns),
+                context_ids=self.context,
+                ids=completion.ids,
+                logprobs=completion.logprobs,
+                entropies=completion.entropies,
+                forced=completion.forced,
+                finish=completion.finish,
+                reply=text,
+                anchor=self.anchor,
+                uncertainty=completion.signal,
+                candidates=completion.candidates,
+                notes=completion.notes,
+                model_seconds=seconds,
+            )
+        )
+        return text
+
+    def stepped(self, step: Step) -> None:
+        """Record what the environment answered to the last reply."""
+        turn, info = self.trajectory.turns[-1], step.info
+        turn.action = info["action"]
+        turn.command = info["command"]
+        turn.observation = step.observation
+        turn.exit_code = None if info["exit_code"] is None else int(info["exit_code"])
+        turn.signal = info["signal"]
+        turn.sandbox_seconds = step.seconds
+        if step.over:
+            self.ended(step)
+        else:
+            assert step.reward is not None
+            self.reward += step.reward
+            self.anchor = info["anchor"]
+            self.context = self.conversation.observe(step.observation)
+
+    def ended(self, step: Step) -> None:
+        """Record the grade."""
+        info, trajectory = step.info, self.trajectory
+        assert step.reward is not None
+        trajectory.reward = self.reward + step.reward
+        trajectory.stop_reason = info["stop_reason"]
+        trajectory.passed, trajectory.rate = info["passed"], info["rate"]
+        trajectory.assertions = list(info["assertions"])
+
+    def broken(self, error: BaseException) -> None:
+        """Record that the machinery failed: no reward."""
+        trajectory = self.trajectory
+        trajectory.stop_reason = StopReason.INFRASTRUCTURE.value
+        trajectory.reward = trajectory.passed = trajectory.rate = None
+        trajectory.assertions = []
+        trajectory.error = f"{type(error).__name__}: {error}"

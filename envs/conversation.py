@@ -1,0 +1,393 @@
+"""The turn loop that all environments share: seeds, turns, budgets, grades, rewards, `info`.
+
+A subclass says what a task lays out and what a reply does; everything that must be equal everywhere stands here.
+
+Failure model
+    * What the agent does wrong is an observation, never an exception.
+    * `SandboxError` (the machinery failed) and `GradeError` (an assertion could not be decided) leave `reset`, `step`
+      and `finish` as exceptions. The episode is over and has no reward; the next `reset` starts afresh.
+    * `ResetNeeded`: a call in the wrong order (before the first reset, after the end).
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import gymnasium
+from gymnasium.error import ResetNeeded
+from gymnasium.utils import seeding
+
+from envs.episode import Exchange, ExitCode, Phase, StopReason
+from envs.prompts import PromptStyle, prompt_style
+from envs.rewards import BaselineError, RewardKind, RewardRule
+from envs.spaces import UnicodeText
+from tasks.assertions.grade import Grade, GradeError, grade
+from tasks.model import nearest
+from tasks.outcome import Outcome
+from tasks.task import Task
+
+OBSERVATION_LENGTH = 65_536
+"""Longest observation, in characters. Prompt styles cut output far below it; it bounds intents."""
+ACTION_LENGTH = 1_048_576
+"""Longest reply, in characters."""
+
+
+__all__ = ["ConversationEnv", "Exchange", "Phase", "StopReason"]
+
+
+class ConversationEnv(gymnasium.Env[str, str]):
+    """A task carried out by turns: observation and action are text.
+
+    Subclasses implement `_lay`, `_exchange`, `_outcome`, `_anchor` and `_release`.
+    """
+
+    metadata: dict[str, Any] = {"render_modes": ["ansi"], "render_fps": 1}
+
+    def __init__(
+        self,
+        tasks: Sequence[Task],
+        *,
+        task: str | Task | None = None,
+        max_turns: int | None = None,
+        reward: str | RewardKind = RewardKind.SHAPED,
+        turn_penalty: float = 0.2,
+        subtract_baseline: bool = False,
+        prompt_style: str | PromptStyle = "standard",
+        render_mode: str | None = None,
+    ) -> None:
+        """Prepare an environment; nothing is opened before the first `reset`.
+
+        Args:
+            tasks: What `reset` draws from.
+            task: A task (or the id of one of `tasks`) for every episode.
+            max_turns: Turn budget; the default is each task's own.
+            reward: `shaped`, `binary` or `delta` (see `envs.rewards`).
+            turn_penalty: What all turns together cost under `shaped`.
+            subtract_baseline: Take the rate above that of doing nothing.
+            prompt_style: `standard`, `compact`, or a `PromptStyle`.
+            render_mode: `ansi` makes `render` return the conversation so far.
+
+        Raises:
+            ValueError: A setting is not among its choices, or has no effect.
+        """
+        if max_turns is not None and max_turns < 1:
+            raise ValueError(f"max_turns is {max_turns}: an episode needs at least one turn")
+        if render_mode not in (None, *self.metadata["render_modes"]):
+            raise ValueError(f"render_mode '{render_mode}' is unknown: use 'ansi' or leave it out")
+        self.observation_space = UnicodeText(OBSERVATION_LENGTH)
+        self.action_space = UnicodeText(ACTION_LENGTH)
+        self.render_mode = render_mode
+        self.style = _style(prompt_style)
+        self.rule = RewardRule(_choice(RewardKind, reward, "reward"), turn_penalty, subtract_baseline)
+        self._tasks = tuple(tasks)
+        self._by_id = {item.id: item for item in self._tasks}
+        self._fixed = None if task is None else self._find(task)
+        self._max_turns = max_turns
+        self._phase = Phase.NEW
+        self._task: Task | None = None
+        self._transcript: list[str] = []
+
+    # -- for callers ------------------------------------------------------------------------------------------------
+
+    @property
+    def task(self) -> Task:
+        """The task of the current episode (or of the last one)."""
+        if self._task is None:
+            raise ResetNeeded("there is no task before the first reset()")
+        return self._task
+
+    @property
+    def tasks(self) -> tuple[Task, ...]:
+        """What `reset` draws from."""
+        return self._tasks
+
+    @property
+    def max_turns(self) -> int:
+        """Turn budget of the current episode."""
+        return self._max_turns or self.task.budget.max_turns
+
+    @property
+    def system_prompt(self) -> str:
+        """The system message for the current task; empty where the style has none."""
+        return self.style.system(self._shown_task())
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
+        """Start an episode.
+
+        Args:
+            seed: Any integer from 0. It alone decides which task is drawn: equal seeds, equal episodes. Without it a
+                seed is drawn (from the last seed given, if any) and recorded in `info["seed"]`.
+            options: `{"task": id or Task}` chooses the task of this episode.
+
+        Returns:
+            The task as a user message, and `info`.
+
+        Raises:
+            SandboxError: The workspace could not be laid out.
+            GradeError: The reward needs the grade at the start, and there is none.
+            ValueError: An option or task id is unknown.
+        """
+        chosen = self._option(options)
+        super().reset(seed=seed)
+        if seed is None:
+            seed = int(self.np_random.integers(2**31))
+            draw = seeding.np_random(seed)[0]
+        else:
+            draw = self.np_random
+        self._seed = seed
+        self._task = chosen or self._fixed or self._draw(int(draw.integers(max(len(self._tasks), 1))))
+        self._turns = 0
+        self._final: str | None = None
+        self._grade: Grade | None = None
+        self._stop: StopReason | None = None
+        self._malformed: Counter[str] = Counter()
+        self._start_rate: float | None = None
+        self._last_rate: float | None = None
+        with self._guard():
+            observation = self._lay(self._task)
+            if len(observation) > OBSERVATION_LENGTH:
+                raise ValueError(
+                    f"task '{self._task.id}': its first message has {len(observation)} characters, more than the "
+                    f"{OBSERVATION_LENGTH} that an observation may have; shorten the intent"
+                )
+            if self.rule.needs_start:
+                self._start_rate = self._last_rate = self._rate()
+                try:
+                    self.rule.above(self._start_rate, self._start_rate)
+                except BaselineError as error:
+                    raise BaselineError(f"task '{self._task.id}': {error}") from None
+        self._phase = Phase.RUNNING
+        self._transcript = [observation]
+        return observation, self._info(None)
+
+    def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
+        """Take one reply.
+
+        Returns:
+            Observation, reward, terminated (the agent submitted), truncated (the turn budget is spent), `info`.
+            Never both: a submission on the last turn is a submission.
+
+        Raises:
+            SandboxError: The machinery failed. There is no reward.
+            GradeError: The episode could not be graded. There is no reward.
+            ResetNeeded: No episode is running.
+        """
+        self._running("step")
+        if not isinstance(action, str):
+            raise TypeError(f"a reply is text, not {type(action).__name__}")
+        with self._guard():
+            exchange = self._exchange(action)
+            self._turns += 1
+            if exchange.malformed is not None:
+                self._malformed[exchange.malformed.value] += 1
+            terminated = exchange.final_message is not None
+            truncated = not terminated and self._turns >= self.max_turns
+            if terminated:
+                self._final = exchange.final_message
+                reward = self._end(StopReason.SUBMITTED)
+            elif truncated:
+                reward = self._end(StopReason.MAX_TURNS)
+            else:
+                reward = self._progress()
+        if self.render_mode == "ansi":
+            self._transcript += [action, exchange.observation]
+        return exchange.observation, reward, terminated, truncated, self._info(exchange)
+
+    def finish(self, reason: StopReason | str) -> tuple[float | None, dict[str, Any]]:
+        """End the episode for a budget that only the caller knows.
+
+        Args:
+            reason: `max_tokens` (or `max_turns`) grades the workspace as it stands. `infrastructure` ends the episode
+                without a grade; it may follow an error that `step` raised.
+
+        Returns:
+            The reward (under `delta`: of what has changed since the last turn; for `infrastructure` `None`) and `info`.
+
+        Raises:
+            SandboxError, GradeError: As in `step`.
+            ResetNeeded: There is no episode to end.
+            ValueError: `submitted` is the agent's to say, not the caller's.
+        """
+        why: StopReason = _choice(StopReason, reason, "stop reason")
+        if why is StopReason.SUBMITTED:
+            raise ValueError("finish() is for budgets: only the agent's reply can submit")
+        if why is StopReason.INFRASTRUCTURE and self._phase in (Phase.RUNNING, Phase.FAILED):
+            self._phase, self._stop = Phase.OVER, why
+            return None, self._info(None)
+        self._running("finish")
+        with self._guard():
+            reward = self._end(why)
+        return reward, self._info(None)
+
+    def render(self) -> str | None:  # type: ignore[override]
+        """The conversation so far, for `render_mode="ansi"`."""
+        if self.render_mode is None:
+            return None
+        names = ("environment", "agent")
+        return "\n\n".join(f"[{names[i % 2]}]\n{text}" for i, text in enumerate(self._transcript))
+
+    def close(self) -> None:
+        """Free what is held. Idempotent; a later `reset` opens again."""
+        self._phase = Phase.CLOSED
+        self._release()
+
+    # -- for subclasses ---------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def _lay(self, task: Task) -> str:
+        """Lay the task out; return the first observation."""
+
+    @abstractmethod
+    def _exchange(self, reply: str) -> Exchange:
+        """Do what the reply asks for."""
+
+    @abstractmethod
+    def _outcome(self) -> Outcome:
+        """The state now, with `self._final` as the final message."""
+
+    @abstractmethod
+    def _anchor(self) -> str:
+        """The state before the next turn (see `envs.anchors`)."""
+
+    @abstractmethod
+    def _release(self) -> None:
+        """Free what is held; called by `close` and after a failure. Idempotent, and must not raise."""
+
+    def _shown_task(self) -> Task:
+        """The task with the turn budget that holds here, for prompts."""
+        if self._max_turns is None or self._max_turns == self.task.budget.max_turns:
+            return self.task
+        budget = self.task.budget.model_copy(update={"max_turns": self._max_turns})
+        return self.task.model_copy(update={"budget": budget})
+
+    # -- inside -----------------------------------------------------------------------------------------------------
+
+    def _end(self, reason: StopReason) -> float:
+        """Grade, and give the reward of the last turn."""
+        done = self._graded()
+        assert done.rate is not None  # `require` saw to it
+        if self.rule.kind is RewardKind.DELTA:
+            reward = self._step_to(done.rate)
+        else:
+            reward = self.rule.final(
+                rate=done.rate,
+                passed=done.passed,
+                turns=self._turns,
+                max_turns=self.max_turns,
+                baseline=self._start_rate,
+            )
+        self._grade, self._stop, self._phase = done, reason, Phase.OVER
+        return reward
+
+    def _progress(self) -> float:
+        """Reward of a turn that is not the last."""
+        return self._step_to(self._rate()) if self.rule.needs_every_turn else 0.0
+
+    def _step_to(self, rate: float) -> float:
+        assert self._last_rate is not None  # reset measured it
+        reward = self.rule.change(self._last_rate, rate, self._start_rate)
+        self._last_rate = rate
+        return reward
+
+    def _graded(self) -> Grade:
+        try:
+            return grade(self.task, self._outcome()).require()
+        except GradeError as error:
+            raise GradeError(f"task '{self.task.id}' could not be graded: {error}") from error
+
+    def _rate(self) -> float:
+        rate = self._graded().rate
+        assert rate is not None
+        return rate
+
+    def _info(self, exchange: Exchange | None) -> dict[str, Any]:
+        """`info`: JSON-able, the same keys at every call; three more at the end."""
+        ok = self._phase in (Phase.RUNNING, Phase.OVER) and self._stop is not StopReason.INFRASTRUCTURE
+        code = exchange.exit_code if exchange else None
+        info: dict[str, Any] = {
+            "task_id": self.task.id,
+            "task_hash": self.task.content_hash,
+            "seed": self._seed,
+            "turn": self._turns,
+            "action": exchange.action.value if exchange else None,
+            "command": exchange.command if exchange else None,
+            "exit_code": None if code is None else ExitCode(code),
+            "timed_out": bool(exchange and exchange.timed_out),
+            "signal": exchange.signal if exchange else None,
+            "anchor": self._anchor() if ok else "",
+            "malformed": dict(self._malformed),
+            "stop_reason": self._stop.value if self._stop else None,
+        }
+        if self._grade is not None:
+            info["assertions"] = [result.record() for result in self._grade.results]
+            info["passed"] = self._grade.passed
+            info["rate"] = self._grade.rate
+        return info
+
+    def _guard(self) -> _Guard:
+        return _Guard(self)
+
+    def _running(self, call: str) -> None:
+        if self._phase is Phase.RUNNING:
+            return
+        why = {
+            Phase.NEW: "no episode has started",
+            Phase.OVER: f"the episode is over ({self._stop.value if self._phase is Phase.OVER and self._stop else ''})",
+            Phase.FAILED: "the episode broke off with an error",
+            Phase.CLOSED: "the environment is closed",
+        }[self._phase]
+        raise ResetNeeded(f"{call}(): {why}; call reset() first")
+
+    def _option(self, options: dict[str, Any] | None) -> Task | None:
+        for key in options or {}:
+            if key != "task":
+                raise ValueError(f"reset() knows no option '{key}': the only option is 'task' (an id or a Task)")
+        task = (options or {}).get("task")
+        return None if task is None else self._find(task)
+
+    def _find(self, task: str | Task) -> Task:
+        if isinstance(task, Task):
+            return task
+        if task not in self._by_id:
+            guess = nearest(str(task), self._by_id)
+            hint = f"did you mean '{guess}'? " if guess else ""
+            raise ValueError(f"there is no task '{task}': {hint}(there are {len(self._by_id)} tasks)")
+        return self._by_id[task]
+
+    def _draw(self, index: int) -> Task:
+        if not self._tasks:
+            raise ValueError("there is no task to draw from: give tasks=, or options={'task': ...} to reset()")
+        return self._tasks[index]
+
+
+class _Guard:
+    """Marks an environment as failed when its body raises. A class, because it stands in every step."""
+
+    __slots__ = ("env",)
+
+    def __init__(self, env: ConversationEnv) -> None:
+        self.env = env
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if error is None:
+            return
+        self.env._phase = Phase.FAILED
+        if not isinstance(error, GradeError | BaselineError):
+            # The sandbox may be half-way through an answer (a broken pipe, Ctrl-C): the next episode gets a new one.
+            self.env._release()
+
+
+_style = prompt_style  # the constructor has an argument of that name
+
+
+def _choice(kind: Any, value: Any, what: str) -> Any:
+    try:
+        return kind(value)
+    except ValueError:
+        raise ValueError(f"unknown {what} '{value}': choose one of {', '.join(kind)}") from None

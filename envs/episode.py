@@ -1,0 +1,69 @@
+"""The words of an episode: why it stopped, where it stands, what one reply did."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from envs.actions import ActionKind, MalformedKind
+
+
+class StopReason(StrEnum):
+    """Why an episode ended."""
+
+    SUBMITTED = "submitted"
+    """The agent said that it is done (`terminated`)."""
+    MAX_TURNS = "max_turns"
+    """The turn budget is spent (`truncated`)."""
+    MAX_TOKENS = "max_tokens"
+    """The caller's token budget is spent (`finish`)."""
+    INFRASTRUCTURE = "infrastructure"
+    """The machinery failed: no grade and no reward."""
+
+
+class Phase(StrEnum):
+    """Where the environment stands between calls."""
+
+    NEW = "new"
+    """No episode yet."""
+    RUNNING = "running"
+    """An episode that takes replies."""
+    OVER = "over"
+    """The episode has ended, with a grade or as `infrastructure`."""
+    FAILED = "failed"
+    """The episode broke: only `reset`, `finish(StopReason.INFRASTRUCTURE)` and `close` make sense."""
+    CLOSED = "closed"
+    """`close` was called; `reset` opens again."""
+
+
+class ExitCode(int):
+    """An exit code in `info`.
+
+    A plain `int` would let Gymnasium's vector environments choose an integer array for it, which cannot hold the `None`
+    of a turn without a command. Equal to, and written as, the number it is.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """What one reply did.
+
+    Attributes:
+        observation: What the agent is shown.
+        action: What the reply was.
+        final_message: The submitting reply without its thoughts; `None` where the agent goes on.
+        command: The command that ran.
+        exit_code: Its exit code.
+        timed_out: It ran out of time.
+        signal: What the turn earned by itself; `None` where it has no signal.
+        malformed: Why the reply asked for nothing.
+    """
+
+    observation: str
+    action: ActionKind
+    final_message: str | None = None
+    command: str | None = None
+    exit_code: int | None = None
+    timed_out: bool = False
+    signal: float | None = None
+    malformed: MalformedKind | None = None

@@ -1,0 +1,88 @@
+"""From grade and turns to a reward.
+
+`rate` is the weighted mean score of all assertions, `turns` the turns done. No other number enters, and an episode that
+could not be graded has no reward at all.
+
+* shaped: at the last turn `rate - turn_penalty * turns / max_turns`; 0 before.
+* binary: at the last turn 1 if every assertion passed, else 0; 0 before.
+* delta: at each turn the change of the rate; the sum is the final rate less the rate at the start. No turn penalty.
+
+With `subtract_baseline` the rate is `(rate - baseline) / (1 - baseline)`, where `baseline` is the rate of doing
+nothing: assertions that hold at the start (a file unchanged, a file absent) then earn nothing, and breaking them costs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class RewardKind(StrEnum):
+    """How a grade becomes a reward."""
+
+    SHAPED = "shaped"
+    """Rate at the end, less a penalty for turns."""
+    BINARY = "binary"
+    """1 for a pass at the end."""
+    DELTA = "delta"
+    """Change of the rate at each turn."""
+
+
+class BaselineError(ValueError):
+    """A task on which doing nothing scores 1 has no rate above its baseline."""
+
+
+@dataclass(frozen=True, slots=True)
+class RewardRule:
+    """How rewards are computed; see the module's text.
+
+    Attributes:
+        kind: Which of the three.
+        turn_penalty: What all turns together cost, for `shaped`.
+        subtract_baseline: Whether the rate is taken above the rate of doing nothing (`shaped` and `delta`).
+    """
+
+    kind: RewardKind = RewardKind.SHAPED
+    turn_penalty: float = 0.2
+    subtract_baseline: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse settings that would have no effect."""
+        if self.turn_penalty < 0:
+            raise ValueError(f"turn_penalty is {self.turn_penalty}: it is subtracted, so it must not be negative")
+        if self.subtract_baseline and self.kind is RewardKind.BINARY:
+            raise ValueError("subtract_baseline has no effect on the binary reward: use shaped or delta")
+
+    @property
+    def needs_start(self) -> bool:
+        """Whether the rate at the start enters."""
+        return self.subtract_baseline or self.kind is RewardKind.DELTA
+
+    @property
+    def needs_every_turn(self) -> bool:
+        """Whether the rate after each turn enters."""
+        return self.kind is RewardKind.DELTA
+
+    def above(self, rate: float, baseline: float | None) -> float:
+        """The rate, above the baseline where the rule subtracts it.
+
+        Raises:
+            BaselineError: Doing nothing already scores 1.
+        """
+        if not self.subtract_baseline:
+            return rate
+        if baseline is None:
+            raise ValueError("the rate at the start is needed to subtract it")
+        if baseline >= 1.0:
+            raise BaselineError("doing nothing already scores 1 on this task: subtract_baseline is undefined")
+        return (rate - baseline) / (1.0 - baseline)
+
+    def change(self, before: float, after: float, baseline: float | None) -> float:
+        """Reward of one turn under `delta`."""
+        return self.above(after, baseline) - self.above(before, baseline)
+
+    def final(self, *, rate: float, passed: bool, turns: int, max_turns: int, baseline: float | None) -> float:
+        """Reward of the last turn under `shaped` and `binary`."""
+        if self.kind is RewardKind.BINARY:
+            return 1.0 if passed else 0.0
+        return self.above(rate, baseline) - self.turn_penalty * min(turns / max_turns, 1.0)

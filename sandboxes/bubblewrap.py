@@ -1,0 +1,142 @@
+"""The bubblewrap backend: Linux namespaces through the `bwrap` program, without root.
+
+Inside: own user, PID, network, IPC, mount, UTS and cgroup namespaces; `/usr` of the host read-only, an `/etc` of our
+own, sized memory file systems for the workspace, `/tmp` and `/dev/shm`; everything else is read-only or absent.
+When the host runs as root, bwrap itself runs as the unprivileged user 65534: "root inside" is never root outside.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from sandboxes.boot import Settings, bundle, command_line, environment, system_python
+from sandboxes.paths import PathAlias
+from sandboxes.sandbox import Backend, Limits, SandboxError, SandboxUnavailable
+from sandboxes.transport import PipeTransport, error_file, start_process
+
+NOBODY = 65534
+UID = 1000
+WORKSPACE = "/workspace"
+_SHM_MB = 16
+_ETC = {
+    "passwd": f"root:x:0:0:root:/root:/bin/bash\nuser:x:{UID}:{UID}:user:{{home}}:/bin/bash\n"
+    "nobody:x:65534:65534:nobody:/:/bin/false\n",
+    "group": f"root:x:0:\nuser:x:{UID}:\nnogroup:x:65534:\n",
+    "nsswitch.conf": "passwd: files\ngroup: files\nhosts: files\n",
+    "hosts": "127.0.0.1 localhost sandbox\n::1 localhost\n",
+    "hostname": "sandbox\n",
+    "resolv.conf": "",
+}
+
+
+class BubblewrapLauncher:
+    """Starts supervisors under bwrap."""
+
+    backend = Backend.BUBBLEWRAP
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
+
+    def start(self, workdir: str | None) -> tuple[PipeTransport, bytes, PathAlias]:
+        """See `sandboxes.transport.Launcher`."""
+        bwrap = shutil.which("bwrap")
+        if bwrap is None:
+            raise SandboxUnavailable("the program bwrap is not installed; remedy: apt-get install bubblewrap")
+        workspace = check_workdir(workdir or WORKSPACE)
+        files = {name: text.replace("{home}", workspace).encode() for name, text in _ETC.items()}
+        fds = {name: _memory_file(content) for name, content in files.items()}
+        errors = error_file()
+        try:
+            process = start_process(
+                [bwrap, *self._arguments(workspace, fds), "--", *command_line(system_python())],
+                user=NOBODY if os.geteuid() == 0 else None,
+                pass_fds=list(fds.values()),
+                errors=errors,
+            )
+        except OSError as error:
+            os.close(errors)
+            raise SandboxError(f"bwrap could not be started: {error}") from error
+        finally:
+            for fd in fds.values():
+                os.close(fd)
+        settings = Settings(
+            workspace=workspace,
+            tmp="/tmp",
+            wipe=(workspace, "/tmp", "/dev/shm"),
+            limits=self.limits,
+            env=environment(workspace, "/tmp"),
+            user_processes=self.limits.processes,
+            own_ipc=True,
+            filter="namespaces",
+        )
+        return PipeTransport(process, errors), bundle() + settings.frame(), PathAlias(workspace, workspace)
+
+    def _arguments(self, workspace: str, etc: dict[str, int]) -> list[str]:
+        limits = self.limits
+        words = ["--unshare-all", "--unshare-user", "--disable-userns", "--die-with-parent", "--new-session"]
+        words += ["--clearenv", "--uid", str(UID), "--gid", str(UID), "--hostname", "sandbox"]
+        words += ["--ro-bind", "/usr", "/usr"]
+        for name in ("bin", "sbin", "lib", "lib32", "lib64", "libx32"):
+            path = Path("/", name)
+            if path.is_symlink():
+                words += ["--symlink", os.readlink(path), str(path)]
+            elif path.is_dir():
+                words += ["--ro-bind", str(path), str(path)]
+        words += ["--perms", "0755", "--dir", "/etc", "--perms", "0755", "--dir", "/var"]
+        for name in ("alternatives", "ld.so.cache"):
+            words += ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
+        for name, fd in etc.items():
+            words += ["--perms", "0644", "--file", str(fd), f"/etc/{name}"]
+        words += ["--proc", "/proc", "--dev", "/dev"]
+        words += ["--perms", "1777", "--size", str(_SHM_MB << 20), "--tmpfs", "/dev/shm", "--remount-ro", "/dev"]
+        words += ["--perms", "1777", "--size", str(limits.tmp_mb << 20), "--tmpfs", "/tmp"]
+        words += ["--symlink", "../tmp", "/var/tmp"]
+        words += ["--perms", "0755", "--size", str(limits.workspace_mb << 20), "--tmpfs", workspace]
+        if workspace != WORKSPACE and not workspace.startswith(WORKSPACE + "/"):
+            words += ["--symlink", workspace, WORKSPACE]
+        return [*words, "--cap-drop", "ALL", "--as-pid-1", "--chdir", "/", "--remount-ro", "/"]
+
+
+_SYSTEM = (
+    "/usr",
+    "/bin",
+    "/sbin",
+    "/lib",
+    "/lib32",
+    "/lib64",
+    "/libx32",
+    "/etc",
+    "/proc",
+    "/dev",
+    "/sys",
+    "/boot",
+    "/run",
+)
+
+
+def check_workdir(path: str) -> str:
+    """An absolute path where a workspace may be mounted.
+
+    Raises:
+        ValueError: Relative, not in normal form, the root, /tmp itself, or inside a system folder.
+    """
+    if not path.startswith("/") or os.path.normpath(path) != path or path in ("/", "/tmp", "/var", "/var/tmp"):
+        raise ValueError(f"workdir {path!r} must be an absolute path in normal form, such as /workspace")
+    if any(path == folder or path.startswith(folder + "/") for folder in _SYSTEM):
+        raise ValueError(
+            f"workdir {path!r} lies in a system folder; use a path such as /workspace or /home/user/project"
+        )
+    return path
+
+
+def _memory_file(content: bytes) -> int:
+    fd = os.memfd_create("sandbox-etc", os.MFD_CLOEXEC)
+    os.write(fd, content)
+    os.lseek(fd, 0, os.SEEK_SET)
+    return fd
+
+
+__all__: Sequence[str] = ("BubblewrapLauncher", "check_workdir")

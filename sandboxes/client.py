@@ -1,0 +1,388 @@
+"""The outside half of a sandbox: requests, deadlines, restarts. The same for every backend.
+
+A request that is not answered `GRACE` seconds after its command's own time-out means that the machinery is lost: the
+sandbox is destroyed and `SandboxError` raised. From then on it is dead; `open()` starts a fresh one.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+from sandboxes.inside.files import BadPath, path_parts
+from sandboxes.inside.frames import BrokenFrame, FrameBuffer, pack
+from sandboxes.paths import PathAlias
+from sandboxes.sandbox import (
+    Backend,
+    CommandResult,
+    EntryKind,
+    FileEntry,
+    Files,
+    Limits,
+    SandboxError,
+    SandboxUnavailable,
+    Snapshot,
+)
+from sandboxes.transport import DeadlinePassed, Launcher, Transport, TransportClosed
+
+if TYPE_CHECKING:
+    from sandboxes.terminal import SandboxSpawn
+
+GRACE = 5.0
+"""Seconds that the host waits beyond the time-out of a command."""
+REQUEST_SECONDS = 60.0
+"""Deadline of a request that runs no command."""
+START_SECONDS = 30.0
+STARTS = 3
+"""How often `open` tries to start a supervisor before it gives up."""
+
+
+class SupervisedSandbox:
+    """A `Sandbox` whose commands run under a supervisor. The launcher decides how that one is confined.
+
+    Nothing is started before the first call that needs it. One user at a time.
+    """
+
+    def __init__(self, launcher: Launcher) -> None:
+        self._launcher = launcher
+        self.backend: Backend = launcher.backend
+        self.limits: Limits = launcher.limits
+        self.starts = 0
+        """How many supervisors this object has started."""
+        self._transport: Transport | None = None
+        self._alias = PathAlias("/workspace", "/workspace")
+        self._workdir: str | None = None
+        self._buffer = FrameBuffer()
+        self._next_id = 0
+        self._failure: SandboxError | None = None
+        self._closed = False
+        self._program: Any = None
+
+    # --- episodes ---------------------------------------------------------------------------------------------------
+
+    @property
+    def alive(self) -> bool:
+        """Whether a supervisor stands ready."""
+        return self._transport is not None
+
+    @property
+    def workspace(self) -> str:
+        """Absolute path of the workspace as commands see it."""
+        return self._alias.shown
+
+    def warm(self) -> None:
+        """Start the supervisor now, so that the first episode need not wait for it."""
+        self._ensure(self._workdir)
+
+    def open(self, files: Files, *, workdir: str | None = None) -> None:
+        """See `Sandbox.open`. A dead sandbox is started anew (at most `STARTS` tries)."""
+        entries, body = _entries(files, self._alias_of(workdir))
+        fresh = self._ensure(workdir)
+        op = "put" if fresh else "open"
+        entries, body = _entries(files, self._alias) if fresh else (entries, body)
+        self._request({"op": op, "entries": entries}, body)
+
+    def reset(self) -> None:
+        """See `Sandbox.reset`. Starts a fresh supervisor when there is none."""
+        if not self._ensure(self._workdir):
+            self._request({"op": "reset"})
+
+    def close(self) -> None:
+        """See `Sandbox.close`."""
+        self._closed = True
+        self._drop()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    # --- commands ---------------------------------------------------------------------------------------------------
+
+    def run(
+        self, command: str, *, timeout: float | None = None, state: Literal["agent", "clean"] = "agent"
+    ) -> CommandResult:
+        """See `Sandbox.run`."""
+        reply, body = self._run("run", command, timeout, state)
+        return self._result(reply, body)
+
+    def run_and_snapshot(
+        self, command: str, *, timeout: float | None = None, state: Literal["agent", "clean"] = "agent"
+    ) -> tuple[CommandResult, Snapshot]:
+        """`run` and then `snapshot`, in one round trip."""
+        reply, body = self._run("run_snapshot", command, timeout, state)
+        return self._result(reply, body), self._snapshot(reply["rows"], body[reply["out"] + reply["err"] :])
+
+    def _run(self, op: str, command: str, timeout: float | None, state: str) -> tuple[dict[str, Any], bytes]:
+        if state not in ("agent", "clean"):
+            raise ValueError(f"state must be 'agent' or 'clean', not {state!r}")
+        seconds = self.limits.command_seconds if timeout is None else float(timeout)
+        if not 0 < seconds < float("inf"):
+            raise ValueError(f"timeout must be a positive number of seconds, not {timeout!r}")
+        text = self._alias.inward(command.encode("utf-8", "surrogateescape" if _escaped(command) else "replace"))
+        head = {"op": op, "timeout": seconds, "clean": state == "clean"}
+        return self._request(head, text, seconds + GRACE)
+
+    def _result(self, reply: dict[str, Any], body: bytes) -> CommandResult:
+        out, err = reply["out"], reply["err"]
+        return CommandResult(
+            exit_code=reply["exit_code"],
+            stdout=self._alias.outward(body[:out]),
+            stderr=self._alias.outward(body[out : out + err]),
+            timed_out=reply["timed_out"],
+            truncated=reply["truncated"],
+            seconds=reply["seconds"],
+        )
+
+    def spawn(self, program: str, *, timeout: float | None = None) -> SandboxSpawn:
+        """See `Sandbox.spawn`. While the program runs, no other request may be made; closing it frees the sandbox.
+
+        Args:
+            program: A command line, run by bash with the shell state of the episode, on a pseudo-terminal.
+            timeout: Default seconds of `expect`; default `Limits.command_seconds`.
+        """
+        from sandboxes.terminal import SandboxSpawn  # pexpect is needed by nothing else
+
+        rows, columns = SandboxSpawn.ROWS, SandboxSpawn.COLUMNS
+        head = {"op": "spawn", "rows": rows, "columns": columns}
+        reply, _ = self._request(head, self._alias.inward(program.encode("utf-8", "surrogateescape")))
+        if reply.get("event") != "started":
+            raise self._lost(SandboxError(f"spawn answered {reply}"))
+        self._program = SandboxSpawn(self, self.limits.command_seconds if timeout is None else timeout)
+        return self._program
+
+    def stream_send(self, head: dict[str, Any], body: bytes = b"") -> None:
+        """One frame to the interactive program. For `sandboxes.terminal` only. Raises SandboxError."""
+        if self._transport is None:
+            raise self._dead()
+        try:
+            self._transport.send(pack(head, self._alias.inward(body)), time.monotonic() + REQUEST_SECONDS)
+        except SandboxError as error:
+            raise self._lost(error) from error
+
+    def stream_receive(self, seconds: float) -> tuple[dict[str, Any], bytes] | None:
+        """One frame of the interactive program, None when none comes in time. Raises SandboxError."""
+        if self._transport is None:
+            raise self._dead()
+        try:
+            head, body = self._receive(time.monotonic() + seconds)
+            return head, self._alias.outward(body)
+        except DeadlinePassed:
+            return None
+        except (SandboxError, BrokenFrame) as error:
+            raise self._lost(error) from error
+
+    def stream_over(self) -> None:
+        """The interactive program ended: other requests may be made again."""
+        self._program = None
+
+    # --- files ------------------------------------------------------------------------------------------------------
+
+    def put(self, files: Files) -> None:
+        """See `Sandbox.put`."""
+        entries, body = _entries(files, self._alias)
+        self._request({"op": "put", "entries": entries}, body)
+
+    def read(self, path: str) -> bytes:
+        """See `Sandbox.read`."""
+        _check_path(path)
+        return self._alias.outward(self._request({"op": "read", "path": path})[1])
+
+    def listing(self) -> list[str]:
+        """See `Sandbox.listing`."""
+        return list(self._request({"op": "listing"})[0]["paths"])
+
+    def snapshot(self) -> Snapshot:
+        """See `Sandbox.snapshot`. Of more than `Limits.snapshot_entries` paths the shallowest are kept."""
+        reply, body = self._request({"op": "snapshot"})
+        return self._snapshot(reply["rows"], body)
+
+    def _snapshot(self, rows: Sequence[Sequence[Any]], body: bytes) -> Snapshot:
+        found: Snapshot = {}
+        offset = 0
+        for path, kind, mode, size, target, length in rows:
+            content = None
+            if length >= 0:
+                content = self._alias.outward(body[offset : offset + length])
+                offset += length
+            found[path] = FileEntry(
+                kind=EntryKind(kind),
+                content=content,
+                mode=mode,
+                target=None if target is None else self._shown(target),
+                size=(size if content is None else len(content)) if kind == "file" else None,
+            )
+        return found
+
+    def snapshot_hash(self) -> str:
+        """See `Sandbox.snapshot_hash`: SHA-256 in hexadecimal, computed where the files are, of any size."""
+        rows = self._request({"op": "digests"})[0]["rows"]
+        for row in rows:
+            row[3] = None if row[3] is None else self._shown(row[3])
+        return sha256(json.dumps(rows, separators=(",", ":")).encode()).hexdigest()
+
+    def _shown(self, text: str) -> str:
+        return self._alias.outward(text.encode("utf-8", "surrogateescape")).decode("utf-8", "surrogateescape")
+
+    # --- the wire ---------------------------------------------------------------------------------------------------
+
+    def _alias_of(self, workdir: str | None) -> PathAlias:
+        return self._alias if workdir is None or workdir == self._alias.shown else PathAlias(workdir, workdir)
+
+    def _ensure(self, workdir: str | None) -> bool:
+        """Have a supervisor with this workdir; True when it was started just now."""
+        if self._closed:
+            raise SandboxError("this sandbox was closed; open a new one with open_sandbox()")
+        if self._transport is not None and workdir == self._workdir:
+            return False
+        self._drop()
+        last: SandboxError | None = None
+        for attempt in range(STARTS):
+            if attempt:
+                time.sleep(0.2 * attempt)
+            try:
+                self._start(workdir)
+                return True
+            except SandboxUnavailable:
+                raise
+            except SandboxError as error:
+                last = error
+        raise SandboxError(f"no {self.backend} sandbox could be started in {STARTS} tries: {last}") from last
+
+    def _start(self, workdir: str | None) -> None:
+        self._transport, first, self._alias = self._launcher.start(workdir)
+        self._workdir = workdir
+        self._buffer = FrameBuffer()
+        self._failure = None
+        self.starts += 1
+        deadline = time.monotonic() + START_SECONDS
+        try:
+            self._transport.send(first, deadline)
+        except SandboxError as error:
+            raise self._lost(error) from error
+        self._request({"op": "ping"}, b"", START_SECONDS)
+
+    def _request(
+        self, head: dict[str, Any], body: bytes = b"", seconds: float = REQUEST_SECONDS
+    ) -> tuple[dict[str, Any], bytes]:
+        """Send one request and wait for its reply.
+
+        Raises:
+            SandboxError: The machinery failed; the sandbox is dead, unless only a file was refused.
+            FileNotFoundError: The supervisor found nothing at the path.
+        """
+        transport = self._transport
+        if transport is None:
+            raise self._dead()
+        if self._program is not None:
+            raise SandboxError("an interactive program runs in this sandbox; close it first")
+        self._next_id += 1
+        deadline = time.monotonic() + seconds
+        try:
+            transport.send(pack({"id": self._next_id, **head}, body), deadline)
+            reply, content = self._receive(deadline)
+            if reply.get("id") != self._next_id and "event" not in reply:
+                raise SandboxError(f"the supervisor answered request {reply.get('id')!r} instead of {self._next_id}")
+        except (SandboxError, BrokenFrame) as error:
+            raise self._lost(error) from error
+        except BaseException:
+            self._drop()  # Ctrl-C in the middle of a request: the reply would meet the next request
+            raise
+        if reply.get("ok") or "event" in reply:
+            return reply, content
+        message, kind = str(reply.get("message")), reply.get("kind")
+        if kind == "missing":
+            raise FileNotFoundError(message)
+        refused = SandboxError(f"{head['op']}: {message}")
+        if kind in ("lost", "system") and head["op"] not in ("put", "read"):
+            raise self._lost(refused)
+        raise refused
+
+    def _receive(self, deadline: float) -> tuple[dict[str, Any], bytes]:
+        """The next frame. Raises SandboxError or BrokenFrame."""
+        assert self._transport is not None
+        while True:
+            frame = self._buffer.next()
+            if frame is not None:
+                return frame  # type: ignore[return-value]
+            self._buffer.feed(self._transport.receive(deadline))
+
+    def _lost(self, error: Exception) -> SandboxError:
+        """Destroy everything after a failure of the machinery; returns what to raise."""
+        said = ""
+        if self._transport is not None:
+            if isinstance(error, TransportClosed):
+                time.sleep(0.01)  # the last words of a dying process may come after the end of its pipe
+            said = self._transport.diagnosis()
+        self._drop(patience=0.0 if not isinstance(error, TransportClosed) else 1.0)
+        self._failure = SandboxError(
+            f"{self.backend} sandbox lost: {error}" + (f"; it said: {said[-2000:]}" if said else "")
+        )
+        return self._failure
+
+    def _dead(self) -> SandboxError:
+        if self._closed:
+            return SandboxError("this sandbox was closed; open a new one with open_sandbox()")
+        if self._failure is not None:
+            return SandboxError(f"this sandbox is dead ({self._failure}); open() starts a fresh one")
+        return SandboxError("this sandbox has no episode; call open() first")
+
+    def _drop(self, patience: float = 2.0) -> None:
+        transport, self._transport, self._program = self._transport, None, None
+        if transport is not None:
+            transport.close(patience=patience)
+
+
+def _escaped(text: str) -> bool:
+    """Whether lone surrogates stand for bytes (as the file system's names do), so that they can be given back."""
+    return any("\udc80" <= letter <= "\udcff" for letter in text) and not any(
+        "\ud800" <= letter < "\udc80" or "\udcff" < letter <= "\udfff" for letter in text
+    )
+
+
+def _check_path(path: str) -> None:
+    try:
+        path_parts(path)
+    except BadPath as error:
+        raise ValueError(str(error)) from None
+
+
+def _entries(files: Files, alias: PathAlias) -> tuple[list[list[Any]], bytes]:
+    """Files as the rows and the body of a `put` request.
+
+    Raises:
+        ValueError: A path leaves the workspace, or an entry cannot be put.
+    """
+    rows: list[list[Any]] = []
+    chunks: list[bytes] = []
+    for path, value in files.items():
+        _check_path(path)
+        if isinstance(value, str):
+            value = value.encode("utf-8")
+        entry = value if isinstance(value, FileEntry) else FileEntry(content=value)
+        content, target = b"", None
+        if entry.kind is EntryKind.FILE:
+            if entry.content is None:
+                raise ValueError(f"{path!r}: a file without content cannot be put")
+            content = entry.content
+        elif entry.kind is EntryKind.SYMLINK:
+            if not entry.target:
+                raise ValueError(f"{path!r}: a symbolic link needs a target")
+            target = alias.inward(entry.target.encode("utf-8", "surrogateescape")).decode("utf-8", "surrogateescape")
+        elif entry.kind is not EntryKind.DIR:
+            raise ValueError(f"{path!r}: only files, directories and symbolic links can be put")
+        rows.append(
+            [
+                path,
+                str(entry.kind),
+                0o755 if entry.kind is EntryKind.DIR and entry.mode == 0o644 else entry.mode,
+                target,
+                len(content),
+            ]
+        )
+        chunks.append(content)
+    return rows, b"".join(chunks)

@@ -1,0 +1,206 @@
+"""A private folder on the host's disk, for backends without a file system of their own (landlock, local).
+
+    <tmp>/turngym-<n>/owner         process that uses it: "<pid> <start time> <boot> <pid namespace>"
+    <tmp>/turngym-<n>/workspace
+    <tmp>/turngym-<n>/tmp
+
+As root, `n` is a user id that nothing else on the machine uses (an abstract socket reserves it while its host lives),
+so that one sandbox cannot signal another or use up its processes. Otherwise `n` is `<uid>-<random>`.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import signal
+import socket
+import stat
+import subprocess
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from sandboxes.inside.files import wipe
+from sandboxes.sandbox import SandboxError
+
+FIRST_UID, LAST_UID = 64100, 64899
+_PREFIX = "turngym-"
+
+
+@dataclass(frozen=True, slots=True)
+class PrivateFolder:
+    """One folder and the user its commands run as.
+
+    Attributes:
+        path: The folder.
+        uid: The user to run as, or None to stay who we are.
+        reservation: Holds the user id; closed with the folder.
+    """
+
+    path: Path
+    uid: int | None
+    reservation: socket.socket | None = None
+
+    @property
+    def workspace(self) -> str:
+        """Where commands work."""
+        return str(self.path / "workspace")
+
+    @property
+    def tmp(self) -> str:
+        """Where temporary files go."""
+        return str(self.path / "tmp")
+
+    def remove(self, *, strays: bool = True) -> None:
+        """End the processes of its user, or those that still work in it, and remove everything.
+
+        Args:
+            strays: The supervisor may have left processes behind: look for them where no user of its own tells them.
+        """
+        if self.uid is not None:
+            end_user(self.uid)
+        elif strays:
+            end_strays(self.path)
+        for name in ("workspace", "tmp"):
+            part = self.path / name
+            if part.is_dir() and not part.is_symlink():
+                wipe(str(part))
+        shutil.rmtree(self.path)
+        if self.reservation is not None:
+            self.reservation.close()
+
+
+def make_folder(*, own_user: bool) -> PrivateFolder:
+    """Make a folder nobody uses.
+
+    Args:
+        own_user: As root, reserve a user id for it and hand it the folders.
+
+    Raises:
+        SandboxError: No free user id, or the disk refuses.
+    """
+    sweep()
+    base = Path(tempfile.gettempdir()).resolve()
+    if own_user and os.geteuid() == 0:
+        for uid in range(FIRST_UID, LAST_UID + 1):
+            reservation = _reserve(uid)
+            if reservation is None:
+                continue
+            try:
+                os.mkdir(base / f"{_PREFIX}{uid}", 0o700)
+            except FileExistsError:
+                reservation.close()
+                continue
+            end_user(uid)  # of a host that was killed a moment ago, something may still be dying
+            return _furnish(PrivateFolder(base / f"{_PREFIX}{uid}", uid, reservation))
+        raise SandboxError(f"all {LAST_UID - FIRST_UID + 1} sandbox users are taken; remove stale {base}/{_PREFIX}*")
+    path = base / f"{_PREFIX}{os.geteuid()}-{secrets.token_hex(6)}"
+    os.mkdir(path, 0o700)
+    return _furnish(PrivateFolder(path, None))
+
+
+def _furnish(folder: PrivateFolder) -> PrivateFolder:
+    (folder.path / "owner").write_text(f"{os.getpid()} {_started(os.getpid())} {_boot()} {_namespace()}\n")
+    for part in (folder.workspace, folder.tmp):
+        os.mkdir(part, 0o755)
+        if folder.uid is not None:
+            os.chown(part, folder.uid, folder.uid)
+    folder.path.chmod(0o711 if folder.uid is not None else 0o700)
+    return folder
+
+
+def sweep() -> int:
+    """Remove folders whose owner is gone. Only folders that belong to us are looked at. Returns how many."""
+    removed = 0
+    for path in Path(tempfile.gettempdir()).resolve().glob(_PREFIX + "*"):
+        try:
+            status = path.lstat()
+        except FileNotFoundError:
+            continue
+        if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or _owner_lives(path, status):
+            continue
+        name = path.name.removeprefix(_PREFIX)
+        uid = int(name) if name.isdigit() and os.geteuid() == 0 else None
+        if uid is not None and not FIRST_UID <= uid <= LAST_UID:
+            continue
+        reservation = None if uid is None else _reserve(uid)
+        if uid is not None and reservation is None:
+            continue  # somebody with another temporary folder uses this user id now
+        try:
+            PrivateFolder(path, uid, reservation).remove()
+            removed += 1
+        except FileNotFoundError:
+            continue  # another process sweeps at the same time
+        finally:
+            if reservation is not None:
+                reservation.close()
+    return removed
+
+
+def _reserve(uid: int) -> socket.socket | None:
+    """Take a user id for as long as the socket is open; None when another process has it."""
+    taken = socket.socket(socket.AF_UNIX)
+    try:
+        taken.bind(f"\0turngym-sandbox-user-{uid}")
+    except OSError:
+        taken.close()
+        return None
+    return taken
+
+
+def _owner_lives(path: Path, status: os.stat_result) -> bool:
+    try:
+        pid, started, boot, namespace = (path / "owner").read_text().split()
+    except (FileNotFoundError, ValueError):
+        return time.time() - status.st_mtime < 60  # being made right now, or half removed
+    if boot != _boot():
+        return False
+    # A container that shares our /tmp has process ids of its own: we cannot tell, so it counts as living.
+    return namespace != _namespace() or _started(int(pid)) == started
+
+
+def _boot() -> str:
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+
+def _namespace() -> str:
+    return os.readlink("/proc/self/ns/pid")
+
+
+def _started(pid: int) -> str:
+    """When a process started, in clock ticks since boot; empty when it is gone. Guards against reused process ids."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+
+
+def end_strays(folder: Path) -> int:
+    """Kill our processes whose directory or environment lies in a folder. Best effort. Returns how many."""
+    needle = str(folder).encode() + b"/"
+    killed = 0
+    for path in Path("/proc").iterdir():
+        if not path.name.isdigit() or int(path.name) == os.getpid():
+            continue
+        try:
+            if path.stat().st_uid != os.geteuid():
+                continue
+            inside = os.fsencode(os.readlink(path / "cwd")).startswith(needle)
+            environ = (path / "environ").read_bytes().split(b"\0")
+            if inside or b"PWD=" + needle + b"workspace" in environ or b"TMPDIR=" + needle + b"tmp" in environ:
+                os.kill(int(path.name), signal.SIGKILL)
+                killed += 1
+        except (FileNotFoundError, ProcessLookupError, PermissionError):
+            continue  # it ended, or is none of ours
+    return killed
+
+
+def end_user(uid: int) -> None:
+    """Kill every process of a user that only one sandbox uses. Needs root."""
+    if not FIRST_UID <= uid <= LAST_UID:
+        raise ValueError(f"user {uid} is no sandbox user")
+    subprocess.run(
+        ["/bin/sh", "-c", "kill -9 -1"], user=uid, group=uid, extra_groups=[], check=False, stderr=subprocess.DEVNULL
+    )

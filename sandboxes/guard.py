@@ -1,0 +1,141 @@
+"""Stop with one line when another package has taken one of our import names.
+
+TurnGym ships five top-level packages, and three of their names (``agents``, ``envs``, ``tasks``) are also used by other
+projects. Python imports whichever comes first on the path, and ``pip`` overwrites files of the same name without a
+word, so a mix-up would otherwise show up as a strange ``AttributeError`` far from its cause.
+
+Each package calls :func:`check_packages` first thing in its ``__init__`` with its own name and the names below it;
+``trainers`` names all five. The code lives in ``sandboxes``, the lowest package, because that name is not taken.
+
+The check costs about a millisecond: where each name would be imported from, and, for an installed wheel, whether the
+package folder still is what the wheel's ``RECORD`` lists. Other distributions are read only to name the culprit.
+"""
+
+from __future__ import annotations
+
+import base64
+import csv
+import hashlib
+import importlib.util
+import os
+import sys
+from pathlib import Path
+
+DISTRIBUTION = "turngym"
+HOME = Path(__file__).resolve().parent.parent
+"""The folder that holds our five packages: the source tree, or a ``site-packages``."""
+
+_checked: set[str] = set()
+
+
+class PackageShadowedError(ImportError):
+    """Another package answers to the name of one of ours; the message is one line with the remedy."""
+
+
+def check_packages(*names: str) -> None:
+    """Make sure that importing each of ``names`` gives this distribution's package.
+
+    Args:
+        *names: top-level package names to check, for example ``"tasks", "sandboxes"``.
+
+    Raises:
+        PackageShadowedError: another module would be imported, or another distribution wrote into our folder.
+        SystemExit: the same while Python is still starting ``python -m ...``: one line, no traceback.
+    """
+    for name in names:
+        if name in _checked:
+            continue
+        problem = find_problem(name, HOME)
+        if problem is not None:
+            if sys.argv[:1] == ["-m"]:  # what Python puts there until the module of `python -m` is found
+                raise SystemExit(problem)
+            raise PackageShadowedError(problem)
+        _checked.add(name)
+
+
+def find_problem(name: str, home: Path) -> str | None:
+    """Say in one line what stands in the way of our package ``name`` that belongs in ``home``; None if nothing does."""
+    found = _import_location(name)
+    ours = home / name
+    if found is not None and found != ours:
+        return _shadowed(name, found)
+    if found is None or not (ours / "__init__.py").is_file():
+        return (
+            f"{DISTRIBUTION}: its package '{name}' is missing from {home}; a package that was uninstalled may have "
+            f"taken it along. Remedy: pip install --force-reinstall --no-deps {DISTRIBUTION}"
+        )
+    if _altered(name, home):
+        other = claimant(name, home)
+        if other is not None:
+            return (
+                f"{DISTRIBUTION}: the package '{other}' is installed in the same place and writes into the folder "
+                f"'{name}' too ({ours}). Remedy: use a separate virtual environment, or "
+                f"pip uninstall {other} && pip install --force-reinstall --no-deps {DISTRIBUTION}"
+            )
+    return None
+
+
+def claimant(name: str, site: Path) -> str | None:
+    """Name the other distribution installed in ``site`` whose files include the top-level package ``name``, if any."""
+    for info in sorted(site.glob("*.dist-info")):
+        distribution = info.name.split("-")[0].replace("_", "-")
+        if distribution.lower() == DISTRIBUTION:
+            continue
+        if any(path.startswith(f"{name}/") for path in _recorded(info)):
+            return distribution
+    return None
+
+
+def _import_location(name: str) -> Path | None:
+    """Return the folder (or single file) that ``import name`` gives, without importing it; None if there is none."""
+    module = sys.modules.get(name)
+    if module is not None:
+        origin = getattr(module, "__file__", None)
+    else:
+        spec = importlib.util.find_spec(name)
+        origin = spec.origin if spec is not None else None
+    if origin is None:  # nothing at all, or a folder without __init__.py
+        return None
+    path = Path(origin).resolve()
+    return path.parent if path.name.startswith("__init__.") else path
+
+
+def _shadowed(name: str, found: Path) -> str:
+    """Compose the line for a module elsewhere on the path that hides our package ``name``."""
+    other = claimant(name, found.parent)
+    if other is not None:
+        return (
+            f"{DISTRIBUTION}: 'import {name}' gives the package '{other}' ({found}) instead of ours. Remedy: use a "
+            f"separate virtual environment, or pip uninstall {other}"
+        )
+    return (
+        f"{DISTRIBUTION}: 'import {name}' gives {found} instead of our package. Remedy: run from another folder, or "
+        f"rename {found.name}"
+    )
+
+
+def _altered(name: str, home: Path) -> bool:
+    """Whether the installed folder ``name`` differs from the wheel: changed ``__init__.py``, or entries not ours.
+
+    A source tree has no ``RECORD`` and is never altered: its owner edits it.
+    """
+    info = next(iter(home.glob(f"{DISTRIBUTION}-*.dist-info")), None)
+    if info is None:
+        return False
+    recorded = _recorded(info)
+    init = f"{name}/__init__.py"
+    expected = recorded.get(init, "")
+    digest = base64.urlsafe_b64encode(hashlib.sha256((home / init).read_bytes()).digest()).rstrip(b"=").decode()
+    if expected and expected != f"sha256={digest}":
+        return True
+    entries = {path.split("/")[1] for path in recorded if path.startswith(f"{name}/")} | {"__pycache__"}
+    return any(entry.name not in entries for entry in os.scandir(home / name))
+
+
+def _recorded(info: Path) -> dict[str, str]:
+    """Read the ``RECORD`` of a ``.dist-info`` folder: path of each installed file -> its hash (empty if absent)."""
+    try:
+        with (info / "RECORD").open(newline="", encoding="utf-8") as file:
+            return {row[0]: row[1] if len(row) > 1 else "" for row in csv.reader(file) if row}
+    except FileNotFoundError:  # some system packages come without one: then nothing is known about their files
+        return {}

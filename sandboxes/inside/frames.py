@@ -1,0 +1,77 @@
+"""Frames: how the host and the supervisor talk.
+
+One frame = two big-endian 32-bit lengths, a JSON object, a binary body. Both directions are the same. Requests carry
+an `id` that their reply repeats. Text that is not valid UTF-8 (odd file names) travels as surrogate escapes in the
+JSON; contents of files and output of commands travel in the body, byte for byte.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+
+HEADER = struct.Struct("!II")
+MAX_HEAD = 64 << 20
+MAX_BODY = 1 << 30
+
+
+class BrokenFrame(Exception):
+    """Bytes that are no frame: the two ends no longer understand each other."""
+
+
+def pack(head: dict, body: bytes = b"") -> bytes:
+    """One frame as bytes."""
+    text = json.dumps(head, separators=(",", ":")).encode("ascii")
+    if len(text) > MAX_HEAD or len(body) > MAX_BODY:
+        raise BrokenFrame(f"frame of {len(text)} + {len(body)} bytes is larger than {MAX_HEAD} + {MAX_BODY}")
+    return HEADER.pack(len(text), len(body)) + text + body
+
+
+class FrameBuffer:
+    """Collects bytes as they come and hands out whole frames."""
+
+    def __init__(self) -> None:
+        self._data = bytearray()
+
+    def feed(self, data: bytes) -> None:
+        """Add bytes that arrived."""
+        self._data += data
+
+    @property
+    def ready(self) -> bool:
+        """Whether a whole frame has arrived."""
+        if len(self._data) < HEADER.size:
+            return False
+        return len(self._data) >= HEADER.size + sum(HEADER.unpack_from(self._data))
+
+    def next(self) -> tuple | None:
+        """The next whole frame as (head, body), or None while it is incomplete.
+
+        Raises:
+            BrokenFrame: The bytes cannot be a frame.
+        """
+        if len(self._data) < HEADER.size:
+            return None
+        head_size, body_size = HEADER.unpack_from(self._data)
+        if head_size > MAX_HEAD or body_size > MAX_BODY:
+            raise BrokenFrame(f"a frame claims {head_size} + {body_size} bytes")
+        end = HEADER.size + head_size + body_size
+        if len(self._data) < end:
+            return None
+        try:
+            head = json.loads(bytes(self._data[HEADER.size : HEADER.size + head_size]).decode("ascii"))
+        except ValueError as error:
+            raise BrokenFrame(f"the head of a frame is no JSON: {error}") from error
+        if not isinstance(head, dict):
+            raise BrokenFrame("the head of a frame is no JSON object")
+        body = bytes(self._data[HEADER.size + head_size : end])
+        del self._data[:end]
+        return head, body
+
+
+def write_all(fd: int, data: bytes) -> None:
+    """Write every byte to a blocking descriptor."""
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]

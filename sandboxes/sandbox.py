@@ -1,0 +1,179 @@
+"""The sandbox contract: what every backend offers, and the values that cross it.
+
+A sandbox is a workspace plus a bash that cannot be lost: each command runs in a fresh bash into which the state of
+the last one (directory, variables, functions, aliases, options) is restored. Nothing of the answer is in band:
+stdout and stderr are two pipes, the exit code is the real wait status.
+
+Failure model
+    * What the command did (exit code, time-out, flood) is a `CommandResult`, never an exception.
+    * What the machinery did (supervisor died, host deadline passed, broken frame) is a `SandboxError`: an
+      infrastructure failure, which must never be turned into a reward.
+    * A backend that cannot work on this machine is a `SandboxUnavailable`, with the reason and the remedy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Literal, Protocol, Self, runtime_checkable
+
+
+class Backend(StrEnum):
+    """How the supervisor is confined."""
+
+    DOCKER = "docker"
+    """A container, through an engine's socket."""
+    BUBBLEWRAP = "bubblewrap"
+    """Linux namespaces, through the `bwrap` program."""
+    LANDLOCK = "landlock"
+    """Landlock and rlimits only: no package, no root, works inside default containers."""
+    LOCAL = "local"
+    """No confinement. Only for commands you would run yourself; never chosen by `auto`."""
+
+
+class SandboxError(RuntimeError):
+    """The machinery failed, not the command. Never a reward; counted and shown."""
+
+
+class SandboxUnavailable(SandboxError):
+    """A backend cannot work here. The message names each probe that failed, and the remedy."""
+
+
+class EntryKind(StrEnum):
+    """What stands at a path of the workspace."""
+
+    FILE = "file"
+    DIR = "dir"
+    SYMLINK = "symlink"
+    OTHER = "other"
+    """A fifo, socket or device: never opened, only named."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileEntry:
+    """One path of a workspace, going in or coming out.
+
+    Attributes:
+        kind: File, directory, symbolic link, or something that is never opened.
+        content: Bytes of a file; `None` when the file is larger than the snapshot's cap or is no file.
+        mode: Permission bits (0o777 mask).
+        target: Where a symbolic link points; links are reported, never followed.
+        size: Bytes of a file as the file system says, also when `content` is `None`.
+    """
+
+    kind: EntryKind = EntryKind.FILE
+    content: bytes | None = b""
+    mode: int = 0o644
+    target: str | None = None
+    size: int | None = None
+
+
+Files = Mapping[str, FileEntry | bytes | str]
+"""Workspace paths (relative, `/` between parts) to what stands there; bytes and text are files of mode 0644."""
+
+Snapshot = dict[str, FileEntry]
+"""Every path of the workspace, sorted; a directory's path has no trailing slash."""
+
+
+@dataclass(frozen=True, slots=True)
+class CommandResult:
+    """What one command did.
+
+    Attributes:
+        exit_code: The real wait status as bash would report it (128 + signal when killed).
+        stdout: Bytes, cut to head and tail at `Limits.output_bytes`, with a marker where bytes are missing.
+        stderr: Likewise.
+        timed_out: The command outran its time; every process of the sandbox was killed, partial output kept.
+        truncated: Some output is missing (cap or flood).
+        seconds: Wall time inside the sandbox.
+    """
+
+    exit_code: int
+    stdout: bytes
+    stderr: bytes
+    timed_out: bool = False
+    truncated: bool = False
+    seconds: float = 0.0
+
+    @property
+    def stdout_text(self) -> str:
+        """Stdout as text; invalid UTF-8 is replaced, never raised."""
+        return self.stdout.decode("utf-8", "replace")
+
+    @property
+    def stderr_text(self) -> str:
+        """Stderr as text; invalid UTF-8 is replaced, never raised."""
+        return self.stderr.decode("utf-8", "replace")
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one sandbox may use. Sizes in the unit of their name; times in seconds."""
+
+    command_seconds: float = 10.0
+    output_bytes: int = 64 * 1024
+    flood_bytes: int = 8 * 1024 * 1024
+    command_bytes: int = 1024 * 1024
+    memory_mb: int = 256
+    processes: int = 128
+    workspace_mb: int = 64
+    tmp_mb: int = 16
+    file_mb: int = 64
+    open_files: int = 1024
+    snapshot_file_bytes: int = 1024 * 1024
+    snapshot_entries: int = 20_000
+
+
+@runtime_checkable
+class Sandbox(Protocol):
+    """A place where commands run. One user at a time; not thread-safe, but each may live on its own thread."""
+
+    backend: Backend
+    limits: Limits
+
+    def open(self, files: Files, *, workdir: str | None = None) -> None:
+        """Start an episode: leave nothing of the last one, then put `files` into the empty workspace."""
+
+    def run(
+        self, command: str, *, timeout: float | None = None, state: Literal["agent", "clean"] = "agent"
+    ) -> CommandResult:
+        """Run one command (any length, any lines) in a fresh bash.
+
+        Args:
+            command: The text, as typed; it may hold newlines, heredocs, quotes.
+            timeout: Seconds; default `Limits.command_seconds`.
+            state: `agent` restores and then keeps the shell state of the last command; `clean` starts from the
+                state of a new sandbox and keeps nothing (for graders and oracles).
+
+        Raises:
+            SandboxError: The machinery failed or its own deadline passed.
+        """
+
+    def put(self, files: Files) -> None:
+        """Add or replace paths of the workspace. Follows no links; refuses paths that leave the workspace."""
+
+    def read(self, path: str) -> bytes:
+        """Bytes of one regular file of the workspace. Raises FileNotFoundError or SandboxError; follows no links."""
+
+    def listing(self) -> list[str]:
+        """Sorted relative paths; directories end in `/`."""
+
+    def snapshot(self) -> Snapshot:
+        """Every path of the workspace with its content (up to the caps)."""
+
+    def snapshot_hash(self) -> str:
+        """A hash of all paths, kinds, modes and contents: equal workspaces, equal hashes."""
+
+    def spawn(self, program: str, *, timeout: float | None = None) -> Any:
+        """A pexpect spawn of an interactive program in the workspace."""
+
+    def reset(self) -> None:
+        """Back to an empty workspace and a new shell; every process of the last episode is gone."""
+
+    def close(self) -> None:
+        """End it. Idempotent; nothing stays behind."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *exc: object) -> None: ...

@@ -1,0 +1,208 @@
+"""The supervisor: runs inside the sandbox (as PID 1 where there is a PID namespace) and answers the host's frames.
+
+Requests, each `{"id": n, "op": name, ...}`; every reply repeats the id and is either `{"ok": true, ...}` or
+`{"ok": false, "kind": ..., "message": ...}`:
+
+    ping                                        -> {}
+    open      entries + body                    -> {}   reset, then put
+    reset                                       -> {}
+    run       timeout, clean, body = command    -> facts, out; body = stdout + stderr
+    run_snapshot  the same                      -> facts, out, rows; body = stdout + stderr + contents
+    put       entries, body = contents          -> {}
+    read      path                              -> body = content
+    listing                                     -> paths
+    snapshot                                    -> rows; body = contents
+    digests                                     -> rows
+    spawn     rows, columns, body = program     -> frames of `sandboxes.inside.terminal`, at its end: exit_code
+
+It keeps the shell state and ends all processes after each command, so nothing a command does outlives it. The first
+frame carries the settings (`sandboxes.boot.Settings`). When the host's end closes, everything is killed and wiped.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+
+from sandboxes.inside import kernel
+from sandboxes.inside.files import BadPath, Tree, put, wipe
+from sandboxes.inside.frames import BrokenFrame, FrameBuffer, pack, write_all
+from sandboxes.inside.processes import Processes, StillAlive
+from sandboxes.inside.shell import HostGone, Shell
+from sandboxes.inside.terminal import Terminal
+
+
+class Supervisor:
+    """Answers requests until the host closes its end."""
+
+    def __init__(self, settings: dict, buffer: FrameBuffer) -> None:
+        self._settings = settings
+        self._buffer = buffer
+        everything, enter = self._confine()
+        self._processes = Processes(everything)
+        self._shell = Shell(settings, self._processes, enter)
+
+    def _confine(self) -> tuple:
+        """Protect the supervisor from what it runs. Returns (kill(-1) is safe, what a child enters before bash)."""
+        s = self._settings
+        kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
+        enter = None
+        everything = os.getpid() == 1
+        if s["landlock"]:
+            with open("/proc/self/oom_score_adj", "w") as file:  # commands inherit it; they cannot write to /proc
+                file.write("1000")
+            abi = kernel.landlock_abi()
+            writable = [(path, kernel.ALL) for path in s["wipe"]]
+            shared = [(path, kernel.READ) for path in s["readable"]] + [(path, kernel.DEVICE) for path in s["devices"]]
+            inner = kernel.Domain(writable + shared)
+            if abi >= 6:
+                terminals = [(path, kernel.DEVICE | kernel.READ) for path in ("/dev/ptmx", "/dev/pts")]
+                kernel.Domain([*writable, *shared, *terminals]).enter()
+                everything = _signals_stay_inside()
+
+            def enter() -> None:
+                inner.enter()
+
+        program = None if s["filter"] == "none" else kernel.filter_program(s["filter"] == "sockets")
+        if program is not None:
+            kernel.enter_filter(program)
+        if s["die_with_parent"]:
+            kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGTERM)
+            signal.signal(signal.SIGTERM, _stop)
+        kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
+        return everything, enter
+
+    def serve(self) -> None:
+        """Read requests and answer them, one at a time."""
+        try:
+            while True:
+                head, body = self.receive()
+                try:
+                    reply, out = getattr(self, "_op_" + str(head.get("op")), self._unknown)(head, body)
+                    reply["ok"] = True
+                except BadPath as error:
+                    reply, out = {"ok": False, "kind": "path", "message": str(error)}, b""
+                except FileNotFoundError as error:
+                    reply, out = {"ok": False, "kind": "missing", "message": str(error)}, b""
+                except (OSError, BrokenFrame) as error:
+                    reply, out = {"ok": False, "kind": "system", "message": f"{type(error).__name__}: {error}"}, b""
+                except StillAlive as error:
+                    reply, out = {"ok": False, "kind": "lost", "message": str(error)}, b""
+                reply["id"] = head.get("id")
+                self.send(reply, out)
+        except (HostGone, BrokenPipeError):
+            pass
+        finally:
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            self._processes.end_all()
+            for root in self._settings["wipe"]:
+                wipe(root)
+
+    def receive(self) -> tuple:
+        """The next frame of the host. Raises HostGone at the end."""
+        while True:
+            frame = self._buffer.next()
+            if frame is not None:
+                return frame
+            data = os.read(0, 1 << 18)
+            if not data:
+                raise HostGone
+            self._buffer.feed(data)
+
+    def send(self, head: dict, body: bytes = b"") -> None:
+        """One frame to the host."""
+        write_all(1, pack(head, body))
+
+    def _unknown(self, head: dict, body: bytes) -> tuple:
+        raise BrokenFrame(f"unknown request {head.get('op')!r}")
+
+    def _op_ping(self, head: dict, body: bytes) -> tuple:
+        return {"python": sys.version.split()[0], "pid": os.getpid(), "landlock": kernel.landlock_abi()}, b""
+
+    def _op_reset(self, head: dict, body: bytes) -> tuple:
+        self._processes.end_all()
+        for root in self._settings["wipe"]:
+            wipe(root)
+        if self._settings["own_ipc"]:
+            kernel.clear_ipc()
+        self._shell.reset()
+        return {}, b""
+
+    def _op_open(self, head: dict, body: bytes) -> tuple:
+        self._op_reset(head, body)
+        return self._op_put(head, body)
+
+    def _op_put(self, head: dict, body: bytes) -> tuple:
+        put(self._settings["workspace"], head["entries"], body)
+        return {}, b""
+
+    def _op_run(self, head: dict, body: bytes) -> tuple:
+        facts, out, err = self._shell.run(body, head["timeout"], head["clean"])
+        facts["out"], facts["err"] = len(out), len(err)
+        return facts, out + err
+
+    def _op_run_snapshot(self, head: dict, body: bytes) -> tuple:
+        facts, output = self._op_run(head, body)
+        more, contents = self._op_snapshot(head, body)
+        facts.update(more)
+        return facts, output + contents
+
+    def _op_read(self, head: dict, body: bytes) -> tuple:
+        with Tree(self._settings["workspace"]) as tree:
+            return {}, tree.content(head["path"], self._settings["file_mb"] << 20)
+
+    def _op_listing(self, head: dict, body: bytes) -> tuple:
+        from stat import S_ISDIR
+
+        with Tree(self._settings["workspace"]) as tree:
+            entries = tree.walk(self._settings["snapshot_entries"])
+        return {"paths": [path + "/" * S_ISDIR(status.st_mode) for path, status, _ in entries]}, b""
+
+    def _op_snapshot(self, head: dict, body: bytes) -> tuple:
+        s = self._settings
+        with Tree(s["workspace"]) as tree:
+            rows, contents = tree.snapshot(s["snapshot_entries"], s["snapshot_file_bytes"], s["workspace_mb"] << 20)
+        return {"rows": rows}, contents
+
+    def _op_digests(self, head: dict, body: bytes) -> tuple:
+        s = self._settings
+        with Tree(s["workspace"]) as tree:
+            return {"rows": tree.digests(s["snapshot_entries"], s["file_mb"] << 20)}, b""
+
+    def _op_spawn(self, head: dict, body: bytes) -> tuple:
+        def pending() -> bool:
+            return self._buffer.ready
+
+        terminal = Terminal(self._shell, self._processes, self.send, self.receive, pending)
+        return terminal.run(body, head["rows"], head["columns"]), b""
+
+
+def _signals_stay_inside() -> bool:
+    """Whether kill(-1) cannot leave this Landlock domain: proven by a signal 0 that must be refused."""
+    try:
+        os.kill(os.getppid(), 0)
+    except PermissionError:
+        return True
+    except ProcessLookupError:
+        return False
+    return False
+
+
+def _stop(signum: int, frame: object) -> None:
+    raise HostGone
+
+
+def main() -> None:
+    """Read the settings and serve."""
+    buffer = FrameBuffer()
+    frame = None
+    while frame is None:
+        data = os.read(0, 1 << 16)
+        if not data:
+            return
+        buffer.feed(data)
+        frame = buffer.next()
+    os.chdir("/")
+    os.umask(0o022)
+    Supervisor(frame[0], buffer).serve()

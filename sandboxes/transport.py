@@ -1,0 +1,251 @@
+"""Bytes between the host and one supervisor: the part that differs between a local process and a container."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import queue
+import select
+import signal
+import subprocess
+import threading
+import time
+import weakref
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import Any, Protocol
+
+from sandboxes.inside.processes import descendants_of
+from sandboxes.paths import PathAlias
+from sandboxes.sandbox import Backend, Limits, SandboxError
+
+
+class TransportClosed(SandboxError):
+    """The other end is gone."""
+
+
+class DeadlinePassed(SandboxError):
+    """The host's own deadline passed: the supervisor does not answer."""
+
+
+class Transport(Protocol):
+    """One running supervisor."""
+
+    def send(self, data: bytes, deadline: float) -> None:
+        """Write all bytes before `deadline` (monotonic seconds). Raises TransportClosed, DeadlinePassed."""
+
+    def receive(self, deadline: float) -> bytes:
+        """Some bytes, at least one. Raises TransportClosed, DeadlinePassed."""
+
+    def diagnosis(self) -> str:
+        """What the supervisor or its confinement printed about a failure; may be empty."""
+
+    def close(self, *, patience: float = 2.0) -> None:
+        """Close the input, wait `patience` seconds for the end, then kill. Leaves nothing. Idempotent."""
+
+
+class Launcher(Protocol):
+    """Starts supervisors of one backend."""
+
+    backend: Backend
+    limits: Limits
+
+    def start(self, workdir: str | None) -> tuple[Transport, bytes, PathAlias]:
+        """Start one. Returns the transport, the first bytes to send to it, and how its paths are shown.
+
+        Raises:
+            SandboxUnavailable: This backend cannot work here.
+            SandboxError: It could not be started this time.
+        """
+
+
+class PipeTransport:
+    """A supervisor that is a child process, spoken to through its standard input and output.
+
+    Args:
+        process: Started by `start_process`.
+        errors: Descriptor of the memory file that is the child's stderr; owned by this object.
+        cleanup: Called once after the process ended, with True when it ended by itself and cleanly.
+    """
+
+    _closed = True  # until the object is complete, for `__del__`
+
+    def __init__(self, process: subprocess.Popen[bytes], errors: int, cleanup: Callable[[bool], None] | None = None):
+        assert process.stdin is not None and process.stdout is not None
+        self._process, self._errors, self._cleanup = process, errors, cleanup
+        self._in, self._out = process.stdin.fileno(), process.stdout.fileno()
+        self._lock = threading.Lock()
+        self._closed = False
+        os.set_blocking(self._in, False)
+        _open.add(self)
+        self._reader, self._writer = select.poll(), select.poll()
+        self._reader.register(self._out, select.POLLIN)
+        self._writer.register(self._in, select.POLLOUT)
+
+    @property
+    def pid(self) -> int:
+        """Process id of the child (the supervisor, or what confines it)."""
+        return self._process.pid
+
+    def send(self, data: bytes, deadline: float) -> None:
+        """See `Transport`."""
+        view = memoryview(data)
+        while view:
+            try:
+                view = view[os.write(self._in, view) :]
+                continue
+            except BlockingIOError:
+                pass
+            except (BrokenPipeError, OSError) as error:
+                raise TransportClosed(f"the supervisor is gone ({error})") from error
+            left = deadline - time.monotonic()
+            if left <= 0 or not self._writer.poll(left * 1000):
+                raise DeadlinePassed("the supervisor does not read")
+
+    def receive(self, deadline: float) -> bytes:
+        """See `Transport`."""
+        left = deadline - time.monotonic()
+        if left <= 0 or not self._reader.poll(left * 1000):
+            raise DeadlinePassed("the supervisor does not answer")
+        try:
+            data = os.read(self._out, 1 << 18)
+        except OSError as error:
+            raise TransportClosed(f"the supervisor is gone ({error})") from error
+        if not data:
+            raise TransportClosed("the supervisor is gone (end of its output)")
+        return data
+
+    def diagnosis(self) -> str:
+        """See `Transport`."""
+        if self._closed:
+            return ""
+        return os.pread(self._errors, 1 << 14, 0).decode("utf-8", "replace").strip()
+
+    def close(self, *, patience: float = 2.0) -> None:
+        """See `Transport`."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+        process = self._process
+        assert process.stdin is not None and process.stdout is not None
+        with contextlib.suppress(OSError):  # a pipe that broke before is closed all the same
+            process.stdin.close()
+        try:
+            process.wait(patience)
+        except BaseException as error:  # it does not end by itself, or somebody pressed Ctrl-C meanwhile
+            end_family(process)
+            if not isinstance(error, subprocess.TimeoutExpired):
+                raise
+        finally:
+            # Only now, so that another thread that waits for an answer learns of the end and leaves.
+            process.stdout.close()
+            os.close(self._errors)
+            if self._cleanup is not None:
+                self._cleanup(process.returncode == 0)
+
+    def disown(self) -> None:
+        """Forget the child: this process is a forked copy of its host, and keeps no end of its pipes."""
+        if not self._closed:
+            self._closed = True
+            self._process.returncode = 0
+            for fd in (self._in, self._out, self._errors):
+                os.close(fd)
+
+    def __del__(self) -> None:
+        self.close(patience=0.5)
+
+
+_open: weakref.WeakSet[PipeTransport] = weakref.WeakSet()
+
+
+@atexit.register
+def _close_all() -> None:
+    """End every supervisor that was not closed, so that nothing is left when the host ends."""
+    for transport in list(_open):
+        transport.close(patience=0.5)
+
+
+def _disown_all() -> None:
+    for transport in list(_open):
+        transport.disown()
+
+
+os.register_at_fork(after_in_child=_disown_all)
+
+
+def end_family(process: subprocess.Popen[bytes]) -> None:
+    """Kill a supervisor that does not end by itself, and everything below it."""
+    family = descendants_of(process.pid)
+    process.kill()
+    process.wait()
+    for pid in family:
+        with contextlib.suppress(ProcessLookupError, PermissionError):  # most go with their namespace
+            os.kill(pid, signal.SIGKILL)
+
+
+def error_file() -> int:
+    """A memory file for the stderr of a child: read only when something failed."""
+    return os.memfd_create("sandbox-stderr", os.MFD_CLOEXEC)
+
+
+class _Starter:
+    """One thread per process that starts every child.
+
+    The kernel sends a parent-death signal when the *thread* that started a child ends. A sandbox opened on a worker
+    thread must not die with that worker, so all children are started here, on a thread that ends with the process.
+    """
+
+    def __init__(self) -> None:
+        self._owner = 0
+        self._jobs: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]]] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+
+    def run(self, job: Callable[[], Any]) -> Any:
+        with self._lock:
+            if self._owner != os.getpid():  # the first call, or the first after a fork, which copies no threads
+                self._owner = os.getpid()
+                self._jobs = queue.SimpleQueue()
+                threading.Thread(target=self._loop, args=(self._jobs,), name="sandbox-starter", daemon=True).start()
+            jobs = self._jobs
+        future: Future[Any] = Future()
+        jobs.put((future, job))
+        return future.result()
+
+    @staticmethod
+    def _loop(jobs: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]]]) -> None:
+        while True:
+            future, job = jobs.get()
+            try:
+                future.set_result(job())
+            except BaseException as error:  # handed to the caller, who waits for it
+                future.set_exception(error)
+
+
+_starter = _Starter()
+
+
+def start_process(
+    argv: Sequence[str], *, user: int | None, pass_fds: Sequence[int] = (), errors: int, cwd: str = "/"
+) -> subprocess.Popen[bytes]:
+    """Start a child with piped input and output, as another user when `user` is given (only root can).
+
+    Raises:
+        OSError: It could not be started.
+    """
+    identity: dict[str, Any] = {} if user is None else {"user": user, "group": user, "extra_groups": []}
+    return _starter.run(  # type: ignore[no-any-return]
+        lambda: subprocess.Popen(
+            list(argv),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            bufsize=0,
+            pass_fds=list(pass_fds),
+            cwd=cwd,
+            env={"LC_ALL": "C.UTF-8"},
+            start_new_session=True,
+            **identity,
+        )
+    )

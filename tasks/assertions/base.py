@@ -1,0 +1,116 @@
+"""What every assertion shares: its name and weight, its verdict, and the record of one check."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from pydantic import Field
+
+from tasks.model import StrictModel, Text
+from tasks.outcome import Outcome
+
+
+class AssertionKind(StrEnum):
+    """The kinds of assertion, as written under `kind:` in a task file."""
+
+    FILE_EXISTS = "file_exists"
+    """Something stands at the path (a file or a folder)."""
+    FILE_NOT_EXISTS = "file_not_exists"
+    """Nothing stands at the path, not even a broken link."""
+    FILE_CONTAINS = "file_contains"
+    """The file's text holds each of the given texts."""
+    FILE_MATCHES = "file_matches"
+    """A regular expression is found in the file's text."""
+    FILE_UNCHANGED = "file_unchanged"
+    """What stands at the path is, byte for byte, what the task laid there."""
+
+
+class Verdict(StrEnum):
+    """What a check found out."""
+
+    PASS = "pass"
+    """It holds."""
+    FAIL = "fail"
+    """It does not hold: the agent's doing."""
+    ERROR = "error"
+    """It could not be decided. Never a score of 0, and never a reward."""
+
+
+@dataclass(frozen=True, slots=True)
+class AssertionResult:
+    """The record of one check.
+
+    Attributes:
+        name: Name of the assertion, unique in its task.
+        kind: Which kind of assertion it was.
+        verdict: Pass, fail or error.
+        score: 1.0 or 0.0 (or between, for kinds that give part credit); None for an error.
+        detail: Why, in one line; empty for a plain pass.
+        weight: Weight of the score in the rate of the grade.
+    """
+
+    name: str
+    kind: AssertionKind
+    verdict: Verdict
+    score: float | None
+    detail: str = ""
+    weight: float = 1.0
+
+    def record(self) -> dict[str, str | float | None]:
+        """Return the result as JSON-able values."""
+        return {
+            "name": self.name,
+            "kind": self.kind.value,
+            "verdict": self.verdict.value,
+            "score": self.score,
+            "detail": self.detail,
+            "weight": self.weight,
+        }
+
+
+class BaseAssertion(StrictModel):
+    """One named check on the outcome of an episode.
+
+    Attributes:
+        kind: Which check; narrowed to one value by each subclass.
+        name: Name in reports; `<kind>:<path>` where the task gives none.
+        weight: Weight in the mean score, greater than 0.
+    """
+
+    kind: AssertionKind
+    name: Text | None = None
+    weight: float = Field(default=1.0, gt=0, allow_inf_nan=False)
+
+    @abstractmethod
+    def check(self, outcome: Outcome) -> AssertionResult:
+        """Judge the outcome. Reads nothing but the outcome."""
+
+    @abstractmethod
+    def default_name(self) -> str:
+        """Return the name used where the task gives none."""
+
+    def describe(self) -> str:
+        """Return the condition in a few words, for people."""
+        return self.default_name()
+
+    def canonical(self) -> dict[str, Any]:
+        """Return what defines this assertion, JSON-able, defaults left out."""
+        return {"kind": self.kind.value, **self.model_dump(mode="json", exclude={"kind"}, exclude_defaults=True)}
+
+    def passed(self) -> AssertionResult:
+        """Return a result with verdict pass."""
+        return self._result(Verdict.PASS, 1.0, "")
+
+    def failed(self, detail: str) -> AssertionResult:
+        """Return a result with verdict fail."""
+        return self._result(Verdict.FAIL, 0.0, detail)
+
+    def erred(self, detail: str) -> AssertionResult:
+        """Return a result with verdict error, which has no score."""
+        return self._result(Verdict.ERROR, None, detail)
+
+    def _result(self, verdict: Verdict, score: float | None, detail: str) -> AssertionResult:
+        return AssertionResult(self.name or self.default_name(), self.kind, verdict, score, detail, self.weight)

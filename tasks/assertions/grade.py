@@ -1,0 +1,85 @@
+"""Walking the assertions of a task: one result each, none hides another, and an error is never a score."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tasks.assertions.base import AssertionResult, BaseAssertion, Verdict
+from tasks.assertions.files import FILE_KINDS
+from tasks.outcome import Outcome
+
+if TYPE_CHECKING:
+    from tasks.task import Task
+
+
+class GradeError(RuntimeError):
+    """An assertion could not be decided, so there is no grade. Never a reward; counted and shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grade:
+    """The results of one episode, in the order of the task's assertions."""
+
+    results: tuple[AssertionResult, ...]
+
+    @property
+    def passed(self) -> bool:
+        """Whether every assertion passed, and there was at least one."""
+        return bool(self.results) and all(result.verdict is Verdict.PASS for result in self.results)
+
+    @property
+    def errors(self) -> tuple[AssertionResult, ...]:
+        """The results that could not be decided."""
+        return tuple(result for result in self.results if result.verdict is Verdict.ERROR)
+
+    @property
+    def rate(self) -> float | None:
+        """Weighted mean score in [0, 1]; None if an assertion erred or there is none."""
+        if not self.results:
+            return None
+        total = weights = 0.0
+        for result in self.results:
+            if result.score is None:
+                return None
+            total += result.weight * result.score
+            weights += result.weight
+        return total / weights
+
+    def require(self) -> Grade:
+        """Return the grade itself if every assertion was decided.
+
+        Raises:
+            GradeError: an assertion erred, or there was none; the message names each.
+        """
+        if not self.results:
+            raise GradeError("there is nothing to grade: the task has no assertion")
+        if self.errors:
+            raise GradeError("; ".join(f"{error.name}: {error.detail}" for error in self.errors))
+        return self
+
+
+def grade(task: Task, outcome: Outcome) -> Grade:
+    """Check every assertion of the task against the outcome."""
+    return Grade(_check_all(task.assertions, outcome))
+
+
+def grade_files(task: Task, outcome: Outcome) -> float | None:
+    """Return the rate over the file assertions alone: what a turn signal is made of.
+
+    Returns:
+        The weighted mean score; None if the task has no file assertion or one of them could not be decided.
+    """
+    return Grade(_check_all([item for item in task.assertions if item.kind in FILE_KINDS], outcome)).rate
+
+
+def _check_all(assertions: Sequence[BaseAssertion], outcome: Outcome) -> tuple[AssertionResult, ...]:
+    return tuple(_check(assertion, outcome) for assertion in assertions)
+
+
+def _check(assertion: BaseAssertion, outcome: Outcome) -> AssertionResult:
+    try:
+        return assertion.check(outcome)
+    except Exception as error:  # a defect in a check is reported as what it is, and must not look like a failed agent
+        return assertion.erred(f"the check itself failed: {type(error).__name__}: {error}")

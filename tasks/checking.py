@@ -1,0 +1,139 @@
+"""What `python -m tasks check` does: prove many tasks, several sandboxes at a time."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from sandboxes import open_sandbox
+from sandboxes.sandbox import Sandbox, SandboxError, SandboxUnavailable
+from tasks.lint import Proof, Status, prove
+from tasks.problems import Problem, TaskError, counted
+from tasks.sources import generated, library, load_tasks
+from tasks.task import Task
+
+
+def check(specs: Sequence[str], *, every: bool, sample: int, seed: int, backend: str, jobs: int | None) -> int:
+    """Prove the tasks of all specs and print one line each.
+
+    Broken files are listed and make the exit code 1, but the tasks of the other files are still proven.
+
+    Returns:
+        Exit code: 0 nothing failed, 1 a task or file is broken, 2 no sandbox works here.
+    """
+    tasks, problems = gather(specs if specs or every else [library.SCHEME], every=every, sample=sample, seed=seed)
+    for problem in problems:
+        print(problem, file=sys.stderr)
+    if not tasks:
+        print(f"nothing to prove, {counted(len(problems), 'problem')} in files", file=sys.stderr)
+        return 1
+    counts: Counter[Status] = Counter()
+    width = max(len(task.id) for task in tasks)
+    workers = min(jobs or min(os.cpu_count() or 1, 8), len(tasks))
+    try:
+        for proof in prove_all(tasks, lambda: open_sandbox(backend), workers):
+            if not counts:
+                print(f"{'id':<{width}}  {'hash':<12}  oracle  no-op  result")
+            counts[proof.status] += 1
+            print(_line(proof, width), flush=True)
+    except SandboxUnavailable as error:
+        print(f"no sandbox: {error}", file=sys.stderr)
+        return 2
+    failed = counts[Status.FAILED]
+    summary = f"{counts[Status.PROVEN]} proven, {counts[Status.UNPROVEN]} unproven (no oracle), {failed} failed"
+    print(summary + (f"; {counted(len(problems), 'problem')} in files" if problems else ""))
+    return 1 if failed or problems else 0
+
+
+def gather(specs: Sequence[str], *, every: bool, sample: int, seed: int) -> tuple[list[Task], list[Problem]]:
+    """Load the tasks to prove and the problems of what could not be loaded.
+
+    A folder is loaded file by file, so that one broken file does not keep the others from being proven.
+    """
+    wanted: list[str | Path] = []
+    for spec in specs:
+        folder = Path(spec).expanduser()
+        scheme = spec.partition(":")[0]
+        if scheme not in (library.SCHEME, generated.SCHEME) and folder.is_dir():
+            from tasks.sources.yaml import task_files
+
+            wanted += task_files(folder)
+        else:
+            wanted.append(spec)
+    if every:
+        from tasks.families import FAMILIES
+
+        wanted = [library.SCHEME, *wanted]
+        wanted += [f"{generated.SCHEME}:{family}?n={sample}&seed={seed}" for family in FAMILIES]
+    tasks: dict[str, Task] = {}
+    problems: list[Problem] = []
+    for source in wanted:
+        try:
+            loaded = load_tasks(source)
+        except TaskError as error:
+            problems += error.problems
+            continue
+        for task in loaded:
+            first = tasks.setdefault(task.id, task)
+            if first is not task and first.content_hash != task.content_hash:
+                problems.append(
+                    Problem(f"the id '{task.id}' names two different tasks: rename one", str(source), key="id")
+                )
+    return list(tasks.values()), problems
+
+
+def prove_all(tasks: Sequence[Task], make: Callable[[], Sandbox], workers: int) -> Iterator[Proof]:
+    """Prove tasks on `workers` threads, each with a sandbox of its own; yields in the order of `tasks`.
+
+    A sandbox that fails is replaced and the task tried once more; if that fails too, the proof says so.
+
+    Raises:
+        SandboxUnavailable: no sandbox could be opened.
+    """
+    opened: list[Sandbox] = []
+    own = threading.local()
+
+    def fresh() -> Sandbox:
+        own.sandbox = make()
+        opened.append(own.sandbox)
+        return own.sandbox
+
+    def attempt(task: Task) -> Proof:
+        reason = ""
+        for _ in range(2):
+            sandbox = getattr(own, "sandbox", None) or fresh()
+            try:
+                return prove(task, sandbox)
+            except SandboxUnavailable:  # nor will it work for the next task
+                raise
+            except SandboxError as error:
+                reason = str(error)
+                sandbox.close()
+                own.sandbox = None
+        return Proof(task.id, task.content_hash, None, None, (), (), problems=(f"the sandbox failed twice: {reason}",))
+
+    executor = ThreadPoolExecutor(workers, thread_name_prefix="prove")
+    try:
+        yield from executor.map(attempt, tasks)
+    finally:
+        executor.shutdown(wait=True, cancel_futures=True)
+        for sandbox in opened:
+            sandbox.close()
+
+
+def _line(proof: Proof, width: int) -> str:
+    line = (
+        f"{proof.task_id:<{width}}  {proof.task_hash[:12]}  {_rate(proof.oracle_rate):<6}  "
+        f"{_rate(proof.noop_rate):<5}  {proof.status}"
+    )
+    remarks = [*proof.problems, *(f"note: {note}" for note in proof.notes)]
+    return "\n".join([line, *(f"    {remark}" for remark in remarks)])
+
+
+def _rate(rate: float | None) -> str:
+    return "-" if rate is None else f"{rate:.2f}"

@@ -1,0 +1,113 @@
+"""From a family, a number and a seed to tasks: the same arguments give the same bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from random import Random
+
+from tasks.assertions.files import Assertion, FileContains, FileExists, FileMatches, FileNotExists, FileUnchanged
+from tasks.families import edits, two_steps, views, whole_files
+from tasks.families.parts import Check, Family, TaskParts
+from tasks.model import unknown_key
+from tasks.problems import TaskError
+from tasks.task import Budget, Difficulty, Oracle, Task
+from tasks.workspace import Workspace
+
+FAMILIES: dict[str, Family] = {
+    family.name: family for module in (whole_files, edits, views, two_steps) for family in module.FAMILIES
+}
+"""Every procedural family by name."""
+
+MIX = "quickstart"
+"""Name of the mix of all families, the one that the shipped policy knows."""
+
+MAX_TURNS = 6
+"""Turns an episode of a generated task may take; the longest oracle needs two and the stop."""
+
+_PATIENCE = 1000
+"""Draws in a row that may repeat an earlier task before a family counts as exhausted."""
+
+
+def stream(family: str, rng: Random) -> Iterator[tuple[Family, TaskParts]]:
+    """Yield tasks of a family (or of the mix) without end, as parts, repeats included.
+
+    The mix walks through all families in blocks, each block in a new random order, so that any stretch of it is
+    balanced.
+
+    Raises:
+        TaskError: no such family.
+    """
+    if family == MIX:
+        block = list(FAMILIES.values())
+    elif family in FAMILIES:
+        block = [FAMILIES[family]]
+    else:
+        raise TaskError(unknown_key(family, (MIX, *FAMILIES), "family"))
+    while True:
+        rng.shuffle(block)
+        for member in block:
+            yield member, member.make(rng)
+
+
+def generate(family: str, n: int, seed: int = 0) -> list[Task]:
+    """Make `n` different tasks of a family (or of the mix); fewer are always the beginning of more.
+
+    Args:
+        family: A key of `FAMILIES`, or `quickstart` for all of them.
+        n: How many tasks; no two have the same problem or the same id.
+        seed: Any integer; another seed gives other tasks.
+
+    Raises:
+        TaskError: no such family, a negative number, or more tasks than the family can make.
+    """
+    if n < 0:
+        raise TaskError(f"generated:{family}: n is {n}, but a number of tasks cannot be negative")
+    return list(islice(_distinct(family, seed, n), n))
+
+
+def build(family: Family, parts: TaskParts) -> Task:
+    """Make the task out of its parts; its id is the family's name and the start of its content hash."""
+    draft = Task(
+        id=family.name,
+        intent=parts.intent,
+        tags=("generated",),
+        difficulty=Difficulty.EASY if len(parts.commands) == 1 else Difficulty.MEDIUM,
+        family=family.name,
+        workspace=Workspace.model_validate({"files": parts.files}),
+        budget=Budget(max_turns=MAX_TURNS),
+        assertions=tuple(_assertion(check) for check in parts.checks),
+        oracle=Oracle(commands=parts.commands),
+    )
+    return draft.model_copy(update={"id": f"{family.name}-{draft.content_hash[:8]}"})
+
+
+def _distinct(family: str, seed: int, n: int) -> Iterator[Task]:
+    problems: set[str] = set()
+    ids: set[str] = set()
+    repeats = 0
+    for member, parts in stream(family, Random(f"{family}:{seed}")):
+        task = build(member, parts)
+        if task.problem_hash in problems or task.id in ids:
+            repeats += 1
+            if repeats >= _PATIENCE:
+                raise TaskError(f"generated:{family}: made {len(ids)} of {n} tasks, then only repeats: ask for fewer")
+            continue
+        repeats = 0
+        problems.add(task.problem_hash)
+        ids.add(task.id)
+        yield task
+
+
+def _assertion(check: Check) -> Assertion:
+    match check.kind:
+        case "file_exists":
+            return FileExists(path=check.path)
+        case "file_not_exists":
+            return FileNotExists(path=check.path)
+        case "file_contains":
+            return FileContains(path=check.path, contains=check.wanted)
+        case "file_matches":
+            return FileMatches(path=check.path, pattern=check.wanted[0])
+        case "file_unchanged":
+            return FileUnchanged(path=check.path)

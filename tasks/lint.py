@@ -1,0 +1,153 @@
+"""Proving a task: its oracle scores 1, doing nothing does not pass, and both come out the same twice."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from sandboxes.sandbox import CommandResult, Sandbox
+from tasks.assertions.base import Verdict
+from tasks.assertions.grade import Grade, grade
+from tasks.outcome import Outcome
+from tasks.task import Task
+
+
+class Status(StrEnum):
+    """What a proof came to."""
+
+    PROVEN = "proven"
+    """The oracle scores 1, doing nothing does not pass, and both came out the same twice."""
+    UNPROVEN = "unproven"
+    """Nothing is wrong, but without an oracle nobody knows whether the task can be solved."""
+    FAILED = "failed"
+    """The task is broken; the problems say how."""
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """What running a task showed.
+
+    Attributes:
+        task_id: Which task.
+        task_hash: Its content hash.
+        oracle_rate: Rate after the oracle; None without an oracle, or if an assertion erred.
+        noop_rate: Rate of the untouched workspace; None if an assertion erred.
+        hashes: Hash of the untouched workspace in each run; all equal for a good task.
+        final_hashes: Hash of the workspace after the oracle in each run.
+        problems: What is wrong; empty if nothing is.
+        notes: What is worth knowing, but not wrong.
+    """
+
+    task_id: str
+    task_hash: str
+    oracle_rate: float | None
+    noop_rate: float | None
+    hashes: tuple[str, ...]
+    final_hashes: tuple[str, ...]
+    problems: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def status(self) -> Status:
+        """Proven, unproven or failed."""
+        if self.problems:
+            return Status.FAILED
+        return Status.PROVEN if self.final_hashes else Status.UNPROVEN
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """One episode: hashes of the workspace before and after, the grade, and what went wrong with a command."""
+
+    before: str
+    after: str
+    grade: Grade
+    complaints: tuple[str, ...]
+
+
+def prove(task: Task, sandbox: Sandbox) -> Proof:
+    """Run a task four times: twice doing nothing, twice with its oracle, each command a turn.
+
+    Raises:
+        SandboxError: the machinery failed; that says nothing about the task.
+    """
+    idle = [_play(task, sandbox, ()) for _ in range(2)]
+    solved = [_play(task, sandbox, task.oracle.commands) for _ in range(2)] if task.oracle else []
+    problems = [*_judge_idle(idle[0]), *_judge_repeats(idle, "doing nothing")]
+    notes: list[str] = []
+    if task.oracle:
+        problems += _judge_oracle(task, solved[0])
+        problems += _judge_repeats(solved, "the oracle")
+        if solved[0].after != solved[1].after:
+            notes.append(
+                "the oracle leaves another workspace each time (clock, random numbers or process ids in a file?)"
+            )
+    hashes = tuple(run.before for run in (*idle, *solved))
+    if len(set(hashes)) > 1:
+        problems.append("the workspace differs from one start to the next")
+    return Proof(
+        task_id=task.id,
+        task_hash=task.content_hash,
+        oracle_rate=solved[0].grade.rate if solved else None,
+        noop_rate=idle[0].grade.rate,
+        hashes=hashes,
+        final_hashes=tuple(run.after for run in solved),
+        problems=tuple(dict.fromkeys(problems)),
+        notes=tuple(notes),
+    )
+
+
+def _play(task: Task, sandbox: Sandbox, commands: Sequence[str]) -> _Run:
+    sandbox.open(task.files())
+    initial = sandbox.snapshot()
+    before = sandbox.snapshot_hash()
+    complaints: list[str] = []
+    for number, command in enumerate(commands, start=1):
+        result = sandbox.run(command, timeout=task.budget.command_seconds)
+        complaint = _complaint(number, result)
+        if complaint:
+            complaints.append(complaint)
+    outcome = Outcome(files=sandbox.snapshot(), initial=initial)
+    return _Run(before, sandbox.snapshot_hash(), grade(task, outcome), tuple(complaints))
+
+
+def _complaint(number: int, result: CommandResult) -> str | None:
+    said = result.stderr_text.strip().splitlines()
+    last = f": {said[-1][:160]}" if said else ""
+    if result.timed_out:
+        return f"oracle command {number} ran out of time after {result.seconds:.1f} s{last}"
+    if result.exit_code != 0:
+        return f"oracle command {number} ended with exit code {result.exit_code}{last}"
+    return f"oracle command {number} wrote to stderr{last}" if said else None
+
+
+def _judge_idle(run: _Run) -> list[str]:
+    if run.grade.passed:
+        return ["doing nothing passes: add an assertion that fails until the work is done"]
+    return [f"cannot be judged: {error.name}: {error.detail}" for error in run.grade.errors]
+
+
+def _judge_oracle(task: Task, run: _Run) -> list[str]:
+    assert task.oracle is not None
+    problems: list[str] = []
+    turns = len(task.oracle.commands) + 1
+    if turns > task.budget.max_turns:
+        problems.append(f"the oracle needs {turns} turns (submitting is one), but max_turns is {task.budget.max_turns}")
+    if not run.grade.passed:
+        problems += run.complaints
+        problems += [
+            f"after the oracle: {result.name}: {result.verdict}: {result.detail}"
+            for result in run.grade.results
+            if result.verdict is not Verdict.PASS
+        ]
+    else:  # a command may well exit with 1 on the way (grep, diff), but one that was killed proves nothing
+        problems += [complaint for complaint in run.complaints if "out of time" in complaint]
+    return problems
+
+
+def _judge_repeats(runs: Sequence[_Run], what: str) -> list[str]:
+    first, second = runs
+    if first.grade != second.grade:
+        return [f"{what} is judged differently the second time"]
+    return []

@@ -1,0 +1,209 @@
+"""A task: what to do, in which workspace, judged how, within which budget, and one way to do it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from enum import StrEnum
+from functools import cached_property
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from sandboxes.sandbox import EntryKind, FileEntry
+from tasks.assertions.files import Assertion, FileUnchanged
+from tasks.assertions.paths import stands_at
+from tasks.model import Items, StrictModel, Text, fault
+from tasks.problems import TaskError
+from tasks.workspace import Workspace
+
+__all__ = ["Budget", "Difficulty", "Oracle", "Persona", "SplitName", "Task", "TaskError", "Workspace"]
+
+ID_PATTERN = r"^[a-z0-9][a-z0-9._-]*$"
+"""Ids are lower case, so that they can name files and be typed."""
+
+
+class Difficulty(StrEnum):
+    """How hard the author thinks the task is."""
+
+    EASY = "easy"
+    """One idea, a few turns."""
+    MEDIUM = "medium"
+    """Several steps, or one pitfall."""
+    HARD = "hard"
+    """Several steps and pitfalls that must be found by looking."""
+
+
+class SplitName(StrEnum):
+    """Where a task must go when tasks are split."""
+
+    POOL = "pool"
+    """Trained on."""
+    HELD_OUT = "held_out"
+    """Only measured on."""
+
+
+class Persona(StrictModel):
+    """Who asks. Shown to the agent by prompt styles that want it.
+
+    Attributes:
+        role: What the person does, such as "bookkeeper".
+        context: A sentence about the situation.
+    """
+
+    role: Text
+    context: str = ""
+
+
+class Budget(StrictModel):
+    """What one episode may spend.
+
+    Attributes:
+        max_turns: Replies of the agent.
+        command_seconds: Wall time of one command.
+        turn_tokens: Tokens sampled in one turn.
+    """
+
+    max_turns: int = Field(default=12, ge=1, le=1000)
+    command_seconds: float = Field(default=10.0, gt=0, le=3600, allow_inf_nan=False)
+    turn_tokens: int = Field(default=512, ge=1)
+
+
+class Oracle(StrictModel):
+    """One way to solve the task: commands, each of them one turn."""
+
+    commands: Items[Text] = Field(min_length=1)
+
+    @field_validator("commands")
+    @classmethod
+    def _plain_lines(cls, commands: tuple[str, ...]) -> tuple[str, ...]:
+        for number, command in enumerate(commands):
+            if "\r" in command:
+                raise fault(f"oracle command {number + 1} holds a carriage return: bash would take it as text")
+            if not command.strip():
+                raise fault(f"oracle command {number + 1} is blank")
+        return commands
+
+
+class Task(StrictModel):
+    """One task. Frozen: tasks are shared between threads and named by their content.
+
+    Attributes:
+        schema_version: Version of this format.
+        id: Unique name, lower case letters, digits, `.`, `_` and `-`.
+        intent: What the agent is asked to do, as the user would say it.
+        persona: Who asks.
+        tags: Free words for selecting.
+        difficulty: The author's estimate.
+        family: Name of the procedural family that made the task; None for a hand-written one.
+        workspace: What the agent finds.
+        budget: What an episode may spend.
+        assertions: How the end is judged; at least one. Unnamed ones are named here, so that every name is unique.
+        oracle: One way to solve it; without it a task cannot be proven.
+        split: Where the task must go; None lets `split_tasks` decide.
+    """
+
+    schema_version: Literal[1] = 1
+    id: str = Field(pattern=ID_PATTERN, max_length=120)
+    intent: Text
+    persona: Persona | None = None
+    tags: Items[Text] = ()
+    difficulty: Annotated[Difficulty, Field(strict=False)] = Difficulty.MEDIUM
+    family: str | None = None
+    workspace: Workspace = Field(default_factory=Workspace)
+    budget: Budget = Field(default_factory=Budget)
+    assertions: Items[Assertion] = Field(min_length=1)
+    oracle: Oracle | None = None
+    split: Annotated[SplitName, Field(strict=False)] | None = None
+
+    @field_validator("intent")
+    @classmethod
+    def _says_something(cls, intent: str) -> str:
+        if not intent.strip():
+            raise fault("the intent is blank: say what the agent is to do")
+        return intent.strip()
+
+    @field_validator("assertions")
+    @classmethod
+    def _named(cls, assertions: tuple[Assertion, ...]) -> tuple[Assertion, ...]:
+        taken: set[str] = set()
+        for number, assertion in enumerate(assertions):
+            if assertion.name is not None and assertion.name in taken:
+                raise fault(f"two assertions are named '{assertion.name}'", number, "name")
+            taken.add(assertion.name or "")
+        named: list[Assertion] = []
+        for assertion in assertions:
+            if assertion.name is None:
+                name, count = assertion.default_name(), 1
+                while name in taken:
+                    count += 1
+                    name = f"{assertion.default_name()}#{count}"
+                taken.add(name)
+                assertion = assertion.model_copy(update={"name": name})
+            named.append(assertion)
+        return tuple(named)
+
+    @model_validator(mode="after")
+    def _comparable(self) -> Task:
+        entries = self.workspace.entries()
+        for number, assertion in enumerate(self.assertions):
+            if isinstance(assertion, FileUnchanged) and stands_at(entries, assertion.path).entry is None:
+                raise fault(
+                    f"file_unchanged needs a path of the workspace, but '{assertion.path}' is not among files or dirs",
+                    "assertions",
+                    number,
+                    "path",
+                )
+        return self
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Task:
+        """Copy the task, with changes that are not checked again; the hashes are those of the copy."""
+        copy = super().model_copy(update=update, deep=deep)
+        for name in ("content_hash", "problem_hash"):
+            copy.__dict__.pop(name, None)
+        return copy
+
+    def files(self) -> dict[str, FileEntry]:
+        """Return the workspace as it goes into a sandbox: sorted paths, folders included."""
+        return self.workspace.entries()
+
+    def canonical(self) -> dict[str, Any]:
+        """Return what defines the task, JSON-able: all but id, split, family and tags; defaults left out."""
+        return {**self._problem(), **self._dump("budget", "difficulty", "oracle")}
+
+    @cached_property
+    def content_hash(self) -> str:
+        """SHA-256 (hex) of the canonical content: equal tasks, equal hashes, whatever their ids."""
+        return _digest(self.canonical())
+
+    @cached_property
+    def problem_hash(self) -> str:
+        """SHA-256 (hex) of what the agent meets and how it is judged; budget, difficulty and oracle do not count.
+
+        Two tasks with the same problem must never stand on both sides of a split.
+        """
+        return _digest(self._problem())
+
+    def _problem(self) -> dict[str, Any]:
+        return {
+            **self._dump("intent", "persona"),
+            "schema_version": self.schema_version,
+            "workspace": {path: _fingerprint(entry) for path, entry in self.files().items()},
+            "assertions": [assertion.canonical() for assertion in self.assertions],
+        }
+
+    def _dump(self, *names: str) -> dict[str, Any]:
+        return self.model_dump(mode="json", include=set(names), exclude_defaults=True)
+
+
+def _fingerprint(entry: FileEntry) -> list[str]:
+    if entry.kind is EntryKind.SYMLINK:
+        return [entry.kind.value, entry.target or ""]
+    digest = hashlib.sha256(entry.content).hexdigest() if entry.content is not None else ""
+    return [entry.kind.value, f"{entry.mode:04o}", digest]
+
+
+def _digest(content: dict[str, Any]) -> str:
+    text = json.dumps(content, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+    return hashlib.sha256(text.encode("utf-8")).hexdigest()

@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from agents.policies.scripted import NoOpPolicy, OraclePolicy, ReplayPolicy, fenced
+from agents.policy import FinishReason, Policy, PolicyError, Request, Sampling, TaskAware
+from agents.rollout import Job, RolloutEngine
+from agents.trajectory import read_jsonl, write_jsonl
+from envs.actions import Command, parse
+from tests.agents.fakes import FakeEnv, task
+
+SAMPLING = Sampling(0.0, 200)
+
+
+@pytest.mark.parametrize(
+    "command", ["ls", "cat > a <<'X'\n```\ncode\n```\nX", "echo '````'", "printf 'a\\n' > b\nls", "echo ``"]
+)
+def test_a_fenced_command_parses_to_itself(command: str) -> None:
+    action = parse(fenced(command))
+    assert isinstance(action, Command) and action.text == command
+
+
+def test_oracle_plays_the_commands_then_submits() -> None:
+    policy = OraclePolicy()
+    assert isinstance(policy, Policy) and isinstance(policy, TaskAware)
+    policy.begin("a", task())
+    replies = []
+    for _ in range(3):
+        completion = policy.complete([Request("a", [1], seed=0)], SAMPLING)[0]
+        assert completion.finish is FinishReason.STOP and completion.ids[-1] in policy.eos_ids
+        replies.append(policy.tokenizer.decode(completion.ids[:-1]))
+    assert replies == ["```bash\necho one\n```", "```bash\necho two\n```", "TASK_COMPLETE"]
+    policy.begin("a", task())
+    again = policy.complete([Request("a", [1], seed=0)], SAMPLING)[0]
+    assert policy.tokenizer.decode(again.ids[:-1]) == replies[0]
+
+
+def test_cap_cuts_a_scripted_reply() -> None:
+    policy = OraclePolicy()
+    policy.begin("a", task())
+    completion = policy.complete([Request("a", [1], seed=0, max_tokens=4)], SAMPLING)[0]
+    assert len(completion.ids) == 4 and completion.finish is FinishReason.LENGTH
+
+
+def test_refusals() -> None:
+    policy = OraclePolicy()
+    with pytest.raises(PolicyError, match=r"needs begin\(\)"):
+        policy.complete([Request("a", [1], seed=0)], SAMPLING)
+    policy.begin("a", task(oracle=None))
+    with pytest.raises(PolicyError, match="has no oracle"):
+        policy.complete([Request("a", [1], seed=0)], SAMPLING)
+
+
+def test_no_op_submits() -> None:
+    with RolloutEngine(NoOpPolicy(), FakeEnv, slots=1, workers=1) as engine:
+        (trajectory,) = engine.run([Job(task(), 0, 0)], SAMPLING).trajectories
+    assert trajectory.stop_reason == "submitted" and len(trajectory.turns) == 1
+
+
+def test_replay_gives_the_recorded_ids_and_notices_a_changed_world(tmp_path: Path) -> None:
+    jobs = [Job(task(id="a"), 0, 1), Job(task(id="b"), 0, 2), Job(task(id="a"), 1, 3)]
+    with RolloutEngine(OraclePolicy(), FakeEnv, slots=2, workers=2) as engine:
+        recorded = engine.run(jobs, SAMPLING).trajectories
+    with open(tmp_path / "t.jsonl", "w") as file:
+        write_jsonl(recorded, file)
+    with RolloutEngine(ReplayPolicy(read_jsonl(tmp_path / "t.jsonl")), FakeEnv, slots=1, workers=1) as engine:
+        replayed = engine.run(jobs, SAMPLING).trajectories
+    assert [t.flat() for t in replayed] == [t.flat() for t in recorded]
+    with (
+        RolloutEngine(ReplayPolicy(recorded[0]), lambda: FakeEnv(word="other"), slots=1, workers=1) as engine,
+        pytest.raises(PolicyError, match="shows something else"),
+    ):
+        engine.run(jobs[:1], SAMPLING)
+    with (
+        RolloutEngine(ReplayPolicy(recorded[0]), FakeEnv, slots=1, workers=1) as engine,
+        pytest.raises(PolicyError, match="no recorded trajectory of task 'b'"),
+    ):
+        engine.run(jobs[1:2], SAMPLING)

@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from sandboxes import folder as folder_module
+from sandboxes.folder import end_user, make_folder, sweep
+
+
+@pytest.fixture(autouse=True)
+def base(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return tmp_path
+
+
+def test_folders_of_living_owners_stay_and_of_dead_ones_go(base: Path) -> None:
+    mine, stale, rebooted = (make_folder(own_user=False) for _ in range(3))
+    words = (stale.path / "owner").read_text().split()
+    child = subprocess.Popen(["true"])
+    child.wait()
+    (stale.path / "owner").write_text(" ".join([str(child.pid), *words[1:]]))
+    (rebooted.path / "owner").write_text(" ".join([*words[:2], "another-boot", words[3]]))
+    Path(stale.workspace, "deep").mkdir()
+    Path(stale.workspace, "deep").chmod(0)
+    outside = base / "outside"
+    outside.mkdir()
+    (outside / "f").touch()
+    Path(stale.workspace, "link").symlink_to(outside)
+    assert sweep() == 2
+    assert mine.path.exists()
+    assert not stale.path.exists()
+    assert not rebooted.path.exists()
+    assert (outside / "f").exists()
+    mine.remove()
+    assert not mine.path.exists()
+
+
+def test_a_reused_process_id_is_not_the_owner() -> None:
+    stale = make_folder(own_user=False)
+    words = (stale.path / "owner").read_text().split()
+    (stale.path / "owner").write_text(" ".join([words[0], "1", *words[2:]]))
+    assert sweep() == 1
+
+
+def test_a_container_that_shares_our_tmp_is_left_alone() -> None:
+    other = make_folder(own_user=False)
+    words = (other.path / "owner").read_text().split()
+    (other.path / "owner").write_text(" ".join(["999999", "1", words[2], "pid:[1]"]))
+    assert sweep() == 0
+    other.remove()
+
+
+def test_unfinished_and_foreign_folders_stay(base: Path) -> None:
+    (base / "turngym-half").mkdir()
+    (base / "turngym-file").touch()
+    (base / "turngym-link").symlink_to(base)
+    assert sweep() == 0
+    os.utime(base / "turngym-half", (0, 0))
+    assert sweep() == 1
+    assert sorted(path.name for path in base.iterdir()) == ["turngym-file", "turngym-link"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root has sandbox users")
+def test_a_user_id_is_reserved_on_the_whole_machine(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = make_folder(own_user=True)
+    (base / "elsewhere").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(base / "elsewhere"))
+    second = make_folder(own_user=True)
+    assert first.uid != second.uid
+    stale = base / "elsewhere" / first.path.name
+    stale.mkdir()
+    os.utime(stale, (0, 0))
+    assert sweep() == 0, "its user id belongs to a sandbox that lives, so nothing of that user is killed"
+    first.remove()
+    assert sweep() == 1
+    second.remove()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give every sandbox a user of its own")
+def test_every_folder_has_its_own_user(base: Path) -> None:
+    first, second = make_folder(own_user=True), make_folder(own_user=True)
+    assert first.uid != second.uid
+    assert Path(first.workspace).stat().st_uid == first.uid
+    assert first.path.stat().st_uid == 0
+    child = subprocess.Popen(["sleep", "100"], user=first.uid)
+    first.remove()
+    assert child.wait(10) == -9
+    second.remove()
+    assert first.reservation is not None
+    assert first.reservation.fileno() == -1
+    with pytest.raises(ValueError, match="no sandbox user"):
+        end_user(0)
+    assert folder_module.FIRST_UID > 60000

@@ -1,0 +1,88 @@
+"""Nothing stays behind when the host ends, however it ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from sandboxes import Backend
+
+PROGRAM = """
+import sys, threading, time
+from sandboxes import SandboxPool
+pool = SandboxPool(sys.argv[1], size=2)
+def work():
+    with pool.lease() as sandbox:
+        sandbox.open({})
+        sandbox.run("(setsid sleep 7654 >/dev/null 2>&1 &); sleep 7654", timeout=100)
+for _ in range(2):
+    threading.Thread(target=work, daemon=True).start()
+time.sleep(1)
+print("ready", *[sandbox._transport.pid for sandbox in pool._all], flush=True)
+how = sys.argv[2]
+if how == "exit":
+    sys.exit(3)
+if how == "raise":
+    raise RuntimeError("on purpose")
+time.sleep(60)
+"""
+
+
+def processes() -> dict[int, tuple[int, str]]:
+    found = {}
+    for path in Path("/proc").iterdir():
+        if path.name.isdigit():
+            try:
+                parent = int((path / "stat").read_text().rpartition(")")[2].split()[1])
+                found[int(path.name)] = (parent, (path / "cmdline").read_text().replace("\0", " "))
+            except OSError:
+                continue
+    return found
+
+
+def family(root: int) -> set[int]:
+    table = processes()
+    found, todo = set(), {root}
+    while todo:
+        found |= todo
+        todo = {pid for pid, (parent, _) in table.items() if parent in todo} - found
+    return found
+
+
+@pytest.mark.parametrize("how", ["exit", "raise", "SIGINT", "SIGTERM", "SIGKILL"])
+def test_nothing_stays(
+    safe_backend: Backend, how: str, start_here: Callable[..., subprocess.Popen[str]], tmp_path: Path
+) -> None:
+    for path in [tmp_path, *tmp_path.parents][:-2]:
+        path.chmod(path.stat().st_mode | 0o011)
+    host = start_here("-c", PROGRAM, safe_backend, how, TMPDIR=str(tmp_path))
+    assert host.stdout is not None
+    line = host.stdout.readline()
+    assert line.startswith("ready"), host.communicate()
+    before = set()
+    if how.startswith("SIG"):
+        limit = time.monotonic() + 30
+        while len(before) < 9 and time.monotonic() < limit:
+            before = family(host.pid)
+        if len(before) < 9:  # the host, and two sandboxes with a supervisor, a bash and two sleeps each
+            host.kill()
+            pytest.fail(f"only {len(before)} processes run; the host said: {host.communicate()[1]}")
+        host.send_signal(getattr(signal, how))
+    assert host.wait(60) != 0
+    host.communicate()
+    roots = [int(word) for word in line.split()[1:]]
+    limit = time.monotonic() + 30
+    while (left := (before | set(roots)) & set(processes())) and time.monotonic() < limit:
+        time.sleep(0.05)
+    assert left == set()
+    contents = [path for path in tmp_path.rglob("*") if path.is_file() and path.name != "owner"]
+    assert contents == []
+    if how in ("exit", "raise", "SIGINT"):
+        assert list(tmp_path.iterdir()) == []
+    assert os.getpid() in processes()

@@ -1,0 +1,57 @@
+"""Interactive programs through pexpect."""
+
+from __future__ import annotations
+
+import pexpect
+import pytest
+
+from sandboxes import Backend, Limits, SandboxError, SupervisedSandbox, open_sandbox
+
+
+def test_an_interactive_program(sandbox: SupervisedSandbox) -> None:
+    sandbox.run("export Q=7; cd /tmp")
+    program = sandbox.spawn("python3 -i", timeout=60)
+    program.expect(">>> ")
+    program.sendline("import os; print(os.environ['Q'], os.isatty(0), os.get_terminal_size().columns)")
+    program.expect_exact(b"7 True 80\r\n")
+    program.sendline("exit(3)")
+    program.expect(pexpect.EOF)
+    assert program.wait() == 3 == program.exitstatus
+    assert not program.isalive()
+    assert sandbox.run("echo $Q; pwd").stdout == b"7\n/tmp\n"
+
+
+def test_the_sandbox_is_taken_while_a_program_runs(sandbox: SupervisedSandbox) -> None:
+    with sandbox.spawn("cat; sleep 300", timeout=60) as program:
+        with pytest.raises(SandboxError, match="close it first"):
+            sandbox.run("ls")
+        program.sendline("hello")
+        program.expect("hello\r\nhello\r\n")
+        with pytest.raises(pexpect.TIMEOUT):
+            program.expect("never", timeout=0.1)
+        assert program.isalive()
+    assert program.exitstatus == 137
+    assert sandbox.run("pgrep -c '^cat$'").stdout.strip() in (b"0", b"")
+
+
+def test_size_control_keys_and_much_input(sandbox: SupervisedSandbox) -> None:
+    program = sandbox.spawn("trap 'stty size; echo got it' INT; echo up; while :; do sleep 0.05; done", timeout=60)
+    program.expect("up")
+    program.setwinsize(11, 99)
+    program.sendintr()
+    program.expect("11 99\r\ngot it")
+    program.close()
+    program = sandbox.spawn("stty -echo -icanon; echo up; head -c 200000 | wc -c", timeout=60)
+    program.expect("up")
+    program.send(b"x" * 200_000)
+    program.expect("200000")
+    assert program.wait() == 0
+
+
+def test_a_flood_of_a_program_ends_it(safe_backend: Backend) -> None:
+    with open_sandbox(safe_backend, limits=Limits(flood_bytes=300_000)) as sandbox:
+        sandbox.open({})
+        program = sandbox.spawn("yes", timeout=60)
+        program.expect(pexpect.EOF)
+        assert program.exitstatus == 137
+        assert sandbox.run("echo ok").stdout == b"ok\n"

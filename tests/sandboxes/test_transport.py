@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+import multiprocessing
+import os
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from sandboxes import Backend, Limits, SandboxError, SupervisedSandbox, open_sandbox
+from sandboxes.opening import launcher
+from sandboxes.transport import DeadlinePassed, PipeTransport, TransportClosed, error_file, start_process
+
+
+def start(command: str) -> PipeTransport:
+    errors = error_file()
+    return PipeTransport(start_process(["/bin/sh", "-c", command], user=None, errors=errors), errors)
+
+
+def soon(seconds: float = 20.0) -> float:
+    return time.monotonic() + seconds
+
+
+def test_bytes_both_ways_and_last_words() -> None:
+    transport = start("head -c 3; echo broken >&2")
+    transport.send(b"abc", soon())
+    assert transport.receive(soon()) == b"abc"
+    with pytest.raises(TransportClosed):
+        transport.receive(soon())
+    assert transport.diagnosis() == "broken"
+    transport.close()
+    transport.close()
+    assert transport.diagnosis() == ""
+
+
+def test_deadlines() -> None:
+    transport = start("sleep 600")
+    with pytest.raises(DeadlinePassed, match="answer"):
+        transport.receive(soon(0.05))
+    with pytest.raises(DeadlinePassed, match="read"):
+        transport.send(bytes(1 << 20), soon(0.05))
+    pid = transport.pid
+    transport.close(patience=0.0)
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
+def test_a_sandbox_survives_the_thread_that_opened_it(safe_backend: Backend) -> None:
+    made: list[SupervisedSandbox] = []
+
+    def work() -> None:
+        made.append(open_sandbox(safe_backend))
+        made[0].open({"a": "1"})
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    time.sleep(0.3)
+    with made[0] as sandbox:
+        assert sandbox.run("cat a").stdout == b"1"
+
+
+def _use_in_child(sandbox: SupervisedSandbox, answers: multiprocessing.SimpleQueue[str]) -> None:
+    try:
+        sandbox.run("echo x")
+        answers.put("ran in the sandbox of the parent")
+    except SandboxError:
+        sandbox.open({"b": "2"})
+        answers.put(sandbox.run("cat b").stdout_text)
+        sandbox.close()
+
+
+def test_a_forked_copy_does_not_touch_the_sandbox(safe_backend: Backend) -> None:
+    context = multiprocessing.get_context("fork")
+    answers: multiprocessing.SimpleQueue[str] = context.SimpleQueue()
+    with open_sandbox(safe_backend) as sandbox:
+        sandbox.open({"a": "1"})
+        child = context.Process(target=_use_in_child, args=(sandbox, answers))
+        child.start()
+        child.join(60)
+        assert answers.get() == "2"
+        assert sandbox.run("cat a").stdout == b"1"
+
+
+def test_close_from_another_thread_ends_a_waiting_run(safe_backend: Backend) -> None:
+    sandbox = SupervisedSandbox(launcher(safe_backend, Limits()))
+    sandbox.open({})
+    errors: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            sandbox.run("sleep 60", timeout=70)
+        except SandboxError as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    time.sleep(0.3)
+    sandbox.close()
+    thread.join(20)
+    assert not thread.is_alive()
+    assert len(errors) == 1
+
+
+def test_no_descriptor_leaks(safe_backend: Backend) -> None:
+    with open_sandbox(safe_backend) as sandbox:
+        sandbox.open({})
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    for _ in range(3):
+        with open_sandbox(safe_backend) as sandbox:
+            sandbox.open({"a": "1"})
+            sandbox.run("echo x", timeout=20)
+    assert len(list(Path("/proc/self/fd").iterdir())) == before

@@ -1,0 +1,103 @@
+"""A sandbox without walls, for tests of what uses one: a temporary folder and a fresh bash per command."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import stat
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Any, Literal
+
+from sandboxes.sandbox import Backend, CommandResult, EntryKind, FileEntry, Files, Limits, Snapshot
+
+
+class FakeSandbox:
+    backend = Backend.LOCAL
+
+    def __init__(self, snapshot_file_bytes: int = 1024 * 1024) -> None:
+        self.limits = Limits(snapshot_file_bytes=snapshot_file_bytes)
+        self.root = Path(tempfile.mkdtemp(prefix="fake-sandbox-"))
+        self.closed = False
+
+    def open(self, files: Files, *, workdir: str | None = None) -> None:
+        self.reset()
+        self.put(files)
+
+    def run(
+        self, command: str, *, timeout: float | None = None, state: Literal["agent", "clean"] = "agent"
+    ) -> CommandResult:
+        try:
+            done = subprocess.run(
+                ["bash", "-c", command],
+                cwd=self.root,
+                capture_output=True,
+                timeout=timeout or self.limits.command_seconds,
+                env={"PATH": os.environ["PATH"], "LANG": "C.UTF-8"},
+                check=False,
+            )
+        except subprocess.TimeoutExpired as late:
+            return CommandResult(137, late.stdout or b"", late.stderr or b"", timed_out=True)
+        return CommandResult(done.returncode, done.stdout, done.stderr)
+
+    def put(self, files: Files) -> None:
+        for path, given in files.items():
+            entry = given if isinstance(given, FileEntry) else FileEntry(content=_bytes(given))
+            target = self.root / path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if entry.kind is EntryKind.DIR:
+                target.mkdir(exist_ok=True)
+            elif entry.kind is EntryKind.SYMLINK:
+                target.symlink_to(entry.target or "")
+            else:
+                target.write_bytes(entry.content or b"")
+                target.chmod(entry.mode)
+
+    def read(self, path: str) -> bytes:
+        return (self.root / path).read_bytes()
+
+    def listing(self) -> list[str]:
+        return [path + ("/" if entry.kind is EntryKind.DIR else "") for path, entry in self.snapshot().items()]
+
+    def snapshot(self) -> Snapshot:
+        found: Snapshot = {}
+        for path in sorted(self.root.rglob("*")):
+            status = path.lstat()
+            name = path.relative_to(self.root).as_posix()
+            if stat.S_ISLNK(status.st_mode):
+                found[name] = FileEntry(EntryKind.SYMLINK, None, 0o777, os.readlink(path))
+            elif stat.S_ISDIR(status.st_mode):
+                found[name] = FileEntry(EntryKind.DIR, None, status.st_mode & 0o777)
+            elif stat.S_ISREG(status.st_mode):
+                fits = status.st_size <= self.limits.snapshot_file_bytes
+                content = path.read_bytes() if fits else None
+                found[name] = FileEntry(EntryKind.FILE, content, status.st_mode & 0o777, size=status.st_size)
+            else:
+                found[name] = FileEntry(EntryKind.OTHER, None, status.st_mode & 0o777)
+        return found
+
+    def snapshot_hash(self) -> str:
+        return hashlib.sha256(repr(sorted(self.snapshot().items())).encode()).hexdigest()
+
+    def spawn(self, program: str, *, timeout: float | None = None) -> Any:
+        raise NotImplementedError
+
+    def reset(self) -> None:
+        shutil.rmtree(self.root, ignore_errors=True)
+        self.root.mkdir()
+
+    def close(self) -> None:
+        shutil.rmtree(self.root, ignore_errors=True)
+        self.closed = True
+
+    def __enter__(self) -> FakeSandbox:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+
+def _bytes(content: bytes | str) -> bytes:
+    return content.encode() if isinstance(content, str) else content

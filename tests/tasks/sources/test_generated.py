@@ -1,0 +1,45 @@
+from __future__ import annotations
+
+import pytest
+
+from tasks.families import FAMILIES
+from tasks.problems import TaskError
+from tasks.sources import load_tasks
+
+
+def test_the_spec_names_family_number_and_seed() -> None:
+    tasks = load_tasks("generated:copy?n=5&seed=0")
+    assert len(tasks) == 5
+    assert {task.family for task in tasks} == {"copy"}
+    assert [task.content_hash for task in tasks] == [
+        task.content_hash for task in load_tasks("generated:copy?seed=0&n=5")
+    ]
+    assert {task.id for task in tasks} != {task.id for task in load_tasks("generated:copy?n=5&seed=1")}
+
+
+def test_a_hundred_with_seed_zero_unless_told() -> None:
+    assert load_tasks("generated:copy") == load_tasks("generated:copy?n=100&seed=0")
+
+
+def test_the_mix_has_all_families() -> None:
+    tasks = load_tasks(f"generated:quickstart?n={len(FAMILIES)}")
+    assert {task.family for task in tasks} == set(FAMILIES)
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        ("generated:coppy", "unknown family 'coppy': did you mean 'copy'?"),
+        ("generated:", "unknown family ''"),
+        ("generated", "unknown family ''"),
+        ("generated:copy?sed=1", "unknown parameter 'sed': did you mean 'seed'?"),
+        ("generated:copy?n=many", "n='many' is no whole number"),
+        ("generated:copy?n", "n='' is no whole number"),
+        ("generated:copy?n=0", "asks for no tasks"),
+        ("generated:copy?n=1&n=2", "'n' is given twice"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(spec: str, words: str) -> None:
+    with pytest.raises(TaskError) as caught:
+        load_tasks(spec)
+    assert words in str(caught.value)

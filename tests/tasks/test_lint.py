@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tasks.lint import Status, prove
+from tasks.task import Task
+from tests.tasks.fake_sandbox import FakeSandbox
+
+
+@pytest.fixture
+def sandbox() -> Iterator[FakeSandbox]:
+    with FakeSandbox(snapshot_file_bytes=1000) as fake:
+        yield fake
+
+
+def make(*commands: str, **changes: Any) -> Task:
+    return Task.model_validate(
+        {
+            "id": "demo",
+            "intent": "copy a to b",
+            "workspace": {"files": {"a": "x\n"}},
+            "assertions": [
+                {"kind": "file_contains", "path": "b", "contains": "x"},
+                {"kind": "file_unchanged", "path": "a"},
+            ],
+            **({"oracle": {"commands": commands}} if commands else {}),
+            **changes,
+        }
+    )
+
+
+def test_a_good_task_is_proven(sandbox: FakeSandbox) -> None:
+    task = make("cp a b")
+    proof = prove(task, sandbox)
+    assert proof.status is Status.PROVEN
+    assert (proof.oracle_rate, proof.noop_rate) == (1.0, 0.5)
+    assert (proof.task_id, proof.task_hash) == ("demo", task.content_hash)
+    assert len(proof.hashes) == 4 and len(set(proof.hashes)) == 1
+    assert len(proof.final_hashes) == 2 and len(set(proof.final_hashes)) == 1
+    assert proof.problems == proof.notes == ()
+
+
+def test_without_an_oracle_it_is_unproven(sandbox: FakeSandbox) -> None:
+    proof = prove(make(), sandbox)
+    assert proof.status is Status.UNPROVEN
+    assert proof.oracle_rate is None
+
+
+def problems(task: Task, sandbox: FakeSandbox) -> list[str]:
+    proof = prove(task, sandbox)
+    assert proof.status is Status.FAILED
+    return list(proof.problems)
+
+
+def test_a_wrong_oracle_says_what_is_missing(sandbox: FakeSandbox) -> None:
+    found = problems(make("true", "cp missing b"), sandbox)
+    assert "oracle command 2 ended with exit code 1" in found[0] and "missing" in found[0]
+    assert found[1] == "after the oracle: file_contains:b: fail: b: nothing there"
+
+
+def test_what_a_pipeline_said_is_shown(sandbox: FakeSandbox) -> None:
+    found = problems(make("grpe x a | sort > b"), sandbox)
+    assert "oracle command 1 wrote to stderr" in found[0] and "grpe: command not found" in found[0]
+
+
+def test_an_exit_code_on_the_way_is_no_problem(sandbox: FakeSandbox) -> None:
+    assert prove(make("grep nothing a", "cp a b"), sandbox).status is Status.PROVEN
+
+
+def test_doing_nothing_must_not_pass(sandbox: FakeSandbox) -> None:
+    task = make("cp a b", assertions=[{"kind": "file_unchanged", "path": "a"}])
+    assert problems(task, sandbox) == ["doing nothing passes: add an assertion that fails until the work is done"]
+
+
+def test_the_oracle_must_fit_the_budget(sandbox: FakeSandbox) -> None:
+    found = problems(make("true", "cp a b", budget={"max_turns": 2}), sandbox)
+    assert found == ["the oracle needs 3 turns (submitting is one), but max_turns is 2"]
+
+
+def test_a_command_that_hangs_is_a_problem(sandbox: FakeSandbox) -> None:
+    found = problems(make("cp a b; sleep 20", budget={"command_seconds": 0.3}), sandbox)
+    assert "oracle command 1 ran out of time" in found[0]
+
+
+def test_the_grade_must_be_the_same_twice(sandbox: FakeSandbox) -> None:
+    """The second oracle run finds what the first left outside the workspace."""
+    marker = f"{sandbox.root}.marker"
+    task = make(f"if [ -e {marker} ]; then rm {marker}; else cp a b; touch {marker}; fi")
+    assert "the oracle is judged differently the second time" in problems(task, sandbox)
+
+
+def test_another_workspace_each_time_is_noted(sandbox: FakeSandbox) -> None:
+    proof = prove(make("cp a b; date +%N > now"), sandbox)
+    assert proof.status is Status.PROVEN
+    assert "another workspace each time" in proof.notes[0]
+
+
+def test_what_cannot_be_judged_is_a_problem(sandbox: FakeSandbox) -> None:
+    found = problems(make("cp a b", workspace={"files": {"a": "x\n", "b": {"size": 2000}}}), sandbox)
+    assert found == ["cannot be judged: file_contains:b: b: content not in the snapshot (2000 bytes, over the cap of the sandbox), so it cannot be judged"]  # fmt: skip  # noqa: E501
+
+
+def test_a_path_typed_with_decomposed_accents_is_found(sandbox: FakeSandbox) -> None:
+    """The task writes composed accents, the agent decomposed ones, and both mean the same file."""
+    wanted = "donn\u00e9es/rapport \u00e9t\u00e9 2024.csv"
+    typed = unicodedata.normalize("NFD", wanted)
+    assert typed != wanted
+    task = make(
+        f"mkdir '{typed.split('/')[0]}' && printf '\\377\\376x' > '{typed}'",
+        assertions=[{"kind": "file_contains", "path": wanted, "contains": "x"}],
+    )
+    proof = prove(task, sandbox)
+    assert proof.status is Status.PROVEN, proof.problems

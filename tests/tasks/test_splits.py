@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tasks.problems import TaskError
+from tasks.sources import load_tasks
+from tasks.splits import Split, disjoint, split_tasks
+from tasks.task import Task
+
+
+def make(name: str, **changes: Any) -> Task:
+    return Task.model_validate(
+        {"id": name, "intent": f"make {name}", "assertions": [{"kind": "file_exists", "path": "b"}], **changes}
+    )
+
+
+TASKS = load_tasks("generated:quickstart?n=200")
+
+
+def test_both_sides_have_nothing_in_common() -> None:
+    split = split_tasks(TASKS, held_out_fraction=0.3, seed=0)
+    assert len(split.pool) + len(split.held_out) == len(TASKS)
+    assert len(split.held_out) == 60
+    assert not {task.id for task in split.pool} & {task.id for task in split.held_out}
+    assert not {task.content_hash for task in split.pool} & {task.content_hash for task in split.held_out}
+
+
+def test_each_family_is_split_alike() -> None:
+    split = split_tasks(TASKS, held_out_fraction=0.3, seed=0)
+    everything = Counter(task.family for task in TASKS)
+    held_out = Counter(task.family for task in split.held_out)
+    for family, count in everything.items():
+        assert abs(held_out[family] - 0.3 * count) <= 1
+
+
+def test_the_seed_decides_and_the_order_does_not() -> None:
+    first = split_tasks(TASKS, held_out_fraction=0.5, seed=0)
+    assert split_tasks(TASKS, held_out_fraction=0.5, seed=0).hash == first.hash
+    assert split_tasks(TASKS[::-1], held_out_fraction=0.5, seed=0).hash == first.hash
+    assert split_tasks(TASKS, held_out_fraction=0.5, seed=1).hash != first.hash
+
+
+def test_the_hash_sees_contents_and_sides() -> None:
+    one, two = make("one"), make("two")
+    base = Split((one,), (two,)).hash
+    assert Split((two,), (one,)).hash != base
+    assert Split((one,), ()).hash != base
+    assert Split((one.model_copy(update={"intent": "other"}),), (two,)).hash != base
+
+
+def test_twins_stay_together() -> None:
+    twins = [make(f"twin-{n}", intent="the same", difficulty="hard" if n else "easy") for n in range(2)]
+    for seed in range(10):
+        split = split_tasks([*twins, make("x"), make("y")], held_out_fraction=0.5, seed=seed)
+        assert (twins[0] in split.pool) == (twins[1] in split.pool)
+
+
+def test_a_task_goes_where_it_says() -> None:
+    tasks = [make("a", split="held_out"), make("b", split="pool"), *(make(f"x{n}") for n in range(8))]
+    for seed in range(5):
+        split = split_tasks(tasks, held_out_fraction=0.25, seed=seed)
+        assert "a" in {task.id for task in split.held_out}
+        assert "b" in {task.id for task in split.pool}
+        assert len(split.held_out) == 3
+
+
+def test_twins_must_agree() -> None:
+    with pytest.raises(TaskError, match="a and b are the same task"):
+        split_tasks([make("a", intent="x", split="pool"), make("b", intent="x", split="held_out")])
+
+
+@given(st.integers(0, 30), st.floats(0, 1), st.integers(0, 5))
+def test_shares_hold_for_any_number(n: int, fraction: float, seed: int) -> None:
+    tasks = [make(f"t{number}", family="odd" if number % 3 else None) for number in range(n)]
+    held_out = len(split_tasks(tasks, held_out_fraction=fraction, seed=seed).held_out)
+    if 0 < fraction < 1 and n > 1:
+        assert 1 <= held_out <= n - 1
+    assert abs(held_out - fraction * n) <= 1
+
+
+def test_what_makes_no_sense_is_refused() -> None:
+    with pytest.raises(TaskError, match="between 0 and 1"):
+        split_tasks(TASKS, held_out_fraction=1.5)
+    with pytest.raises(TaskError, match="two tasks have the id 'a'"):
+        split_tasks([make("a"), make("a", intent="other")])
+    with pytest.raises(TaskError, match="1 held-out tasks are also in the pool: a"):
+        Split((make("a"),), (make("a", intent="other"),))
+
+
+def test_disjoint_removes_by_id_and_by_content() -> None:
+    pool = [make("a"), make("b")]
+    kept = disjoint(pool, [make("a", intent="other"), make("c", intent="make b"), make("d")])
+    assert [task.id for task in kept] == ["d"]

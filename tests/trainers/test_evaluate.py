@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from agents.trajectory import read_jsonl
+from sandboxes import SandboxUnavailable, open_sandbox
+from trainers.evaluate import main
+
+TASKS = "generated:quickstart?n=6&seed=11"
+
+
+@pytest.fixture(scope="module")
+def evaluated(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Evaluations of the two scripted policies, two attempts a task."""
+    try:
+        open_sandbox("auto").close()
+    except SandboxUnavailable as error:
+        pytest.skip(f"no sandbox works here: {error}")
+    root = tmp_path_factory.mktemp("evaluations")
+    for name in ("oracle", "noop"):
+        argv = ["--model", name, "--tasks", TASKS, "--samples", "2", "--output_dir", str(root / name)]
+        assert main(argv) == 0
+    return root
+
+
+def test_oracle_passes_everything_and_noop_nothing(evaluated: Path) -> None:
+    for name, passed in (("oracle", 12), ("noop", 0)):
+        record = json.loads((evaluated / name / "evaluation.json").read_text())
+        arm = record["arms"]["sampled"]
+        assert (arm["n"], arm["graded"], arm["passed"], arm["infrastructure"]) == (12, 12, passed, 0)
+        assert record["model"] == {"name": name}
+        assert len(record["tasks"]) == 6
+        episodes = list(read_jsonl(evaluated / name / "episodes_sampled.jsonl"))
+        assert [e.attempt for e in episodes] == [0, 1] * 6
+        assert {e.task_id: e.task_hash for e in episodes} == record["tasks"]
+
+
+def test_output_names_counts_interval_pass_at_k_and_decode(
+    evaluated: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    argv = ["--model", "oracle", "--tasks", TASKS, "--limit", "3", "--samples", "2", "--temperature", "0.7"]
+    assert main([*argv, "--output_dir", str(tmp_path / "e")]) == 0
+    out = capsys.readouterr().out
+    assert "6/6 = 100.0 % [" in out and "pass@1 100.0 %  pass@2 100.0 %" in out
+    assert "T=0.7, max_tokens=512" in out
+    assert "by family" in out and "by assertion kind" in out and "file_" in out
+
+
+def test_compare_is_paired_and_shows_both_decode_settings(evaluated: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--compare", str(evaluated / "noop"), str(evaluated / "oracle")]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "+100.0 points on 6 shared tasks" in out
+    assert "paired p 0.031" in out  # all six signs equal: 2 / 2**6
+    assert "6 tasks better, 0 worse, 0 equal" in out
+    assert out.count("T=1, max_tokens=512") == 2
+
+
+def test_an_occupied_folder_is_refused_before_anything_runs(
+    evaluated: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["--model", "noop", "--tasks", TASKS, "--output_dir", str(evaluated / "noop")]) == 2
+    assert "is occupied" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["--env", "Chess-v0"], "can be measured now: ClawGym-v0"),
+        (["--samples", "0"], "must be at least 1"),
+        (["--temperature", "-1"], "must not be negative"),
+        (["--greedy", "--samples", "4"], "plays the same episode again"),
+        (["--tasks", "generated:nothing?n=3"], "nothing"),
+        (["--model", "quikstart"], "did you mean 'quickstart'"),
+        (["--compare", "a", "b"], "no such folder: a"),
+    ],
+)
+def test_mistakes_get_one_line(
+    argv: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    defaults = [] if "--tasks" in argv else ["--tasks", TASKS]
+    model = [] if "--model" in argv else ["--model", "noop"]
+    code = main([*argv, *defaults, *model])
+    captured = capsys.readouterr()
+    if "no sandbox" in captured.err:
+        pytest.skip("no sandbox works here")
+    assert code == 2
+    assert message in captured.err and "Traceback" not in captured.err
+    assert not (tmp_path / "runs").exists()

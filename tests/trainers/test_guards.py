@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+from trainers.guards import InfrastructureFailures, NeverStops, NoSignal, NoTurnSignal, StopsAtOnce, default_guards
+
+
+def metrics(**changes):
+    base = {
+        "env/mean_turns": 2.6,
+        "env/submitted": 0.9,
+        "env/pass_rate": 0.8,
+        "env/infra_error_frac": 0.0,
+        "gigpo/frac_zero_adv": 0.3,
+        "gigpo/turn_adv_abs_mean": 0.1,
+    }
+    return {**base, **{k.replace("__", "/"): v for k, v in changes.items()}}
+
+
+def messages(guard, *steps):
+    return [m for i, step in enumerate(steps) if (m := guard.see(i, step)) is not None]
+
+
+def test_a_healthy_run_says_nothing():
+    for guard in default_guards(beta_turn=0.3):
+        assert messages(guard, *[metrics()] * 40) == []
+
+
+def test_stopping_at_once_is_named_once():
+    collapse = metrics(env__mean_turns=1.02, env__submitted=0.99, env__pass_rate=0.1)
+    said = messages(StopsAtOnce(), *[metrics()] * 5, *[collapse] * 10)
+    assert len(said) == 1 and "stops at once" in said[0] and "was 80%" in said[0]
+
+
+def test_short_episodes_that_pass_are_no_collapse():
+    solved = metrics(env__mean_turns=1.0, env__submitted=1.0, env__pass_rate=0.95)
+    assert messages(StopsAtOnce(), *[solved] * 20) == []
+
+
+def test_never_stopping_is_named():
+    said = messages(NeverStops(), metrics(env__submitted=0.6), *[metrics(env__submitted=0.0)] * 6)
+    assert len(said) == 1 and "never submits" in said[0] and "was 60%" in said[0]
+
+
+def test_a_policy_that_never_submitted_did_not_collapse():
+    assert messages(NeverStops(), *[metrics(env__submitted=0.0)] * 10) == []
+
+
+def test_dead_signal_says_why():
+    for passed, word in ((1.0, "too easy"), (0.0, "too hard"), (0.5, "earn the same")):
+        said = messages(NoSignal(), *[metrics(gigpo__frac_zero_adv=1.0, env__pass_rate=passed)] * 4)
+        assert len(said) == 1 and word in said[0]
+    lost = {"gigpo/frac_zero_adv": 1.0, "env/infra_error_frac": 1.0}
+    assert "infrastructure" in messages(NoSignal(), *[lost] * 3)[0]
+
+
+def test_one_live_step_keeps_the_signal_alive():
+    dead = metrics(gigpo__frac_zero_adv=1.0)
+    assert messages(NoSignal(), dead, dead, metrics(), dead, dead) == []
+
+
+def test_a_turn_term_that_does_nothing_says_so():
+    dead = metrics(gigpo__turn_adv_abs_mean=0.0)
+    assert "beta_turn=0.3 does nothing" in messages(NoTurnSignal(0.3), *[dead] * 7)[0]
+    assert messages(NoTurnSignal(0.0), *[dead] * 7) == []
+
+
+def test_lost_episodes_are_named():
+    said = messages(InfrastructureFailures(), metrics(), metrics(env__infra_error_frac=0.4))
+    assert len(said) == 1 and "40%" in said[0] and "step 1" in said[0]

@@ -1,0 +1,159 @@
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from tests.trainers.fake_run import HOSTILE, make_run
+from trainers.report import main, write_report
+from trainers.report_data import view_run
+from trainers.report_figures import smooth
+from trainers.report_samples import sample_episodes, shown
+from trainers.run_folder import read_run
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+
+
+class Page(HTMLParser):
+    """Tags, links and script text of a page."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.links: list[str] = []
+        self.handlers: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        for name, value in attrs:
+            if name in ("src", "href", "action", "poster"):
+                self.links.append(value or "")
+            if name.startswith("on"):
+                self.handlers.append(name)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_run(tmp_path_factory.mktemp("runs") / "fake", steps=20, n_held_out=24)
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_run(tmp_path_factory.mktemp("runs") / "hostile", steps=10, n_held_out=8, text=HOSTILE)
+
+
+def test_page_is_self_contained_and_complete(run: Path) -> None:
+    path = write_report([run])
+    assert path == run / "report.html"
+    text = path.read_text(encoding="utf-8")
+    page = Page(text)
+    assert [link for link in page.links if not link.startswith("data:")] == []
+    assert not re.search(r"https?://", text) and "@import" not in text and "url(" not in text
+    assert "default-src 'none'" in text
+    for wanted in (
+        "Pass rate: held-out and pool",
+        "Turns per episode",
+        "How episodes end",
+        "Pass rate by task family",
+        "Assertions that hold, by kind",
+        "Turn resampling",
+        "Where the time went",
+        "Episodes, first and last",
+        "chosen: step",
+        "collapse: mean turns fell",
+        "greedy, max_tokens=64",
+    ):
+        assert wanted in text, wanted
+    assert page.tags.count("svg") >= 9
+
+
+def test_page_shows_the_figures_of_the_run(run: Path) -> None:
+    text = write_report([run]).read_text(encoding="utf-8")
+    data = read_run(run)
+    assert data.baseline is not None and data.best is not None
+    for point in (data.baseline, data.best):
+        for m in point.settings.values():
+            assert f"{m.passed}/{m.graded} = " in text
+
+
+def test_hostile_text_stays_text(hostile: Path) -> None:
+    text = write_report([hostile]).read_text(encoding="utf-8")
+    page = Page(text)
+    assert page.tags.count("script") == 1 and "img" not in page.tags and page.handlers == []
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in text
+    assert not set(text) & set("\x00\x1b\u202e\u202c")
+
+
+def test_shown_makes_control_characters_visible_and_cuts() -> None:
+    assert shown("a\x1b[31m\tb\n\u202ec\x00\ud800é漢") == "a<U+001B>[31m\tb\n<U+202E>c<U+0000><U+D800>é漢"
+    long = shown("x" * 10_000)
+    assert len(long) < 4200 and "6000 characters left out" in long
+
+
+def test_samples_are_the_same_task_first_and_last(run: Path) -> None:
+    samples = sample_episodes(read_run(run))
+    assert 1 <= len(samples) <= 3
+    assert samples[0].change == "failed to passed"
+    for sample in samples:
+        first, last = sample.episodes
+        assert "step 0" in first.when and "step 0" not in last.when
+        assert sample.intent.startswith("Append the line")
+
+
+def test_a_run_without_held_out_or_summary_still_has_a_page(run: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "killed"
+    shutil.copytree(run, folder)
+    for name in ("summary.json", "held_out.jsonl", "tasks.jsonl"):
+        (folder / name).unlink()
+    shutil.rmtree(folder / "held_out")
+    (folder / "held_out").mkdir()
+    view = view_run(read_run(folder))
+    assert view.time is None and view.state == "unfinished"
+    assert any("no summary.json" in note for note in view.notes)
+    assert view.samples and "pool, step" in view.samples[0].episodes[0].when
+    assert "nothing was measured" in write_report([folder]).read_text(encoding="utf-8")
+
+
+def test_several_runs_are_laid_over_one_another(run: Path, hostile: Path, tmp_path: Path) -> None:
+    text = write_report([run, hostile], tmp_path / "c.html").read_text(encoding="utf-8")
+    assert "2 runs compared" in text and "Held-out pass rate, greedy" in text
+    assert text.count('<details class="run">') == 2
+
+
+def test_smoothing_never_looks_ahead() -> None:
+    assert smooth([(1, 1.0), (2, 3.0), (3, 5.0)], width=2) == [(1, 1.0), (2, 2.0), (3, 4.0)]
+
+
+def test_command_line(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(run), "-o", str(tmp_path / "deep" / "page.html")]) == 0
+    assert (tmp_path / "deep" / "page.html").exists()
+    assert capsys.readouterr().out.strip() == str(tmp_path / "deep" / "page.html")
+    assert main([str(tmp_path / "nothing")]) == 2
+    assert "no such run folder" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="needs chromium")
+@pytest.mark.parametrize("name", ["run", "hostile"])
+def test_chromium_opens_it_without_console_messages(name: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    page = write_report([request.getfixturevalue(name)])
+    assert CHROMIUM is not None
+    picture = tmp_path / "page.png"
+    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"]
+    flags += ["--disable-background-networking", "--disable-component-update", "--hide-scrollbars"]
+    flags += ["--window-size=1280,2400", "--enable-logging=stderr"]
+    done = subprocess.run(
+        [CHROMIUM, *flags, f"--user-data-dir={tmp_path / 'profile'}", f"--screenshot={picture}", page.as_uri()],
+        capture_output=True,
+        text=True,
+        timeout=240,
+        env={**os.environ, "HOME": str(tmp_path)},
+    )
+    assert picture.exists(), done.stderr[-2000:]
+    assert picture.stat().st_size > 50_000
+    assert "CONSOLE" not in done.stderr, [line for line in done.stderr.splitlines() if "CONSOLE" in line]

@@ -1,0 +1,93 @@
+"""Evaluation changes nothing, and a resumed run is the uninterrupted one, bit for bit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from agents.policy import Sampling
+from tests.trainers.toy import make_task, make_trainer
+from trainers.checkpoints import STATE_FILE, last_complete_checkpoint
+from trainers.heldout import HeldOut
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+def weights(trainer):
+    return torch.cat([p.detach().flatten() for p in trainer.model.parameters()])
+
+
+def held_out(folder: Path | None = None, **changes):
+    tasks = [make_task(100 + i) for i in range(3)]
+    return HeldOut(tasks, {"sampled": Sampling(1.0, 12)}, "sampled_reward", output_dir=folder, **changes)
+
+
+def run(tmp_path, name, *, resume=None, **changes):
+    trainer = make_trainer(tmp_path / name, **changes)
+    trainer.train(resume_from_checkpoint=resume)
+    trainer.close()
+    return trainer
+
+
+def test_evaluation_leaves_training_bitwise_equal(tmp_path):
+    plain = run(tmp_path, "plain", max_steps=3)
+    measured = run(
+        tmp_path, "measured", max_steps=3, held_out=held_out(), eval_strategy="steps", eval_steps=1, eval_on_start=True
+    )
+    assert [e.step for e in measured.held_out.history] == [0, 1, 2, 3]
+    assert torch.equal(weights(plain), weights(measured))
+    rewards = [[log["reward"] for log in t.logged if "reward" in log] for t in (plain, measured)]
+    assert rewards[0] == rewards[1]
+
+
+@pytest.mark.parametrize("at", [1, 3, 4], ids=["first epoch", "later epoch", "end of an epoch"])
+def test_resume_is_bitwise_equal(tmp_path, at):
+    """Four tasks, two a step: an epoch is two steps."""
+    changes = {"save_strategy": "steps", "save_steps": 1, "lr_scheduler_type": "constant"}
+    whole = run(tmp_path, "whole", max_steps=5, **changes)
+    run(tmp_path, "part", max_steps=at, **changes)
+    checkpoint = last_complete_checkpoint(tmp_path / "part" / "run")
+    assert checkpoint is not None and checkpoint.name == f"checkpoint-{at}"
+    rest = run(tmp_path, "part", max_steps=5, resume=str(checkpoint), **changes)
+    assert [e.task_id for play in rest.played for e in play] == [
+        e.task_id for play in whole.played[at:] for e in play
+    ]
+    assert torch.equal(weights(whole), weights(rest))
+
+
+def test_resume_restores_best_patience_and_history(tmp_path):
+    changes = {
+        "save_strategy": "steps",
+        "save_steps": 1,
+        "eval_strategy": "steps",
+        "eval_steps": 1,
+        "eval_on_start": True,
+    }
+    first = run(tmp_path, "run", max_steps=2, held_out=held_out(tmp_path / "best_a", patience=50), **changes)
+    again = held_out(tmp_path / "best_a", patience=50)
+    trainer = make_trainer(tmp_path / "run", max_steps=3, held_out=again, **{**changes, "eval_on_start": False})
+    trainer.train(resume_from_checkpoint=str(tmp_path / "run" / "run" / "checkpoint-2"))
+    trainer.close()
+    assert [e.step for e in again.history] == [0, 1, 2, 3]
+    assert again.history[:3] == first.held_out.history
+
+
+def test_a_checkpoint_cut_short_is_not_used(tmp_path):
+    trainer = run(tmp_path, "run", max_steps=2, save_strategy="steps", save_steps=1)
+    folder = Path(trainer.args.output_dir)
+    assert last_complete_checkpoint(folder).name == "checkpoint-2"
+    (folder / "checkpoint-2" / STATE_FILE).unlink()
+    assert last_complete_checkpoint(folder).name == "checkpoint-1"
+    assert last_complete_checkpoint(tmp_path / "nothing") is None
+
+
+def test_saving_inside_a_generation_cycle_is_refused(tmp_path):
+    from tests.trainers.toy import make_config
+    from trainers.refusals import ConfigError, check_config
+
+    config = make_config(tmp_path, save_strategy="steps", save_steps=1, num_iterations=2)
+    with pytest.raises(ConfigError, match="save_steps=1"):
+        check_config(config)
+    check_config(make_config(tmp_path, save_strategy="steps", save_steps=2, num_iterations=2))

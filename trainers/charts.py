@@ -1,0 +1,300 @@
+"""Charts of the report as inline SVG: drawn here, coloured by the page's CSS variables, with data for its tooltips.
+
+Every function returns `Markup`; all text in it is escaped. Coordinates are the view box's.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from markupsafe import Markup, escape
+
+WIDTH, HEIGHT = 560, 250
+LEFT, RIGHT, TOP, BOTTOM = 46, 12, 14, 34
+
+Point = tuple[float, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """One line.
+
+    Attributes:
+        name: For the legend.
+        points: (x, y), in x order.
+        color: 1..6, a colour of the page.
+        band: (x, low, high) around the line.
+        faint: Thin, pale and without dots: raw values behind a smoothed line.
+        dashed: A dashed reference line, not in the legend.
+        dots: Mark each point.
+        tips: What the tooltip says for each point; default: the formatted value.
+    """
+
+    name: str
+    points: Sequence[Point]
+    color: int
+    band: Sequence[tuple[float, float, float]] = ()
+    faint: bool = False
+    dashed: bool = False
+    dots: bool = False
+    tips: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """A line or area chart.
+
+    Attributes:
+        title: What it shows; `label` the same in a sentence for screen readers.
+        percent: y is a share in [0, 1], shown as percent.
+        low: Ends of the y axis (`high` the other); `None` fits the data.
+        mark: (x, text): a vertical line, for the chosen step.
+    """
+
+    title: str
+    label: str
+    series: Sequence[Series]
+    percent: bool = False
+    low: float | None = None
+    high: float | None = None
+    mark: tuple[float, str] | None = None
+    x_name: str = "step"
+
+    def legend(self) -> list[tuple[str, int]]:
+        """(name, colour) of each series that is neither a faint background nor a reference line."""
+        return [(s.name, s.color) for s in self.series if not s.faint and not s.dashed and s.points]
+
+    @property
+    def empty(self) -> bool:
+        """True when there is nothing to draw."""
+        return not any(s.points for s in self.series)
+
+
+@dataclass(frozen=True, slots=True)
+class _Axes:
+    x0: float
+    x1: float
+    y0: float
+    y1: float
+
+    def x(self, value: float) -> float:
+        span = self.x1 - self.x0 or 1.0
+        return LEFT + (value - self.x0) / span * (WIDTH - LEFT - RIGHT)
+
+    def y(self, value: float) -> float:
+        span = self.y1 - self.y0 or 1.0
+        return HEIGHT - BOTTOM - (value - self.y0) / span * (HEIGHT - TOP - BOTTOM)
+
+
+def line_chart(chart: Chart) -> Markup:
+    """Lines with bands, an axis from the data, the chosen step marked."""
+    axes = _axes(chart)
+    parts: list[str] = [_grid(axes, chart.percent, chart.x_name)]
+    for s in chart.series:
+        if s.band:
+            upper = [(axes.x(x), axes.y(h)) for x, _, h in s.band]
+            lower = [(axes.x(x), axes.y(low)) for x, low, _ in reversed(s.band)]
+            parts.append(f'<path class="band" style="fill:var(--c{s.color})" d="{_path(upper + lower)}Z"/>')
+    if chart.mark is not None:
+        parts.append(_mark(axes, *chart.mark))
+    for s in chart.series:
+        xy = [(axes.x(x), axes.y(y)) for x, y in s.points]
+        kind = "line faint" if s.faint else "line"
+        dash = ' stroke-dasharray="5 4"' if s.dashed else ""
+        if xy:
+            parts.append(f'<path class="{kind}" style="stroke:var(--c{s.color})"{dash} d="{_path(xy)}"/>')
+        if s.dots or len(xy) == 1:
+            parts += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3.2" style="fill:var(--c{s.color})"/>' for x, y in xy]
+    return _svg(chart, parts, _hover(chart, axes))
+
+
+def stacked_area(chart: Chart) -> Markup:
+    """Shares that add up to 1, stacked in the order of the series."""
+    axes = _Axes(*_x_range(chart), 0.0, 1.0)
+    base: dict[float, float] = {}
+    parts = [_grid(axes, True, chart.x_name)]
+    for s in chart.series:
+        lower = [(axes.x(x), axes.y(base.get(x, 0.0))) for x, _ in s.points]
+        for x, y in s.points:
+            base[x] = base.get(x, 0.0) + y
+        upper = [(axes.x(x), axes.y(min(1.0, base[x]))) for x, _ in s.points]
+        if upper:
+            d = _path(upper + lower[::-1])
+            parts.append(f'<path class="area" style="fill:var(--c{s.color})" d="{d}Z"/>')
+    if chart.mark is not None:
+        parts.append(_mark(axes, *chart.mark))
+    return _svg(chart, parts, _hover(chart, axes))
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """Passed of n with its interval; `n` 0 draws nothing."""
+
+    passed: int
+    n: int
+    low: float
+    high: float
+
+    @property
+    def rate(self) -> float:
+        """The share; 0 of 0 is 0 and is never drawn."""
+        return self.passed / self.n if self.n else 0.0
+
+    def text(self) -> str:
+        """Counts and percent."""
+        return f"{self.passed}/{self.n} = {100 * self.rate:.0f} % [{100 * self.low:.0f}, {100 * self.high:.0f}]"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of a before/after chart; `shares` from first to last, by name."""
+
+    name: str
+    shares: Mapping[str, Share] = field(default_factory=dict)
+
+
+def before_after(rows: Sequence[Row], label: str) -> Markup:
+    """One row per name: a dot with interval for each measurement, the first hollow, the last filled."""
+    step, left, width = 30, 168, WIDTH
+    height = step * len(rows) + 34
+
+    def x(value: float) -> float:
+        return left + value * (width - left - 22)
+
+    parts = []
+    for share in (0.0, 0.25, 0.5, 0.75, 1.0):
+        parts.append(f'<path class="grid" d="M{x(share):.1f} 6V{height - 24}"/>')
+        parts.append(f'<text class="tick" text-anchor="middle" x="{x(share):.1f}" y="{height - 8}">{share:.0%}</text>')
+    for i, row in enumerate(rows):
+        y = 22 + i * step
+        name = row.name if len(row.name) <= 24 else row.name[:23] + "…"
+        parts.append(f'<text class="name" text-anchor="end" x="{left - 10}" y="{y + 4}">{escape(name)}</text>')
+        shares = [(key, s) for key, s in row.shares.items() if s.n]
+        if len(shares) == 2:
+            a, b = shares[0][1].rate, shares[1][1].rate
+            color = "var(--good)" if b >= a else "var(--bad)"
+            parts.append(f'<path class="link" style="stroke:{color}" d="M{x(a):.1f} {y}H{x(b):.1f}"/>')
+        for k, (key, s) in enumerate(shares):
+            dy = 0 if len(shares) == 1 else (-4 if k == 0 else 4)
+            last = k == len(shares) - 1
+            parts.append(
+                f"<g><title>{escape(row.name)}, {escape(key)}: {escape(s.text())}</title>"
+                f'<path class="whisker" d="M{x(s.low):.1f} {y + dy}H{x(s.high):.1f}"/>'
+                f'<circle class="{"after" if last else "before"}" cx="{x(s.rate):.1f}" cy="{y}" r="5"/></g>'
+            )
+    svg = f'<svg class="chart" viewBox="0 0 {width} {height}" role="img" aria-label="{escape(label)}">'
+    return Markup(svg + "".join(parts) + "</svg>")
+
+
+def stacked_bar(parts: Sequence[tuple[str, float, int]], label: str) -> Markup:
+    """One horizontal bar of (name, amount, colour); amounts of 0 are left out."""
+    total = sum(amount for _, amount, _ in parts)
+    if total <= 0:
+        return Markup("")
+    out, at = [], 0.0
+    for name, amount, color in parts:
+        if amount <= 0:
+            continue
+        w = amount / total * WIDTH
+        tip = escape(f"{name}: {amount:.1f} s ({100 * amount / total:.0f} %)")
+        out.append(
+            f'<g><title>{tip}</title><rect x="{at:.2f}" y="0" width="{max(w - 1.5, 0.5):.2f}" height="26"'
+            f' style="fill:var(--c{color})"/>'
+        )
+        if w > 52:
+            out.append(
+                f'<text class="inbar" x="{at + w / 2:.1f}" y="17" text-anchor="middle">'
+                f"{100 * amount / total:.0f} %</text>"
+            )
+        out.append("</g>")
+        at += w
+    svg = f'<svg class="chart bar" viewBox="0 0 {WIDTH} 26" role="img" aria-label="{escape(label)}">'
+    return Markup(svg + "".join(out) + "</svg>")
+
+
+def ticks(low: float, high: float, count: int = 5, *, whole: bool = False) -> list[float]:
+    """Round numbers inside [low, high], about `count` of them; `whole` keeps to integers."""
+    if not high > low:
+        return [low]
+    raw = (high - low) / max(1, count)
+    power = 10.0 ** math.floor(math.log10(raw))
+    step = next(m * power for m in (1, 2, 2.5, 5, 10) if m * power >= raw * 0.999)
+    if whole:
+        step = max(1.0, math.ceil(step))
+    first = math.ceil(low / step - 1e-9)
+    last = math.floor(high / step + 1e-9)
+    return [i * step for i in range(first, last + 1)]
+
+
+def _x_range(chart: Chart) -> tuple[float, float]:
+    xs = [x for s in chart.series for x, _ in s.points]
+    low, high = min(xs, default=0.0), max(xs, default=1.0)
+    return (low, high) if high > low else (low - 0.5, low + 0.5)
+
+
+def _axes(chart: Chart) -> _Axes:
+    ys = [y for s in chart.series for _, y in s.points]
+    ys += [v for s in chart.series for _, low, high in s.band for v in (low, high)]
+    low, high = min(ys, default=0.0), max(ys, default=1.0)
+    pad = 0.06 * (high - low) or 0.05 * abs(high) or 0.5
+    y0 = chart.low if chart.low is not None else low - pad
+    y1 = chart.high if chart.high is not None else high + pad
+    return _Axes(*_x_range(chart), y0, y1)
+
+
+def _number(value: float, percent: bool) -> str:
+    if percent:
+        return f"{100 * value:.0f} %"
+    return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def _grid(axes: _Axes, percent: bool, x_name: str) -> str:
+    out = []
+    for value in ticks(axes.y0, axes.y1):
+        y = axes.y(value)
+        out.append(f'<path class="grid" d="M{LEFT} {y:.1f}H{WIDTH - RIGHT}"/>')
+        out.append(
+            f'<text class="tick" text-anchor="end" x="{LEFT - 7}" y="{y + 3.5:.1f}">{_number(value, percent)}</text>'
+        )
+    for value in ticks(axes.x0, axes.x1, 8, whole=True):
+        x = axes.x(value)
+        out.append(f'<text class="tick" text-anchor="middle" x="{x:.1f}" y="{HEIGHT - BOTTOM + 16}">{value:g}</text>')
+    out.append(f'<path class="axis" d="M{LEFT} {HEIGHT - BOTTOM}H{WIDTH - RIGHT}"/>')
+    out.append(f'<text class="tick" text-anchor="end" x="{WIDTH - RIGHT}" y="{HEIGHT - 3}">{escape(x_name)}</text>')
+    return "".join(out)
+
+
+def _mark(axes: _Axes, at: float, text: str) -> str:
+    x = axes.x(at)
+    anchor = "end" if x > WIDTH / 2 else "start"
+    dx = -5 if anchor == "end" else 5
+    return (
+        f'<path class="mark" d="M{x:.1f} {TOP - 6}V{HEIGHT - BOTTOM}"/>'
+        f'<text class="marktext" text-anchor="{anchor}" x="{x + dx:.1f}" y="{TOP + 3}">{escape(text)}</text>'
+    )
+
+
+def _path(points: Sequence[Point]) -> str:
+    return "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in points) if points else ""
+
+
+def _hover(chart: Chart, axes: _Axes) -> str:
+    """Tooltip rows by x position, as JSON for the page's script."""
+    rows: dict[float, list[tuple[str, int, str]]] = {}
+    for s in chart.series:
+        for i, (x, y) in enumerate(s.points):
+            tip = s.tips[i] if s.tips else _number(y, False) if not chart.percent else f"{100 * y:.1f} %"
+            rows.setdefault(x, []).append((s.name, s.color, tip))
+    data = [{"x": round(axes.x(x), 1), "title": f"{chart.x_name} {x:g}", "rows": rows[x]} for x in sorted(rows)]
+    return json.dumps(data, ensure_ascii=True)
+
+
+def _svg(chart: Chart, parts: Sequence[str], hover: str) -> Markup:
+    head = (
+        f'<svg class="chart" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(chart.label)}" '
+        f'data-top="{TOP}" data-bottom="{HEIGHT - BOTTOM}" data-hover="{escape(hover)}">'
+    )
+    return Markup(head + "".join(parts) + '<path class="cursor" d=""/></svg>')

@@ -1,0 +1,29 @@
+"""What the operators share: when a group is constant, in floating point."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+CONSTANT = 1e-6
+"""A group whose spread is below this times max(1, |mean|) is constant and earns exactly 0."""
+
+
+def centred(values: NDArray[np.float64], *, divide_by_std: bool, eps: float) -> NDArray[np.float64]:
+    """`values` minus their mean, over their sample standard deviation if asked.
+
+    A group of one or a near-constant group gives exactly 0: rounding of a mean must not become a training signal (a
+    constant group of 9.9s earns -0.47 in float32 with a small eps).
+
+    Raises:
+        ValueError: A value is not finite.
+    """
+    if not np.isfinite(values).all():
+        raise ValueError(f"advantages need finite values, got {values.tolist()}")
+    if values.size < 2:
+        return np.zeros_like(values)
+    mean = values.mean()
+    std = values.std(ddof=1)
+    if std < CONSTANT * max(1.0, abs(mean)):
+        return np.zeros_like(values)
+    return (values - mean) / (std + eps) if divide_by_std else values - mean

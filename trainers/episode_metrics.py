@@ -1,0 +1,54 @@
+"""Figures of one step's episodes, under the names that logs, CSV and report use."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from statistics import fmean
+
+from agents.rollout import RolloutResult
+from agents.trajectory import Trajectory
+
+
+def episode_metrics(result: RolloutResult) -> dict[str, float]:
+    """Metrics of a rollout. Episodes without a reward (infrastructure) are counted and enter no mean."""
+    episodes = result.trajectories
+    graded = [e for e in episodes if e.reward is not None]
+    out = {"env/infra_error_frac": 1 - len(graded) / len(episodes), "env/episodes": float(len(episodes))}
+    if graded:
+        out |= _outcomes(graded)
+    turns = [turn for e in episodes for turn in e.turns]
+    if turns:
+        out["env/tokens_per_turn"] = fmean(len(turn.ids) for turn in turns)
+        out["env/malformed_frac"] = fmean(turn.action == "malformed" for turn in turns)
+        out["t2po/resampled_turn_frac"] = fmean(bool(turn.candidates) for turn in turns)
+        out["t2po/resamples_per_episode"] = sum(len(turn.candidates) for turn in turns) / len(episodes)
+        out["t2po/forced_token_frac"] = sum(map(lambda t: sum(t.forced), turns)) / sum(len(t.ids) for t in turns)
+        out["sampling/entropy"] = fmean(h for turn in turns for h in turn.entropies)
+    timing = result.timing
+    out["time/rollout_seconds"] = timing.wall_seconds
+    out["time/model_seconds"] = timing.model_seconds
+    out["time/sandbox_seconds"] = timing.sandbox_seconds
+    out["time/overhead_seconds"] = timing.overhead_seconds
+    out["time/turns"] = float(timing.turns)
+    return out
+
+
+def _outcomes(graded: Sequence[Trajectory]) -> dict[str, float]:
+    n = len(graded)
+    stops = Counter(e.stop_reason for e in graded)
+    out = {f"env/stop/{reason}": count / n for reason, count in sorted(stops.items())}
+    out["env/submitted"] = stops.get("submitted", 0) / n
+    out["env/pass_rate"] = fmean(bool(e.passed) for e in graded)
+    out["env/assertion_rate"] = fmean(e.rate for e in graded if e.rate is not None)
+    out["env/mean_turns"] = fmean(len(e.turns) for e in graded)
+    signals = [turn.signal for e in graded for turn in e.turns if turn.signal is not None]
+    if signals:
+        out["env/turn_signal_mean"] = fmean(signals)
+        out["env/turn_signal_zero_frac"] = fmean(s == 0 for s in signals)
+    verdicts: dict[str, list[bool]] = {}
+    for episode in graded:
+        for record in episode.assertions:
+            verdicts.setdefault(record["kind"], []).append(record["verdict"] == "pass")
+    out |= {f"env/assert/{kind}": fmean(passes) for kind, passes in sorted(verdicts.items())}
+    return out

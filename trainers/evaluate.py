@@ -1,0 +1,298 @@
+"""Measure a policy on tasks: `python -m trainers.evaluate`.
+
+    python -m trainers.evaluate                                      # the quickstart policy, as shipped
+    python -m trainers.evaluate --model runs/quickstart --samples 4  # the checkpoint a run chose, pass@k
+    python -m trainers.evaluate --model oracle --tasks my_tasks/     # are my tasks solvable?
+    python -m trainers.evaluate --compare runs/eval-a runs/eval-b    # paired p-value of two evaluations
+
+Every figure comes with its counts, interval and decode settings. Exit codes: 0 measured, 1 the engine failed or nothing
+could be graded, 2 an argument, a task or the machine is not right.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from agents.models.card import DEFAULT_STYLE, read_card
+from agents.models.errors import ModelError
+from agents.models.loading import ModelSource, load_model, resolve_model
+from agents.policies.scripted import NoOpPolicy, OraclePolicy
+from agents.policy import Policy, PolicyError, Sampling
+from agents.rollout import Job, RolloutEngine, RolloutResult
+from agents.seeds import derive_seed
+from envs.clawgym import ClawGymEnv
+from sandboxes import SandboxUnavailable, open_sandbox
+from tasks.problems import TaskError
+from tasks.sources import load_tasks
+from tasks.task import Task
+from trainers.compare import compare_arms, read_arms
+from trainers.evaluation import EvaluationRecord
+from trainers.jsonl import RunFolderError
+from trainers.measure import Measurement, measure
+from trainers.stats import mean_pass_at_k
+from trainers.tables import count_table, measurement_table, percent
+
+SCRIPTED: dict[str, Callable[[], Policy]] = {"oracle": OraclePolicy, "noop": NoOpPolicy}
+ENVIRONMENTS: dict[str, type[ClawGymEnv]] = {"ClawGym-v0": ClawGymEnv}
+DEFAULT_TASKS = "generated:quickstart?n=320&seed=1000"
+SMALL_POLICY = 20_000_000
+"""Parameters below which one torch thread is faster than several."""
+
+
+class EvaluateError(ValueError):
+    """An argument that cannot work; one line for a person."""
+
+
+@dataclass(frozen=True, slots=True)
+class Actor:
+    """Who is measured.
+
+    Attributes:
+        policy: Acts.
+        source: The model, resolved; `None` for a scripted policy.
+        prompt_style: Of the environment's messages.
+    """
+
+    policy: Policy
+    source: ModelSource | None
+    prompt_style: str
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Entry point; returns the exit code."""
+    arguments = _parser().parse_args(argv)
+    console = Console(highlight=False)
+    try:
+        if arguments.compare:
+            first, second = (read_arms(path) for path in arguments.compare)
+            for part in compare_arms(first, second):
+                console.print(part)
+            return 0
+        return _evaluate(arguments, console)
+    except (EvaluateError, TaskError, ModelError, SandboxUnavailable, RunFolderError) as error:
+        print(f"trainers.evaluate: {error}", file=sys.stderr)
+        return 2
+    except PolicyError as error:
+        print(f"trainers.evaluate: the policy failed, nothing was measured: {error}", file=sys.stderr)
+        return 1
+
+
+def play(
+    actor: Actor,
+    tasks: Sequence[Task],
+    sampling: Sampling,
+    make_env: Callable[[], ClawGymEnv],
+    *,
+    samples: int = 1,
+    seed: int = 0,
+    slots: int = 32,
+    workers: int = 1,
+    on_episode: Callable[[Any], None] | None = None,
+) -> RolloutResult:
+    """Play every task `samples` times; each attempt has a seed of its own, derived from `seed`.
+
+    Raises:
+        PolicyError: The engine failed.
+    """
+    jobs = [Job(task, k, derive_seed(seed, "evaluate", task.id, k)) for task in tasks for k in range(samples)]
+    with RolloutEngine(actor.policy, make_env, slots=min(slots, len(jobs)), workers=workers) as engine:
+        return engine.run(jobs, sampling, on_episode=on_episode)
+
+
+def open_actor(model: str, *, dtype: str = "float32", device: str = "auto", threads: int = 0) -> Actor:
+    """The policy that `model` names: `oracle`, `noop`, or what `agents.models.loading` takes.
+
+    Raises:
+        ModelError: It cannot be loaded.
+    """
+    if model in SCRIPTED:
+        return Actor(SCRIPTED[model](), None, DEFAULT_STYLE)
+    import torch
+    import transformers
+
+    from agents.policies.transformers import TransformersPolicy
+
+    transformers.logging.disable_progress_bar()
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    source = resolve_model(model)
+    weights, tokenizer = load_model(model, dtype=dtype, device=device)
+    small = sum(p.numel() for p in weights.parameters()) < SMALL_POLICY
+    torch.set_num_threads(threads or (1 if small else os.cpu_count() or 1))
+    return Actor(TransformersPolicy(weights, tokenizer), source, read_card(source.location).prompt_style)
+
+
+def _evaluate(a: argparse.Namespace, console: Console) -> int:
+    arms = _arms(a)
+    if a.env not in ENVIRONMENTS:
+        raise EvaluateError(f"--env {a.env}: can be measured now: {', '.join(ENVIRONMENTS)}")
+    if a.samples < 1 or a.slots < 1:
+        raise EvaluateError("--samples and --slots must be at least 1")
+    tasks = load_tasks(a.tasks)[: a.limit or None]
+    with open_sandbox(a.sandbox) as sandbox:
+        backend = str(sandbox.backend)
+    folder = Path(a.output_dir) if a.output_dir else _default_folder(a.model)
+    record = EvaluationRecord(folder)
+    actor = open_actor(a.model, dtype=a.dtype, device=a.device, threads=a.torch_threads)
+    style = actor.prompt_style if a.prompt_style == "auto" else a.prompt_style
+    make_env = partial(
+        ENVIRONMENTS[a.env],
+        tasks=tasks[:1],
+        sandbox=backend,
+        max_turns=a.max_turns or None,
+        reward=a.reward,
+        prompt_style=style,
+    )
+    workers = a.sandbox_workers or os.cpu_count() or 1
+    record.begin(vars(a), tasks, model=actor.source, sandbox=backend, prompt_style=style)
+    console.print(
+        f"{a.model}: {len(tasks)} tasks x {a.samples} attempts, sandbox {backend}, prompt style {style}", markup=False
+    )
+    measured: dict[str, Measurement] = {}
+    for name, sampling in arms.items():
+        start = time.perf_counter()
+        with _bar(console, name, len(tasks) * a.samples) as advance:
+            result = play(
+                actor, tasks, sampling, make_env,
+                samples=a.samples, seed=a.seed, slots=a.slots, workers=workers, on_episode=advance,
+            )  # fmt: skip
+        measured[name] = measure(result.trajectories, sampling.label())
+        record.add(name, measured[name], result)
+        _show(console, name, measured[name], a.samples)
+        console.print(_speed(result, time.perf_counter() - start), soft_wrap=True)
+    record.finish()
+    console.print(f"stored in {folder}", markup=False, soft_wrap=True)
+    return 0 if all(m.graded for m in measured.values()) else 1
+
+
+def _show(console: Console, name: str, m: Measurement, samples: int) -> None:
+    console.print()
+    console.print(measurement_table(name, {m.sampling: m}))
+    if samples > 1:
+        ks = sorted({k for k in (1, 2, 4, 8, 16, 32, 64, samples) if k <= samples})
+        cells = [f"pass@{k} {percent(mean_pass_at_k(m.outcomes, k))}" for k in ks]
+        console.print(
+            f"{'  '.join(cells)}  (unbiased, mean over tasks; a pass is every assertion; "
+            f"interval on {m.effective_n:.0f} independent episodes)"
+        )
+    note = " (attempts taken as independent)" if samples > 1 else ""
+    for title, names, counts in (("by family", "family", m.families), ("by assertion kind", "kind", m.kinds)):
+        console.print()
+        console.print(count_table(title + note, names, {"passed [95 % interval]": counts}))
+    for message, count in m.errors.items():
+        console.print(f"infrastructure, {count} times: {message}", markup=False)
+
+
+def _speed(result: RolloutResult, seconds: float) -> str:
+    timing = result.timing
+    parts = (
+        ("model", timing.model_seconds),
+        ("sandbox", timing.sandbox_seconds),
+        ("overhead", timing.overhead_seconds),
+    )
+    per_turn = ", ".join(f"{name} {1000 * spent / max(1, timing.turns):.1f} ms" for name, spent in parts)
+    return f"{seconds:.1f} s; per turn: {per_turn}\n"
+
+
+def _bar(console: Console, name: str, total: int) -> Any:
+    """A context manager whose value is called with each finished episode; silent when this is no terminal."""
+    if not console.is_terminal:
+        return nullcontext(lambda _: None)
+    progress = Progress(
+        TextColumn(name), BarColumn(), MofNCompleteColumn(), TextColumn("left"), TimeRemainingColumn(),
+        console=console, transient=True,
+    )  # fmt: skip
+    return _Advancing(progress, progress.add_task(name, total=total))
+
+
+class _Advancing:
+    def __init__(self, progress: Progress, task: Any) -> None:
+        self.progress, self.task = progress, task
+
+    def __enter__(self) -> Callable[[Any], None]:
+        self.progress.start()
+        return lambda _: self.progress.advance(self.task)
+
+    def __exit__(self, *exc: object) -> None:
+        self.progress.stop()
+
+
+def _arms(a: argparse.Namespace) -> dict[str, Sampling]:
+    """Decode settings by name: `sampled` (one temperature) or `T=0.7`, and `greedy`."""
+    temperatures = a.temperature if a.temperature is not None else ([] if a.greedy else [1.0])
+    if any(t < 0 for t in temperatures):
+        raise EvaluateError("--temperature must not be negative (0 is greedy)")
+    arms = {}
+    drawn = [t for t in dict.fromkeys(temperatures) if t > 0]
+    for t in drawn:
+        arms["sampled" if len(drawn) == 1 else f"T={t:g}"] = Sampling(t, a.max_tokens)
+    if a.greedy or 0 in temperatures:
+        if a.samples > 1:
+            raise EvaluateError("--samples above 1 with greedy decoding plays the same episode again: leave one out")
+        arms["greedy"] = Sampling(0.0, a.max_tokens)
+    return arms
+
+
+def _default_folder(model: str) -> Path:
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", Path(model).name).strip("-.") or "model"
+    stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
+    return Path("runs") / f"eval-{name}-{stamp}"
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m trainers.evaluate",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    add = parser.add_argument
+    add(
+        "--model",
+        default="quickstart",
+        help="quickstart | smollm2 | a folder (model, adapter, run) | hub id | oracle | noop",
+    )
+    add(
+        "--tasks",
+        default=DEFAULT_TASKS,
+        help="a YAML file, a folder, library, generated:<family>?n=..&seed=.. (%(default)s)",
+    )
+    add("--samples", type=int, default=1, metavar="K", help="attempts per task; above 1 also pass@k")
+    add("--temperature", type=float, nargs="+", metavar="T", help="one arm per temperature; 0 is greedy (default 1.0)")
+    add("--greedy", action="store_true", help="greedy decoding: alone, or beside --temperature")
+    add("--limit", type=int, default=0, metavar="N", help="the first N tasks only")
+    add("--max_tokens", type=int, default=512, help="cap on one reply; a task's own budget may be lower (%(default)s)")
+    add("--output_dir", help="where episodes and figures go (default runs/eval-<model>-<time>)")
+    add("--compare", nargs=2, metavar=("A", "B"), help="two evaluation or run folders: paired p-value; plays nothing")
+    add("--env", default="ClawGym-v0", help="environment (%(default)s)")
+    add("--sandbox", default="auto", help="auto | bubblewrap | landlock | local (unsafe)")
+    add("--max_turns", type=int, default=0, help="turns per episode; 0 takes each task's own budget")
+    add("--reward", default="shaped", help="shaped | binary | delta")
+    add("--prompt_style", default="auto", help="auto (what the policy was made for) | standard | compact")
+    add("--seed", type=int, default=0, help="of the samples; equal seeds, equal episodes")
+    add("--slots", type=int, default=32, help="episodes in flight at a time")
+    add("--sandbox_workers", type=int, default=0, help="threads that step environments; 0 = number of cores")
+    add("--dtype", default="float32", help="float32 | bfloat16 | float16 | auto")
+    add("--device", default="auto", help="auto (a GPU if there is one) | cpu | cuda")
+    add("--torch_threads", type=int, default=0, help="0 = one for a small policy, else all cores")
+    return parser
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,68 @@
+"""The folder of one evaluation: who was measured on what, every episode, and the figures."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from agents.models.loading import ModelSource
+from agents.rollout import RolloutResult
+from agents.trajectory import write_jsonl
+from tasks.task import Task
+from trainers.environment import describe_environment
+from trainers.jsonl import LONE_SURROGATES, plain, write_json, write_whole
+from trainers.measure import Measurement
+from trainers.record import CONFIG, ENVIRONMENT, refuse_occupied
+
+FILE = "evaluation.json"
+
+
+class EvaluationRecord:
+    """Writer of an evaluation folder: config.yaml, environment.json, evaluation.json, episodes_<arm>.jsonl.
+
+    Args:
+        folder: Made if missing; an occupied one is refused.
+
+    Raises:
+        RunFolderError: It is occupied.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        refuse_occupied(folder, hint="choose another --output_dir, or remove it")
+        self.path = folder
+        self._tasks: dict[str, str] = {}
+        self._model: dict[str, Any] = {}
+        self._arms: dict[str, dict[str, Any]] = {}
+        self._timing: dict[str, dict[str, Any]] = {}
+
+    def begin(
+        self, settings: Mapping[str, Any], tasks: Sequence[Task], *, model: ModelSource | None, **environment: Any
+    ) -> None:
+        """Write what is known before the first episode."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        self._tasks = {task.id: task.content_hash for task in tasks}
+        self._model = {"name": settings["model"]}
+        if model is not None:
+            self._model |= {"location": model.location, "kind": str(model.kind), "sha256": model.sha256()}
+        write_whole(self.path / CONFIG, yaml.safe_dump(plain(settings), sort_keys=False, allow_unicode=True))
+        write_json(self.path / ENVIRONMENT, {**describe_environment(), **environment})
+
+    def add(self, arm: str, measurement: Measurement, result: RolloutResult) -> None:
+        """One decode setting is done: its episodes and figures."""
+        path = self.path / f"episodes_{arm}.jsonl"
+        fresh = path.with_name(path.name + ".tmp")
+        with open(fresh, "w", encoding="utf-8", errors=LONE_SURROGATES) as file:
+            write_jsonl(result.trajectories, file)
+        os.replace(fresh, path)
+        self._arms[arm] = measurement.to_json()
+        self._timing[arm] = {**asdict(result.timing), "overhead_seconds": result.timing.overhead_seconds}
+
+    def finish(self) -> None:
+        """Write the figures."""
+        record = {"model": self._model, "tasks": self._tasks, "arms": self._arms, "timing": self._timing}
+        write_json(self.path / FILE, record)

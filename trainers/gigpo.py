@@ -1,0 +1,307 @@
+"""GiGPOTrainer: TRL's GRPOTrainer, fed with whole episodes and credited turn by turn.
+
+What is TRL's stays TRL's: padding, old log-probabilities, KL, loss types, accumulation, optimizer, metric names. Ours
+enters in three places: `rollout_func` plays the episodes, an override of `_generate_and_score_completions` replaces
+the per-episode advantages with per-token ones, and `evaluate` measures the held-out tasks.
+
+Contract with TRL 1.16 (held by tests): an advantages tensor of shape (B, T) is used as it is; every extra tensor of
+the batch is shuffled and split with it; a reward of `None` leaves the group's mean; `env_mask` becomes the loss mask.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from accelerate.utils import gather_object
+from datasets import Dataset
+from torch.utils.data import Sampler
+from transformers import TrainerCallback
+from trl import GRPOTrainer
+from trl.trainer.utils import pad
+
+from agents.policies.transformers import TransformersPolicy
+from agents.policy import Policy, Sampling
+from agents.rollout import Job, RolloutEngine, RolloutResult
+from agents.seeds import derive_seed
+from agents.t2po import T2PO, T2POConfig
+from agents.trajectory import Trajectory
+from envs.conversation import ConversationEnv
+from tasks.task import Task
+from trainers.refusals import check_config
+from trainers.config import GiGPOConfig
+from trainers.credit import EpisodeScale, TurnGrouping, TurnRecord, combine, episode_advantages, turn_advantages
+from trainers.episode_metrics import episode_metrics
+from trainers.checkpoints import STATE_FILE
+from trainers.heldout import HeldOut
+from trainers.sampler import EpochRepeatSampler
+
+NO_TURN = -1
+
+
+def episode_reward(*, episode_reward: list[float | None], **_: Any) -> list[float | None]:
+    """The reward each episode got from its environment; `None` for an infrastructure failure."""
+    return episode_reward
+
+
+class GiGPOTrainer(GRPOTrainer):  # type: ignore[misc]
+    """Trains a policy on multi-turn episodes with episode and turn advantages.
+
+    Args:
+        model: A causal LM of transformers (or a PEFT model of one).
+        args: The settings; what cannot hold per-token credit is refused.
+        processing_class: The tokenizer.
+        pool: Tasks to train on.
+        make_env: Opens one environment; called once per slot.
+        held_out: Tasks only measured on, with the rule that chooses the best; `None` measures nothing.
+        t2po: Switches of the T2PO wrapper; `None` samples plainly.
+        slots: Episodes in flight at a time.
+        workers: Threads that step environments.
+        max_turn_tokens: Cap on one reply.
+        on_episodes: Called with the episodes of each step, for records.
+        callbacks: Of transformers' `Trainer`.
+        peft_config: Makes an adapter around `model`.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        args: GiGPOConfig,
+        processing_class: Any,
+        pool: Sequence[Task],
+        make_env: Callable[[], ConversationEnv],
+        *,
+        held_out: HeldOut | None = None,
+        t2po: T2POConfig | None = None,
+        slots: int = 32,
+        workers: int = 2,
+        max_turn_tokens: int = 512,
+        on_episodes: Callable[[int, RolloutResult], None] | None = None,
+        callbacks: list[TrainerCallback] | None = None,
+        peft_config: Any = None,
+    ) -> None:
+        check_config(args)
+        self._pool = {task.id: task for task in pool}
+        self.held_out = held_out
+        self._make_env = make_env
+        self._t2po_config = t2po
+        self._slots, self._workers = slots, workers
+        self._max_turn_tokens = max_turn_tokens
+        self._on_episodes = on_episodes
+        self._rows: list[dict[str, Any]] = []
+        self._episodes: list[Trajectory] = []
+        self._engine: RolloutEngine | None = None
+        self._policy: Policy | None = None
+        super().__init__(
+            model=model,
+            args=args,
+            processing_class=processing_class,
+            reward_funcs=[episode_reward],
+            rollout_func=lambda prompts, trainer: trainer.play(len(prompts)),
+            train_dataset=pool_dataset(pool, args),
+            eval_dataset=pool_dataset(held_out.tasks, args) if held_out else None,
+            callbacks=callbacks,
+            peft_config=peft_config,
+        )
+
+    def note_metric(self, name: str, value: float) -> None:
+        """Add a value to the training metrics of the next log."""
+        self._metrics["train"][name].append(value)
+
+    # -- playing ------------------------------------------------------------------------------------------------
+
+    @property
+    def policy(self) -> Policy:
+        """The policy that acts: the model being trained, in process, inside the T2PO wrapper if one is set."""
+        if self._policy is None:
+            policy: Policy = TransformersPolicy(
+                self.accelerator.unwrap_model(self.model), self.processing_class, eos_ids=self.eos_token_ids
+            )
+            self._policy = T2PO(policy, self._t2po_config) if self._t2po_config else policy
+        return self._policy
+
+    @property
+    def engine(self) -> RolloutEngine:
+        """Plays episodes; made at first use, closed by `close`."""
+        if self._engine is None:
+            self._engine = RolloutEngine(self.policy, self._make_env, slots=self._slots, workers=self._workers)
+        return self._engine
+
+    def rollout(self, jobs: Sequence[Job], sampling: Sampling, *, training: bool) -> RolloutResult:
+        """Play `jobs` with the weights as they are now; T2PO acts in training only (unless its config says so)."""
+        if isinstance(self.policy, T2PO) and not training:
+            with self.policy.evaluation():
+                return self.engine.run(jobs, sampling)
+        return self.engine.run(jobs, sampling)
+
+    def play(self, count: int) -> dict[str, list[Any]]:
+        """One episode per row of the generation batch, in TRL's form (its `rollout_func`)."""
+        offset = self.accelerator.process_index * count
+        jobs = []
+        for i, row in enumerate(self._rows):
+            place = offset + i
+            group, attempt = divmod(place, self.num_generations)
+            seed = derive_seed(self.args.seed, "train", self._step, group, attempt)
+            jobs.append(Job(self._pool[row["task_id"]], attempt, seed))
+        sampling = Sampling(temperature=self.args.temperature, max_tokens=self._max_turn_tokens)
+        result = self.rollout(jobs, sampling, training=True)
+        self._episodes = result.trajectories
+        self._log_episodes(result)
+        flats = [episode.flat() for episode in self._episodes]
+        # A row that does not count keeps one token (TRL needs one) and an empty mask.
+        for episode, flat in zip(self._episodes, flats, strict=True):
+            if not flat.ids:
+                flat.ids, flat.logprobs = [next(iter(self.eos_token_ids))], [0.0]
+                flat.mask, flat.turn_ids, flat.entropies = [0], [NO_TURN], [0.0]
+            if episode.reward is None:
+                flat.mask = [0] * len(flat.mask)
+                flat.turn_ids = [NO_TURN] * len(flat.turn_ids)
+        self._flats = flats
+        return {
+            "prompt_ids": [episode.prompt_ids for episode in self._episodes],
+            "completion_ids": [flat.ids for flat in flats],
+            "logprobs": [flat.logprobs for flat in flats],
+            "env_mask": [flat.mask for flat in flats],
+            "episode_reward": [episode.reward for episode in self._episodes],
+        }
+
+    # -- credit -------------------------------------------------------------------------------------------------
+
+    def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
+        self._rows = inputs
+        out = super()._generate_and_score_completions(inputs)
+        width = out["completion_ids"].size(1)
+        turn_ids = pad(
+            [torch.tensor(flat.turn_ids) for flat in self._flats],
+            padding_value=NO_TURN,
+            padding_side="right",
+            pad_to_multiple_of=self.pad_to_multiple_of,
+        )
+        if turn_ids.size(1) != width:
+            raise RuntimeError(f"turn ids have width {turn_ids.size(1)}, completions {width}: TRL pads differently now")
+        advantages = self._advantages(turn_ids.numpy())
+        device = out["completion_ids"].device
+        out["advantages"] = torch.tensor(advantages, dtype=torch.float32, device=device)
+        out["turn_ids"] = turn_ids.to(device)
+        return out  # type: ignore[no-any-return]
+
+    def _advantages(self, turn_ids: np.ndarray) -> np.ndarray:
+        """Per-token advantages (local rows, T); groups may span processes, so their records are gathered."""
+        args: GiGPOConfig = self.args
+        local = [(episode.reward, _records(episode)) for episode in self._episodes]
+        everyone = gather_object(local)
+        mine = slice(self.accelerator.process_index * len(local), (self.accelerator.process_index + 1) * len(local))
+        k = self.num_generations
+        episodes = episode_advantages([reward for reward, _ in everyone], k, EpisodeScale(args.scale_rewards))
+        turns = turn_advantages(
+            [records for _, records in everyone],
+            k,
+            TurnGrouping(args.turn_grouping),
+            gamma=args.turn_gamma,
+            divide_by_std=args.turn_std,
+        )
+        combined = combine(
+            episodes[mine], turns.advantages[mine], turn_ids, alpha=args.alpha_episode, beta=args.beta_turn
+        )
+        on = turn_ids >= 0
+        metrics = self._metrics["train"]
+        metrics["gigpo/grouped_turn_frac"].append(turns.grouped_share)
+        metrics["gigpo/frac_zero_adv"].append(float((combined[on] == 0).mean()) if on.any() else 1.0)
+        flat_turns = [abs(value) for values in turns.advantages for value in values]
+        metrics["gigpo/turn_adv_abs_mean"].append(float(np.mean(flat_turns)) if flat_turns else 0.0)
+        metrics["gigpo/episode_adv_abs_mean"].append(float(np.abs(episodes).mean()))
+        return combined
+
+    def _log_episodes(self, result: RolloutResult) -> None:
+        for name, value in episode_metrics(result).items():
+            self._metrics["train"][name].append(value)
+        if self._on_episodes is not None:
+            self._on_episodes(self.state.global_step, result)
+
+    # -- held-out -----------------------------------------------------------------------------------------------
+
+    def evaluate(
+        self,
+        eval_dataset: Any = None,
+        ignore_keys: list[str] | None = None,
+        metric_key_prefix: str = "eval",
+    ) -> dict[str, float]:
+        """Measure the held-out tasks; keep the best weights; stop when patience is spent.
+
+        The training metrics, the training mode and every random state are as before afterwards.
+        """
+        if self.held_out is None:
+            return {}
+        was_training = self.model.training
+        self.model.eval()
+        try:
+            with torch.random.fork_rng(enabled=True):
+                verdict = self.held_out.evaluate(self, self.state.global_step)
+            metrics = {f"{metric_key_prefix}_{name}": value for name, value in verdict.metrics.items()}
+            self.log(dict(metrics))
+        finally:
+            self.model.train(was_training)
+        self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
+        if verdict.stop:
+            self.control.should_training_stop = True
+        return metrics
+
+    # -- resume -------------------------------------------------------------------------------------------------
+
+    def _get_train_sampler(self, dataset: Any = None) -> Sampler:
+        args: GiGPOConfig = self.args
+        return EpochRepeatSampler(
+            data_source=self.train_dataset if dataset is None else dataset,
+            mini_repeat_count=self.num_generations,
+            batch_size=args.generation_batch_size // self.num_generations,
+            repeat_count=self.num_iterations * args.steps_per_generation,
+            shuffle=self.shuffle_dataset,
+            seed=args.seed,
+        )
+
+    def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any) -> torch.Tensor:
+        """One micro-step; the generation phase of a resumed run is where the saved one stood."""
+        if self._step == 0 and self.state.global_step:
+            # Checkpoints are only written between generation cycles (see `check_config`), so the phase is known.
+            self._step = self.state.global_step * self.args.gradient_accumulation_steps
+        return super().training_step(model, inputs, num_items_in_batch)
+
+    def _save_checkpoint(self, model: Any, trial: Any) -> None:
+        super()._save_checkpoint(model, trial)
+        if self.args.should_save:
+            folder = Path(self._get_output_dir(trial=trial)) / f"checkpoint-{self.state.global_step}"
+            state = self.held_out.state() if self.held_out is not None else {}
+            (folder / STATE_FILE).write_text(json.dumps(state), encoding="utf-8")
+
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
+        super()._load_from_checkpoint(resume_from_checkpoint, model)
+        state = json.loads((Path(resume_from_checkpoint) / STATE_FILE).read_text(encoding="utf-8"))
+        if self.held_out is not None and state:
+            self.held_out.restore(state)
+
+    def create_model_card(self, *args: Any, **kwargs: Any) -> None:
+        """The run folder has its own record; TRL's card is not written."""
+
+    def close(self) -> None:
+        """End the environments and their sandboxes. Idempotent."""
+        if self._engine is not None:
+            self._engine.close()
+            self._engine = None
+
+
+def pool_dataset(tasks: Sequence[Task], args: GiGPOConfig) -> Dataset:
+    """Tasks as TRL's dataset, repeated where there are fewer than one step needs (TRL drops a part batch)."""
+    groups = max(1, args.generation_batch_size // max(1, args.num_generations))
+    rows = [{"prompt": [{"role": "user", "content": task.intent}], "task_id": task.id} for task in tasks]
+    copies = -(-groups // len(rows))
+    return Dataset.from_list(rows * copies)
+
+
+def _records(episode: Trajectory) -> list[TurnRecord]:
+    if episode.reward is None:
+        return []
+    return [TurnRecord(turn.signal, turn.anchor) for turn in episode.turns]

@@ -1,0 +1,101 @@
+"""JSON lines that survive a crash: whole lines appended and flushed, a torn last line tolerated and cut on resume."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+LONE_SURROGATES = "backslashreplace"
+"""Error handler for JSON files: a lone surrogate is written as its JSON escape, and read back as it was."""
+
+
+class RunFolderError(ValueError):
+    """A run folder cannot be used as asked; the message is one line for a person."""
+
+
+def plain(value: Any) -> Any:
+    """`value` as JSON can hold it: numpy and torch scalars as numbers, not-finite numbers as `None`, paths as text."""
+    if isinstance(value, Mapping):
+        return {str(k): plain(v) for k, v in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [plain(v) for v in (sorted(value) if isinstance(value, set | frozenset) else value)]
+    if isinstance(value, str | bool | int) or value is None:
+        return str(value) if isinstance(value, str) else value
+    if hasattr(value, "item") and getattr(value, "size", None) != 0 and not isinstance(value, float):
+        return plain(value.item())
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else None
+    return str(value)
+
+
+def append_line(path: Path, record: Mapping[str, Any]) -> None:
+    """Append one record as one line and hand it to the operating system at once."""
+    with open(path, "a", encoding="utf-8", errors=LONE_SURROGATES) as file:
+        file.write(json.dumps(plain(record), ensure_ascii=False, allow_nan=False) + "\n")
+        file.flush()
+
+
+def read_lines(path: Path) -> tuple[list[dict[str, Any]], str | None]:
+    """Records of a file, and a note when its last line was torn by a crash (it is left out).
+
+    A missing file has no records.
+
+    Raises:
+        RunFolderError: A line that is not the last is no JSON object.
+    """
+    if not path.exists():
+        return [], None
+    lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
+    records: list[dict[str, Any]] = []
+    last = max((i for i, line in enumerate(lines) if line.strip()), default=-1)
+    for i, line in enumerate(lines):
+        if not line.strip():
+            continue
+        try:
+            record = json.loads(line)
+            if not isinstance(record, dict):
+                raise ValueError("not a JSON object")
+        except ValueError as error:
+            if i == last:
+                return records, f"{path}:{i + 1}: the last line is torn (the writer was killed); it is left out"
+            raise RunFolderError(f"{path}:{i + 1}: not a JSON line ({error})") from error
+        records.append(record)
+    return records, None
+
+
+def cut_lines(path: Path, keep: Callable[[dict[str, Any]], bool], superseded: Path) -> int:
+    """Keep the records that `keep` accepts; append the others to `superseded`; drop a torn last line.
+
+    Returns:
+        How many records were moved. The file is replaced in one step, so a crash leaves the old or the new one.
+    """
+    records, _ = read_lines(path)
+    kept = [r for r in records if keep(r)]
+    dropped = [r for r in records if not keep(r)]
+    if dropped:
+        superseded.parent.mkdir(parents=True, exist_ok=True)
+        for record in dropped:
+            append_line(superseded, record)
+    if path.exists():
+        write_whole(path, "".join(json.dumps(r, ensure_ascii=False) + "\n" for r in kept))
+    return len(dropped)
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a file so that readers see the old content or the new one, never a part."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fresh = path.with_name(path.name + ".tmp")
+    with open(fresh, "w", encoding="utf-8", errors=LONE_SURROGATES) as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(fresh, path)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write one JSON document, whole or not at all."""
+    write_whole(path, json.dumps(plain(value), indent=2, ensure_ascii=False, allow_nan=False) + "\n")

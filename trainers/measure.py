@@ -1,0 +1,142 @@
+"""Measurement: what a set of episodes says about a policy, with what is missing counted beside it.
+
+An episode that the infrastructure ended has no reward: it is in `n` and in `infrastructure`, and in no mean. The pass
+rate then also has a bracket: what it would be had every missing episode failed, or passed.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, fields
+from statistics import fmean
+from typing import Any
+
+from agents.trajectory import Trajectory
+from trainers.stats import effective_n, wilson
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """Figures of a set of episodes under one decode setting. All means are over graded episodes.
+
+    Attributes:
+        n: Episodes played; `tasks` distinct tasks among them.
+        graded: Episodes with a grade and a reward; `infrastructure` the others (`n - graded`).
+        passed: Graded episodes that passed; `pass_rate` their share.
+        low: Ends of the pass rate's 95 % Wilson interval (`high` the other), on `effective_n` independent episodes.
+        pass_min: Pass rate if every episode that was not graded had failed; `pass_max` if it had passed.
+        assertion_rate: Mean assertion rate; `reward` the mean reward.
+        submitted: Share that ended by submitting.
+        stops: Stop reason to count, over all `n`.
+        families: Task family to [passed, graded].
+        kinds: Assertion kind to [assertions passed, assertions].
+        sampling: Decode settings, as a label.
+        outcomes: Task id to the passes of its graded attempts, in the order played (for paired tests).
+        errors: Messages of episodes without a grade, to count; cut to their first line.
+    """
+
+    n: int
+    tasks: int
+    graded: int
+    infrastructure: int
+    passed: int
+    pass_rate: float | None
+    low: float | None
+    high: float | None
+    effective_n: float
+    pass_min: float | None
+    pass_max: float | None
+    assertion_rate: float | None
+    reward: float | None
+    mean_turns: float | None
+    submitted: float | None
+    sampling: str
+    stops: dict[str, int] = field(default_factory=dict)
+    families: dict[str, list[int]] = field(default_factory=dict)
+    kinds: dict[str, list[int]] = field(default_factory=dict)
+    outcomes: dict[str, list[bool]] = field(default_factory=dict)
+    errors: dict[str, int] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON-able record; `from_json` gives the same measurement back."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, record: dict[str, Any]) -> Measurement:
+        """Rebuild a measurement from `to_json`'s record.
+
+        Raises:
+            ValueError: A key is unknown or missing; the message names it.
+        """
+        known = {f.name for f in fields(cls)}
+        if set(record) != known:
+            unknown, missing = sorted(set(record) - known), sorted(known - set(record))
+            raise ValueError(f"not a measurement: unknown keys {unknown}, missing keys {missing}")
+        return cls(**record)
+
+
+def is_graded(episode: Trajectory) -> bool:
+    """True when the episode has a verdict and a reward, so that it may enter a mean."""
+    return episode.stop_reason != "infrastructure" and episode.reward is not None and episode.passed is not None
+
+
+def measure(trajectories: Sequence[Trajectory], label: str) -> Measurement:
+    """Measure episodes.
+
+    Args:
+        trajectories: Any number of attempts at any number of tasks.
+        label: The decode settings, as `Sampling.label()` writes them.
+
+    Returns:
+        The measurement; rates are `None` when nothing was graded (never 0).
+    """
+    graded = [t for t in trajectories if is_graded(t)]
+    n, missing = len(trajectories), len(trajectories) - len(graded)
+    passed = sum(bool(t.passed) for t in graded)
+    outcomes: dict[str, list[bool]] = {}
+    families: dict[str, list[int]] = {}
+    kinds: dict[str, list[int]] = {}
+    for t in graded:
+        outcomes.setdefault(t.task_id, []).append(bool(t.passed))
+        _count(families, t.family or "(no family)", bool(t.passed))
+        for record in t.assertions:
+            _count(kinds, str(record["kind"]), record["verdict"] == "pass")
+    n_effective = effective_n(outcomes)
+    rate = passed / len(graded) if graded else None
+    interval = wilson(min(rate * n_effective, n_effective), n_effective) if rate is not None else None
+    rates = [t.rate for t in graded if t.rate is not None]
+    errors = Counter(_first_line(t.error) for t in trajectories if not is_graded(t))
+    return Measurement(
+        n=n,
+        tasks=len({t.task_id for t in trajectories}),
+        graded=len(graded),
+        infrastructure=missing,
+        passed=passed,
+        pass_rate=rate,
+        low=interval.low if interval else None,
+        high=interval.high if interval else None,
+        effective_n=n_effective,
+        pass_min=passed / n if n else None,
+        pass_max=(passed + missing) / n if n else None,
+        assertion_rate=fmean(rates) if rates else None,
+        reward=fmean(t.reward for t in graded if t.reward is not None) if graded else None,
+        mean_turns=fmean(len(t.turns) for t in graded) if graded else None,
+        submitted=fmean(t.stop_reason == "submitted" for t in graded) if graded else None,
+        sampling=label,
+        stops=dict(sorted(Counter(t.stop_reason for t in trajectories).items())),
+        families=dict(sorted(families.items())),
+        kinds=dict(sorted(kinds.items())),
+        outcomes=outcomes,
+        errors=dict(errors.most_common()),
+    )
+
+
+def _count(table: dict[str, list[int]], key: str, success: bool) -> None:
+    cell = table.setdefault(key, [0, 0])
+    cell[0] += int(success)
+    cell[1] += 1
+
+
+def _first_line(message: str | None) -> str:
+    return (message or "no reason recorded").strip().split("\n", 1)[0][:200]

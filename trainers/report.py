@@ -1,0 +1,85 @@
+"""One self-contained page of one run, or of several laid over one another: `python -m trainers.report RUN_DIR [...]`.
+
+The page needs no network and no other file. It can be made while a run is going, and of a run that was killed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from trainers.jsonl import RunFolderError, write_whole
+from trainers.report_data import comparison, default_output, headline, view_run
+from trainers.report_figures import overlay
+from trainers.run_folder import RunFolder, read_run
+
+
+def render(runs: Sequence[RunFolder]) -> str:
+    """The page as text.
+
+    Raises:
+        RunFolderError: A file of a run folder is damaged.
+    """
+    environment = Environment(
+        loader=PackageLoader("trainers", "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    several = len(runs) > 1
+    return environment.get_template("report.html.j2").render(
+        title=f"TurnGym: {', '.join(run.name for run in runs)}",
+        headline=headline(runs),
+        runs=[view_run(run) for run in runs],
+        overlay=overlay(runs) if several else [],
+        comparison=comparison(runs) if several else [],
+    )
+
+
+def write_report(run_dirs: Sequence[str | Path], output: str | Path | None = None) -> Path:
+    """Render run folders into one page.
+
+    Args:
+        run_dirs: One run folder, or several to compare.
+        output: The page; default `report.html` in the run's folder, `comparison.html` here for several.
+
+    Returns:
+        Where the page is.
+
+    Raises:
+        RunFolderError: A folder is no run folder, a file in it is damaged, or the page cannot be written.
+    """
+    runs = [read_run(path) for path in run_dirs]
+    if len({run.name for run in runs}) < len(runs):
+        for run in runs:
+            run.name = str(run.path)
+    path = Path(output) if output is not None else default_output(runs)
+    try:
+        write_whole(path, render(runs))
+    except OSError as error:
+        raise RunFolderError(f"cannot write {path}: {error.strerror}") from error
+    return path
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Entry point; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m trainers.report", description=__doc__)
+    parser.add_argument("run_dirs", nargs="+", metavar="RUN_DIR", help="a run folder; several are compared")
+    parser.add_argument("-o", "--output", help="the page (default: report.html in the run folder)")
+    arguments = parser.parse_args(argv)
+    try:
+        path = write_report(arguments.run_dirs, arguments.output)
+    except RunFolderError as error:
+        print(f"trainers.report: {error}", file=sys.stderr)
+        return 2
+    print(path)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
