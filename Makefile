@@ -10,6 +10,8 @@ PACKAGES := envs agents trainers tasks sandboxes
 export HF_HUB_OFFLINE ?= 1
 export HF_HUB_DISABLE_TELEMETRY ?= 1
 export OMP_NUM_THREADS ?= 1
+# The installation leaves compiling to the first import, so that import must be allowed to keep what it compiled.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help train test check bench docs format clean

@@ -75,7 +75,7 @@ class Processes:
 
     @staticmethod
     def _private_bytes(pids: list, limit: float) -> int:
-        """Memory that processes do not share with files: resident minus shared pages. Cheap; forked pages count twice."""
+        """Memory that processes do not share with files. Cheap; pages shared by forks count more than once."""
         total = 0
         for pid in pids:
             try:
