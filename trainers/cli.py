@@ -125,7 +125,13 @@ def _take_config(args: list[str]) -> tuple[list[str], Path | None]:
         at = args.index("--model_name_or_path")
         if args[at + 1 : at + 2] != ["quickstart"]:
             return args, None
+    if _given(args, "tasks") and not _given(args, "held_out"):
+        args = [*args, "--held_out", "split"]  # the file's held-out tasks go with the file's own pool
     return args, QUICKSTART
+
+
+def _given(args: list[str], name: str) -> bool:
+    return any(arg.partition("=")[0] == f"--{name}" for arg in args)
 
 
 def _known() -> dict[str, str]:

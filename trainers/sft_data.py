@@ -8,15 +8,23 @@ import multiprocessing
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from functools import cache
+from itertools import islice
 from pathlib import Path
+from random import Random
 from typing import Any
 
 from agents.trajectory import Trajectory
+from tasks.families import MIX, stream
 from trainers.corpus import ConversationEncoder, Corpus, CorpusError
-from trainers.demonstrations import Recipe, demonstrations
+from trainers.demonstrations import Recipe, demonstrations, problem_key
 
 CHUNK = 1000
 """Demonstrations that one seed makes; the same on every machine, whatever the number of processes."""
+
+MEASURED = ((2, 1000), (1000, 1000))
+"""Seed and number of the generated tasks that are measured on: the quickstart's held-out ones and the default of
+`python -m trainers.evaluate`. No demonstration shows one of them."""
 
 _worker: dict[str, Any] = {}
 """What a data process keeps between chunks."""
@@ -25,6 +33,17 @@ _worker: dict[str, Any] = {}
 def chunk_seed(seed: int, index: int) -> int:
     """Seed of one chunk of demonstrations."""
     return int.from_bytes(hashlib.sha256(f"demonstrations:{seed}:{index}".encode()).digest()[:6], "big")
+
+
+@cache
+def measured_keys() -> frozenset[str]:
+    """Keys of the tasks that demonstrations must not show."""
+    keys = set()
+    for seed, count in MEASURED:
+        for family, parts in islice(stream(MIX, Random(f"{MIX}:{seed}")), 2 * count):
+            del family
+            keys.add(problem_key(parts.intent, parts.files))
+    return frozenset(keys)
 
 
 def demonstration_messages(count: int, seed: int, recipe: Recipe) -> Iterator[list[dict[str, str]]]:
@@ -128,7 +147,7 @@ def _checked(messages: Any) -> Sequence[Mapping[str, str]]:
 
 
 def _chunk_messages(count: int, seed: int, recipe: Recipe) -> Iterator[list[dict[str, str]]]:
-    for demonstration in demonstrations(count, seed, recipe):
+    for demonstration in demonstrations(count, seed, recipe, exclude=measured_keys()):
         messages = [{"role": "user", "content": demonstration.first_message}]
         for reply, observation in demonstration.turns:
             messages.append({"role": "assistant", "content": reply})
