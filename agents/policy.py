@@ -122,11 +122,15 @@ class PolicyError(RuntimeError):
 
 @runtime_checkable
 class Policy(Protocol):
-    """Who acts. `tokenizer` is a Hugging Face tokenizer (or compatible) with or without a chat template."""
+    """Who acts."""
 
-    tokenizer: Any
-    eos_ids: frozenset[int]
-    """Every id that ends a turn."""
+    @property
+    def tokenizer(self) -> Any:
+        """A Hugging Face tokenizer (or compatible) with or without a chat template."""
+
+    @property
+    def eos_ids(self) -> frozenset[int]:
+        """Every id that ends a turn."""
 
     def complete(self, requests: Sequence[Request], sampling: Sampling) -> list[Completion]:
         """One completion per request, in order.

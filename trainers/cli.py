@@ -25,11 +25,33 @@ from trainers.refusals import ConfigError
 CONFIGS = Path(__file__).parent / "configs"
 QUICKSTART = CONFIGS / "quickstart.yaml"
 GROUPS = (EnvArguments, PolicyArguments, T2POArguments, GiGPOConfig)
-COMMON = (
-    "output_dir resume max_steps num_generations per_device_train_batch_size gradient_accumulation_steps learning_rate "
-    "temperature beta seed alpha_episode beta_turn turn_grouping turn_gamma turn_std scale_rewards loss_type eval_steps "
-    "save_steps held_out_temperature held_out_greedy best_metric patience min_delta save_trajectories"
-).split()
+COMMON = [
+    "output_dir",
+    "resume",
+    "max_steps",
+    "num_generations",
+    "per_device_train_batch_size",
+    "gradient_accumulation_steps",
+    "learning_rate",
+    "temperature",
+    "beta",
+    "seed",
+    "alpha_episode",
+    "beta_turn",
+    "turn_grouping",
+    "turn_gamma",
+    "turn_std",
+    "scale_rewards",
+    "loss_type",
+    "eval_steps",
+    "save_steps",
+    "held_out_temperature",
+    "held_out_greedy",
+    "best_metric",
+    "patience",
+    "min_delta",
+    "save_trajectories",
+]
 """Fields of `GiGPOConfig` that the short help shows; the rest are TRL's."""
 
 
@@ -182,7 +204,7 @@ def short_help() -> str:
         "  python -m trainers.grpo --tasks my_tasks/ --env ClawGym-v0 --model_name_or_path Qwen/Qwen2.5-1.5B-Instruct",
         "  python -m trainers.grpo --resume                         go on after an interruption",
         "",
-        "  --config FILE      settings from YAML (flags win); without it and with the quickstart policy: quickstart.yaml",
+        "  --config FILE      settings from YAML (flags win); the quickstart policy without it: quickstart.yaml",
         "  --dry-run          check everything, print the settings, load no model",
         "  --help-all         also all of TRL's and transformers' settings",
     ]

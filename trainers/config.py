@@ -17,7 +17,9 @@ from trainers.credit import TurnGrouping
 class EnvArguments:
     """Which environment, which tasks, and where their commands run."""
 
-    env: str = field(default="ClawGym-v0", metadata={"help": "Environment id. `ClawGym-v0` is what can be trained now."})
+    env: str = field(
+        default="ClawGym-v0", metadata={"help": "Environment id. `ClawGym-v0` is what can be trained now."}
+    )
     tasks: str = field(
         default="generated:quickstart?n=2000&seed=1",
         metadata={"help": "Tasks to train on: a YAML file, a folder, `library`, or `generated:<family>?n=..&seed=..`."},
@@ -38,7 +40,8 @@ class EnvArguments:
     reward: str = field(default="shaped", metadata={"help": "shaped (rate minus a share of turns) | binary | delta."})
     turn_penalty: float = field(default=0.2, metadata={"help": "shaped: reward lost by using the whole turn budget."})
     subtract_baseline: bool = field(
-        default=False, metadata={"help": "Measure the rate from the untouched workspace's rate, so that a no-op earns 0."}
+        default=False,
+        metadata={"help": "Measure the rate from the untouched workspace's rate, so that a no-op earns 0."},
     )
     prompt_style: str = field(
         default="auto", metadata={"help": "auto (what the policy was made for) | standard | compact."}
@@ -93,7 +96,7 @@ class GiGPOConfig(GRPOConfig):
     Source of the credit: GiGPO (Feng et al. 2025); `beta_turn` 0.3 and anchors from our own runs.
     """
 
-    output_dir: str | None = field(default="runs/run", metadata={"help": "The run folder; refused when occupied."})
+    output_dir: str = field(default="runs/run", metadata={"help": "The run folder; refused when occupied."})
     alpha_episode: float = field(default=1.0, metadata={"help": "Weight of the episode term of the advantage."})
     beta_turn: float = field(default=0.3, metadata={"help": "Weight of the turn term of the advantage."})
     turn_grouping: str = field(

@@ -8,6 +8,7 @@ from statistics import fmean
 
 from agents.rollout import RolloutResult
 from agents.trajectory import Trajectory
+from envs.conversation import StopReason
 
 
 def episode_metrics(result: RolloutResult) -> dict[str, float]:
@@ -37,7 +38,7 @@ def episode_metrics(result: RolloutResult) -> dict[str, float]:
 def _outcomes(graded: Sequence[Trajectory]) -> dict[str, float]:
     n = len(graded)
     stops = Counter(e.stop_reason for e in graded)
-    out = {f"env/stop/{reason}": count / n for reason, count in sorted(stops.items())}
+    out = {f"env/stop/{reason}": stops.get(reason, 0) / n for reason in StopReason if reason != "infrastructure"}
     out["env/submitted"] = stops.get("submitted", 0) / n
     out["env/pass_rate"] = fmean(bool(e.passed) for e in graded)
     out["env/assertion_rate"] = fmean(e.rate for e in graded if e.rate is not None)

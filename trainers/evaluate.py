@@ -36,7 +36,7 @@ from agents.policies.scripted import NoOpPolicy, OraclePolicy
 from agents.policy import Policy, PolicyError, Sampling
 from agents.rollout import Job, RolloutEngine, RolloutResult
 from agents.seeds import derive_seed
-from envs.clawgym import ClawGymEnv
+from envs.conversation import ConversationEnv
 from sandboxes import SandboxUnavailable, open_sandbox
 from tasks.problems import TaskError
 from tasks.sources import load_tasks
@@ -44,15 +44,13 @@ from tasks.task import Task
 from trainers.compare import compare_arms, read_arms
 from trainers.evaluation import EvaluationRecord
 from trainers.jsonl import RunFolderError
+from trainers.machine import ENVIRONMENTS, set_threads
 from trainers.measure import Measurement, measure
 from trainers.stats import mean_pass_at_k
 from trainers.tables import count_table, measurement_table, percent
 
 SCRIPTED: dict[str, Callable[[], Policy]] = {"oracle": OraclePolicy, "noop": NoOpPolicy}
-ENVIRONMENTS: dict[str, type[ClawGymEnv]] = {"ClawGym-v0": ClawGymEnv}
 DEFAULT_TASKS = "generated:quickstart?n=320&seed=1000"
-SMALL_POLICY = 20_000_000
-"""Parameters below which one torch thread is faster than several."""
 
 
 class EvaluateError(ValueError):
@@ -97,7 +95,7 @@ def play(
     actor: Actor,
     tasks: Sequence[Task],
     sampling: Sampling,
-    make_env: Callable[[], ClawGymEnv],
+    make_env: Callable[[], ConversationEnv],
     *,
     samples: int = 1,
     seed: int = 0,
@@ -133,8 +131,7 @@ def open_actor(model: str, *, dtype: str = "float32", device: str = "auto", thre
         device = "cuda" if torch.cuda.is_available() else "cpu"
     source = resolve_model(model)
     weights, tokenizer = load_model(model, dtype=dtype, device=device)
-    small = sum(p.numel() for p in weights.parameters()) < SMALL_POLICY
-    torch.set_num_threads(threads or (1 if small else os.cpu_count() or 1))
+    set_threads(weights, threads)
     return Actor(TransformersPolicy(weights, tokenizer), source, read_card(source.location).prompt_style)
 
 

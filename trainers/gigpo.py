@@ -20,7 +20,7 @@ import torch
 from accelerate.utils import gather_object
 from datasets import Dataset
 from torch.utils.data import Sampler
-from transformers import TrainerCallback
+from transformers import TrainerCallback, TrainerControl
 from trl import GRPOTrainer
 from trl.trainer.utils import pad
 
@@ -32,12 +32,12 @@ from agents.t2po import T2PO, T2POConfig
 from agents.trajectory import Trajectory
 from envs.conversation import ConversationEnv
 from tasks.task import Task
-from trainers.refusals import check_config
+from trainers.checkpoints import STATE_FILE
 from trainers.config import GiGPOConfig
 from trainers.credit import EpisodeScale, TurnGrouping, TurnRecord, combine, episode_advantages, turn_advantages
 from trainers.episode_metrics import episode_metrics
-from trainers.checkpoints import STATE_FILE
 from trainers.heldout import HeldOut
+from trainers.refusals import check_config
 from trainers.sampler import EpochRepeatSampler
 
 NO_TURN = -1
@@ -66,6 +66,10 @@ class GiGPOTrainer(GRPOTrainer):  # type: ignore[misc]
         callbacks: Of transformers' `Trainer`.
         peft_config: Makes an adapter around `model`.
     """
+
+    # Set by transformers and TRL, which are not analysed.
+    control: TrainerControl
+    _step: int
 
     def __init__(
         self,
@@ -152,17 +156,18 @@ class GiGPOTrainer(GRPOTrainer):  # type: ignore[misc]
         self._episodes = result.trajectories
         self._log_episodes(result)
         flats = [episode.flat() for episode in self._episodes]
-        # A row that does not count keeps one token (TRL needs one) and an empty mask.
+        # A row that does not count keeps one token (TRL needs one, of prompt and completion) and an empty mask.
+        end = min(self.eos_token_ids)
         for episode, flat in zip(self._episodes, flats, strict=True):
             if not flat.ids:
-                flat.ids, flat.logprobs = [next(iter(self.eos_token_ids))], [0.0]
+                flat.ids, flat.logprobs = [end], [0.0]
                 flat.mask, flat.turn_ids, flat.entropies = [0], [NO_TURN], [0.0]
             if episode.reward is None:
                 flat.mask = [0] * len(flat.mask)
                 flat.turn_ids = [NO_TURN] * len(flat.turn_ids)
         self._flats = flats
         return {
-            "prompt_ids": [episode.prompt_ids for episode in self._episodes],
+            "prompt_ids": [episode.prompt_ids or [end] for episode in self._episodes],
             "completion_ids": [flat.ids for flat in flats],
             "logprobs": [flat.logprobs for flat in flats],
             "env_mask": [flat.mask for flat in flats],
@@ -218,7 +223,9 @@ class GiGPOTrainer(GRPOTrainer):  # type: ignore[misc]
 
     def _log_episodes(self, result: RolloutResult) -> None:
         for name, value in episode_metrics(result).items():
-            self._metrics["train"][name].append(value)
+            self.note_metric(name, value)
+        if isinstance(self.policy, T2PO) and self.policy.eta is not None:
+            self.note_metric("t2po/eta", self.policy.eta)
         if self._on_episodes is not None:
             self._on_episodes(self.state.global_step, result)
 
@@ -274,14 +281,19 @@ class GiGPOTrainer(GRPOTrainer):  # type: ignore[misc]
         super()._save_checkpoint(model, trial)
         if self.args.should_save:
             folder = Path(self._get_output_dir(trial=trial)) / f"checkpoint-{self.state.global_step}"
-            state = self.held_out.state() if self.held_out is not None else {}
+            state = {
+                "held_out": self.held_out.state() if self.held_out is not None else None,
+                "t2po": self.policy.state_dict() if isinstance(self.policy, T2PO) else None,
+            }
             (folder / STATE_FILE).write_text(json.dumps(state), encoding="utf-8")
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
         super()._load_from_checkpoint(resume_from_checkpoint, model)
         state = json.loads((Path(resume_from_checkpoint) / STATE_FILE).read_text(encoding="utf-8"))
-        if self.held_out is not None and state:
-            self.held_out.restore(state)
+        if self.held_out is not None and state["held_out"]:
+            self.held_out.restore(state["held_out"])
+        if isinstance(self.policy, T2PO) and state["t2po"]:
+            self.policy.load_state_dict(state["t2po"])
 
     def create_model_card(self, *args: Any, **kwargs: Any) -> None:
         """The run folder has its own record; TRL's card is not written."""

@@ -18,13 +18,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
 
-import torch
 import transformers
 import yaml
 
@@ -39,22 +38,19 @@ from sandboxes import SandboxUnavailable, open_sandbox
 from tasks.problems import TaskError
 from trainers.checkpoints import last_complete_checkpoint
 from trainers.cli import Settings, parse
-from trainers.config import EnvArguments, PolicyArguments, T2POArguments
+from trainers.config import PolicyArguments, T2POArguments
 from trainers.console import RunConsole
 from trainers.gigpo import GiGPOTrainer
 from trainers.guards import default_guards
 from trainers.heldout import HeldOut
 from trainers.jsonl import RunFolderError
+from trainers.machine import ENVIRONMENTS, set_threads
 from trainers.record import RunRecord
 from trainers.refusals import ConfigError, check_config
 from trainers.report import write_report
 from trainers.run_callback import RunCallback
 from trainers.summary import RunSummary
 from trainers.tasksets import TaskSets, load_task_sets
-
-ENVIRONMENTS: dict[str, type[ClawGymEnv]] = {"ClawGym-v0": ClawGymEnv}
-SMALL_POLICY = 20_000_000
-"""Parameters below which one torch thread is faster than several."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -126,7 +122,14 @@ def prepare(settings: Settings) -> Run:
         raise SandboxUnavailable(f"sandbox {backend}: `echo ready` ended with {probe.exit_code}: {probe.stderr_text}")
     folder = resolve_model(settings.policy.model_name_or_path).location
     style = read_card(folder).prompt_style if env.prompt_style == "auto" else env.prompt_style
-    return Run(settings, tasks, backend, folder, style)
+    run = Run(settings, tasks, backend, folder, style)
+    try:
+        make_env_factory(run)().close()
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+    make_t2po(settings.t2po)
+    make_peft(settings.policy)
+    return run
 
 
 def make_env_factory(run: Run) -> Callable[[], ClawGymEnv]:
@@ -159,7 +162,7 @@ def train(run: Run) -> int:
     record.write_tasks(run.tasks.pool, run.tasks.held_out, str(run.tasks.lock["hash"]))
 
     model, tokenizer = load_model(run.model_folder, dtype=settings.policy.dtype)
-    _set_threads(settings.policy, sum(p.numel() for p in model.parameters()))
+    set_threads(model, settings.policy.torch_threads)
     console = RunConsole(config.max_steps, first_step=first_step)
     callback = RunCallback(
         record, console, default_guards(config.beta_turn), keep_trajectories=config.save_trajectories
@@ -264,12 +267,12 @@ def make_t2po(args: T2POArguments) -> T2POConfig | None:
     try:
         return T2POConfig(
             think_budget=args.think_budget or None,
-            think_stop=ThinkStop(args.think_stop),
+            think_stop=cast(ThinkStop, args.think_stop),
             turn_resample=args.turn_resample,
             eta=args.turn_resample_eta or None,
             target_rate=args.turn_resample_rate,
             max_try=args.turn_resample_max_try,
-            keep=Keep(args.turn_resample_keep),
+            keep=cast(Keep, args.turn_resample_keep),
         )
     except ValueError as error:
         raise ConfigError(str(error)) from error
@@ -292,11 +295,6 @@ def make_peft(policy: PolicyArguments) -> Any:
     )
 
 
-def _set_threads(policy: PolicyArguments, parameters: int) -> None:
-    threads = policy.torch_threads or (1 if parameters < SMALL_POLICY else os.cpu_count() or 1)
-    torch.set_num_threads(threads)
-
-
 def _millions(model: Any) -> str:
     return f"{sum(p.numel() for p in model.parameters()) / 1e6:.1f} M parameters"
 
@@ -306,11 +304,6 @@ def _quiet() -> None:
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     warnings.filterwarnings("ignore", module=r"(trl|transformers|torch|accelerate|peft)\b.*")
-
-
-def default_slots(env: EnvArguments, episodes: int) -> int:
-    """Environments opened: no more than there are episodes."""
-    return min(env.slots, episodes)
 
 
 if __name__ == "__main__":

@@ -160,8 +160,8 @@ class InfrastructureFailures:
             return None
         self._said = True
         return (
-            f"infrastructure: {share:.0%} of the episodes of step {step} failed in the sandbox or the grader. They have "
-            "no reward and enter no mean; `python -m sandboxes doctor` checks the backends."
+            f"infrastructure: {share:.0%} of the episodes of step {step} failed in the sandbox or the grader. They "
+            "have no reward and enter no mean; `python -m sandboxes doctor` checks the backends."
         )
 
 

@@ -30,8 +30,8 @@ def check_config(config: GiGPOConfig) -> None:
 def _problems(c: GiGPOConfig) -> Iterator[str]:
     if c.importance_sampling_level != "token":
         yield (
-            f"importance_sampling_level={c.importance_sampling_level!r}: the gradient then sees only the mean advantage "
-            "of a sequence and turn credit is lost. Use 'token'."
+            f"importance_sampling_level={c.importance_sampling_level!r}: the gradient then sees only the mean "
+            "advantage of a sequence and turn credit is lost. Use 'token'."
         )
     if c.loss_type in ("vespo",):
         yield "loss_type='vespo': its weights are meant per sequence. Use 'dapo', 'grpo', 'dr_grpo', 'bnpo' or 'cispo'."
@@ -47,8 +47,8 @@ def _problems(c: GiGPOConfig) -> Iterator[str]:
         yield "continuous batching: it casts the training weights in place. Leave it off."
     if c.bf16 or c.fp16:
         yield (
-            "bf16/fp16 autocast: sampling runs without it, so sampled and trained log-probabilities would differ. Leave "
-            "them off and choose the weights' type with dtype."
+            "bf16/fp16 autocast: sampling runs without it, so sampled and trained log-probabilities would differ. "
+            "Leave them off and choose the weights' type with dtype."
         )
     if c.temperature <= 0:
         yield f"temperature={c.temperature}: training samples, so it must be above 0 (held-out has its own greedy arm)."

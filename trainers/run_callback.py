@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from transformers import TrainerCallback
 
 from agents.rollout import RolloutResult
+from agents.t2po import T2PO
 from agents.trajectory import Trajectory
 from trainers.console import RunConsole
 from trainers.guards import Guard
@@ -32,6 +33,7 @@ class RunCallback(TrainerCallback):  # type: ignore[misc]
         self._keep = keep_trajectories
         self._begin = 0.0
         self._rollout_before = 0.0
+        self._t2po_warned = False
 
     # -- called by the trainer ----------------------------------------------------------------------------------
 
@@ -86,6 +88,11 @@ class RunCallback(TrainerCallback):  # type: ignore[misc]
             message = guard.see(state.global_step, numbers)
             if message is not None:
                 self.warn(state.global_step, message)
+        policy = self.trainer.policy if self.trainer is not None else None
+        message = policy.warning() if isinstance(policy, T2PO) else None
+        if message is not None and not self._t2po_warned:
+            self._t2po_warned = True
+            self.warn(state.global_step, message)
 
     def warn(self, step: int, message: str) -> None:
         """Say it now, in the record and in the summary."""

@@ -70,7 +70,11 @@ class _TextAssertion(FileAssertion):
         if found.entry.kind is not EntryKind.FILE:
             return self.failed(f"{self.path}: is a {_WORDS[found.entry.kind]}, not a file")
         if found.entry.content is None:
-            return self.erred(_too_large(self.path, found.entry))
+            laid = find(outcome.initial, self.path).entry
+            if laid is not None and laid.content is None and laid.kind is EntryKind.FILE:
+                return self.erred(_too_large(self.path, found.entry))
+            # The agent made it this large. An error would let it out of a bad grade: an episode that errs has none.
+            return self.failed(_too_large(self.path, found.entry))
         return found.entry.content.decode("utf-8", "replace")
 
 

@@ -51,9 +51,7 @@ def test_resume_is_bitwise_equal(tmp_path, at):
     checkpoint = last_complete_checkpoint(tmp_path / "part" / "run")
     assert checkpoint is not None and checkpoint.name == f"checkpoint-{at}"
     rest = run(tmp_path, "part", max_steps=5, resume=str(checkpoint), **changes)
-    assert [e.task_id for play in rest.played for e in play] == [
-        e.task_id for play in whole.played[at:] for e in play
-    ]
+    assert [e.task_id for play in rest.played for e in play] == [e.task_id for play in whole.played[at:] for e in play]
     assert torch.equal(weights(whole), weights(rest))
 
 

@@ -58,7 +58,7 @@ def make_task(number: int) -> Task:
 
 
 class ToyEnv:
-    """Three turns; a turn earns the share of even bytes in its reply, and the anchor is the count of replies' parity."""
+    """Three turns; a turn earns the share of even bytes in its reply, and the anchor is the parity of their count."""
 
     system_prompt = ""
     max_turns = 3
@@ -89,7 +89,13 @@ class ToyEnv:
 
     def _end(self, reason: StopReason) -> dict[str, Any]:
         passed = self.earned > 0.5
-        record = {"name": "a", "kind": "file_exists", "verdict": "pass" if passed else "fail", "score": 1.0, "detail": ""}
+        record = {
+            "name": "a",
+            "kind": "file_exists",
+            "verdict": "pass" if passed else "fail",
+            "score": 1.0,
+            "detail": "",
+        }
         return {"stop_reason": reason.value, "assertions": [record], "passed": passed, "rate": min(1.0, self.earned)}
 
     def _info(self, signal: float | None, _: float) -> dict[str, Any]:

@@ -69,7 +69,7 @@ def test_contains_wants_every_text() -> None:
     assert check("f", "HÉ") == "fail"
     assert check("d", "x") == "fail"
     assert check("none", "x") == "fail"
-    assert check("big", "x") == "error"
+    assert check("big", "x") == "fail"
 
 
 def test_contains_names_what_is_missing_and_points_at_crlf() -> None:
@@ -100,7 +100,16 @@ def test_matches_searches_without_flags() -> None:
     assert check("empty", r"\A\Z") == "pass"
     assert check("none", r"\A\Z") == "fail"
     assert check("d", "x") == "fail"
-    assert check("big", "x") == "error"
+    assert check("big", "x") == "fail"
+
+
+def test_a_file_that_the_agent_blew_up_fails_and_one_laid_that_large_is_an_error() -> None:
+    """An error leaves an episode without a reward, so it must not be in the agent's reach."""
+    for check in (FileContains(path="f", contains=("x",)).check, FileMatches(path="f", pattern="x").check):
+        assert verdict(check(outcome({"f": BIG}, {"f": FileEntry(content=b"x")}))) == "fail"
+        assert verdict(check(outcome({"f": BIG}, {}))) == "fail"
+        assert verdict(check(outcome({"f": BIG}, {"f": BIG}))) == "error"
+        assert "over the cap" in check(outcome({"f": BIG}, {})).detail
 
 
 def test_a_search_without_end_is_an_error_not_a_verdict(monkeypatch: pytest.MonkeyPatch) -> None:

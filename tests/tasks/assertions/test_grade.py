@@ -19,7 +19,9 @@ def task(*assertions: dict[str, Any], files: dict[str, str] | None = None) -> Ta
 
 
 def outcome(**files: bytes | None) -> Outcome:
-    return Outcome(files={path: FileEntry(content=content, size=9) for path, content in files.items()}, initial={})
+    """`None` is a file that was laid too large for the snapshot."""
+    entries = {path: FileEntry(content=content, size=9) for path, content in files.items()}
+    return Outcome(files=entries, initial={path: entry for path, entry in entries.items() if entry.content is None})
 
 
 EXISTS_A = {"kind": "file_exists", "path": "a"}

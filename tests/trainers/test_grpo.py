@@ -1,0 +1,185 @@
+"""`python -m trainers.grpo` as a user meets it: a real policy in a real sandbox, small."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+
+from sandboxes import probe
+from tests.shared_data import REPOSITORY
+from trainers import grpo
+from trainers.checkpoints import last_complete_checkpoint
+
+SANDBOX = next((name for name in ("bubblewrap", "landlock") if probe(name).ok), None)
+needs_sandbox = pytest.mark.skipif(SANDBOX is None, reason="no sandbox backend works on this machine")
+pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.timeout(600)]
+
+SMALL = [
+    "--use_cpu", "true", "--tasks", "generated:quickstart?n=24&seed=5", "--held_out", "generated:quickstart?n=8&seed=6",
+    "--per_device_train_batch_size", "8", "--max_steps", "2", "--eval_steps", "1", "--save_steps", "1", "--slots", "8",
+]  # fmt: skip
+
+TASK = """\
+schema_version: 1
+id: {name}
+intent: copy notes.txt to {target}
+workspace:
+  files:
+    notes.txt: "red fox\\n"
+budget: {{max_turns: 4}}
+assertions:
+  - {{kind: file_contains, path: {target}, contains: red fox}}
+  - {{kind: file_unchanged, path: notes.txt}}
+oracle:
+  commands: [cp notes.txt {target}]
+"""
+
+
+def run(*args: str) -> int:
+    return grpo.main(list(args))
+
+
+def lines(path: Path) -> list[dict]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+@needs_sandbox
+def test_a_run_leaves_a_whole_record(tmp_path, capsys):
+    folder = tmp_path / "run"
+    assert run(*SMALL, "--output_dir", str(folder)) == 0
+    out = capsys.readouterr().out
+    assert "held-out at step 0 (baseline)" in out and "where the time went" in out and "report.html" in out
+
+    summary = json.loads((folder / "summary.json").read_text())
+    figures = {"passed", "assertion_rate", "reward", "mean_turns", "submitted"}
+    assert figures <= set(summary["held_out"]["before"]) and figures <= set(summary["held_out"]["after"])
+    assert summary["held_out"]["n"] == 8 and summary["held_out"]["best_step"] in (0, 1, 2)
+    assert {"wall_seconds", "model_time_share", "seed", "config_sha256"} <= set(summary)
+    assert [line["step"] for line in lines(folder / "held_out.jsonl")] == [0, 1, 2]
+
+    metrics = [line for line in lines(folder / "metrics.jsonl") if "reward" in line]
+    assert [line["step"] for line in metrics] == [1, 2]
+    for name in ("env/pass_rate", "env/mean_turns", "gigpo/grouped_turn_frac", "frac_reward_zero_std", "time/learn_seconds"):
+        assert name in metrics[0]
+    assert (folder / "report.html").stat().st_size > 10_000
+    assert len((folder / "steps.csv").read_text().splitlines()) == 3
+    lock = json.loads((folder / "tasks.lock").read_text())
+    assert not set(lock["pool"].values()) & set(lock["held_out"].values())
+
+    card = json.loads((folder / "best" / "turngym.json").read_text())
+    assert card == {"prompt_style": "compact"}
+    episodes = lines(folder / "trajectories" / "step_000001.jsonl")
+    assert len(episodes) == 8 and all(len(t["ids"]) == len(t["logprobs"]) for e in episodes for t in e["turns"])
+
+    assert run(*SMALL, "--output_dir", str(folder)) == 2
+    assert "--resume" in capsys.readouterr().err
+
+
+@needs_sandbox
+def test_same_seed_same_run(tmp_path):
+    for name in ("a", "b"):
+        assert run(*SMALL, "--output_dir", str(tmp_path / name), "--max_steps", "1") == 0
+    records = []
+    for name in ("a", "b"):
+        episodes = lines(tmp_path / name / "trajectories" / "step_000001.jsonl")
+        records.append([(e["task_id"], e["reward"], [t["ids"] for t in e["turns"]]) for e in episodes])
+    assert records[0] == records[1]
+    weights = [(tmp_path / n / "checkpoint-1" / "model.safetensors").read_bytes() for n in ("a", "b")]
+    assert weights[0] == weights[1]
+
+
+@needs_sandbox
+@pytest.mark.slow
+def test_killed_and_resumed(tmp_path):
+    """kill -9 in the middle, the same command with --resume: it goes on and ends where the whole run ends."""
+    folder = tmp_path / "run"
+    command = [
+        sys.executable, "-m", "trainers.grpo", *SMALL, "--max_steps", "4", "--output_dir", str(folder), "--resume",
+    ]  # fmt: skip
+    env = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+    process = subprocess.Popen(command, cwd=tmp_path, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    for _ in range(2400):
+        if last_complete_checkpoint(folder) is not None or process.poll() is not None:
+            break
+        time.sleep(0.1)
+    process.send_signal(signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL
+    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert [line["step"] for line in lines(folder / "held_out.jsonl")] == [0, 1, 2, 3, 4]
+    assert [line["step"] for line in lines(folder / "metrics.jsonl") if "reward" in line] == [1, 2, 3, 4]
+
+    assert run(*SMALL, "--max_steps", "4", "--output_dir", str(tmp_path / "whole")) == 0
+    ends = [(path / "checkpoint-4" / "model.safetensors").read_bytes() for path in (folder, tmp_path / "whole")]
+    assert ends[0] == ends[1]
+
+
+@needs_sandbox
+def test_hand_written_tasks_of_another_folder(tmp_path, capsys, monkeypatch):
+    mine = tmp_path / "my_tasks"
+    mine.mkdir()
+    for name, target in (("copy-one", "backup.txt"), ("copy-two", "report.txt"), ("copy-three", "list.txt")):
+        (mine / f"{name}.yaml").write_text(TASK.format(name=name, target=target))
+    monkeypatch.chdir(tmp_path)
+    code = run("--tasks", "my_tasks/", "--max_steps", "1", "--output_dir", "out", "--per_device_train_batch_size", "8",
+               "--use_cpu", "true")  # fmt: skip
+    assert code == 0
+    lock = json.loads(Path("out/tasks.lock").read_text())
+    assert len(lock["pool"]) + len(lock["held_out"]) == 3 and lock["held_out"]
+
+
+@needs_sandbox
+def test_one_task_trains_and_says_that_nothing_selects(tmp_path, capsys):
+    (tmp_path / "one.yaml").write_text(TASK.format(name="copy-one", target="backup.txt"))
+    code = run("--tasks", str(tmp_path / "one.yaml"), "--max_steps", "1", "--output_dir", str(tmp_path / "out"),
+               "--per_device_train_batch_size", "4", "--use_cpu", "true")  # fmt: skip
+    out = capsys.readouterr().out
+    assert code == 0
+    assert "nothing selects a checkpoint" in " ".join(out.split())
+    assert (tmp_path / "out" / "last" / "config.json").exists() and not (tmp_path / "out" / "best").exists()
+
+
+def test_dry_run_prints_settings_that_can_be_read_back(tmp_path, capsys):
+    assert run(*SMALL, "--output_dir", str(tmp_path / "run"), "--dry-run") == 0
+    settings = yaml.safe_load(capsys.readouterr().out)
+    assert settings["max_steps"] == 2 and settings["model_name_or_path"] == "quickstart"
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (["--learning_rat", "1"], "did you mean `learning_rate`"),
+        (["--tasks", "no_such_folder/"], "no_such_folder"),
+        (["--tasks", "generated:quickstat?n=3"], "quickstart"),
+        (["--sandbox", "docker"], "docker"),
+        (["--env", "Chess-v0"], "ClawGym-v0"),
+        (["--model_name_or_path", "quickstrt"], "quickstart"),
+        (["--best_metric", "pool_pass_rate"], "sampled_pass_rate"),
+        (["--prompt_style", "fancy"], "compact"),
+        (["--reward", "dense"], "shaped"),
+        (["--adapter", "prefix"], "lora"),
+        (["--think_stop", "soon"], "official"),
+    ],
+)
+def test_mistakes_are_named_with_a_remedy(tmp_path, capsys, args, words):
+    assert run(*SMALL, "--output_dir", str(tmp_path / "run"), *args, "--dry-run") == 2
+    err = capsys.readouterr().err
+    assert words in err and "Traceback" not in err
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_broken_task_names_file_and_line(tmp_path, capsys):
+    (tmp_path / "good.yaml").write_text(TASK.format(name="copy-one", target="backup.txt"))
+    (tmp_path / "bad.yaml").write_text(TASK.format(name="copy-two", target="b.txt").replace("intent:", "intnet:"))
+    assert run("--use_cpu", "true", "--tasks", str(tmp_path), "--output_dir", str(tmp_path / "run")) == 2
+    err = capsys.readouterr().err
+    assert "bad.yaml:3" in err and "intent" in err
