@@ -23,6 +23,8 @@ from agents.models.errors import ModelError
 QUICKSTART = Path(__file__).parent / "quickstart"
 NAMES = ("quickstart", "smollm2")
 ADAPTER_CONFIG = "adapter_config.json"
+KEPT = ("best", "last")
+"""What a run folder keeps: the chosen checkpoint, or, where nothing was held out, the last one."""
 WEIGHTS = ("*.safetensors", "pytorch_model*.bin", "adapter_model.bin")
 
 
@@ -134,13 +136,13 @@ def load_model(
 
 def _resolve_folder(name: str, path: Path) -> ModelSource:
     if not (path / "config.json").exists() and not (path / ADAPTER_CONFIG).exists():
-        best = path / "best"
-        if (best / "config.json").exists() or (best / ADAPTER_CONFIG).exists():
-            path = best  # a run folder: its chosen checkpoint
-        else:
+        kept = (path / name for name in KEPT)
+        found = next((p for p in kept if (p / "config.json").exists() or (p / ADAPTER_CONFIG).exists()), None)
+        if found is None:
             raise ModelError(
-                f"{name} holds no model: neither config.json nor {ADAPTER_CONFIG} is in it, nor a best/ with one"
+                f"{name} holds no model: neither config.json nor {ADAPTER_CONFIG} is in it, nor a best/ or last/ with one"
             )
+        path = found
     kind = ModelKind.ADAPTER if (path / ADAPTER_CONFIG).exists() else ModelKind.FOLDER
     return ModelSource(name, kind, str(path))
 

@@ -15,7 +15,7 @@ import yaml
 
 from sandboxes import probe
 from tests.shared_data import REPOSITORY
-from trainers import grpo
+from trainers import evaluate, grpo
 from trainers.checkpoints import last_complete_checkpoint
 
 SANDBOX = next((name for name in ("bubblewrap", "landlock") if probe(name).ok), None)
@@ -67,7 +67,13 @@ def test_a_run_leaves_a_whole_record(tmp_path, capsys):
 
     metrics = [line for line in lines(folder / "metrics.jsonl") if "reward" in line]
     assert [line["step"] for line in metrics] == [1, 2]
-    for name in ("env/pass_rate", "env/mean_turns", "gigpo/grouped_turn_frac", "frac_reward_zero_std", "time/learn_seconds"):
+    for name in (
+        "env/pass_rate",
+        "env/mean_turns",
+        "gigpo/grouped_turn_frac",
+        "frac_reward_zero_std",
+        "time/learn_seconds",
+    ):
         assert name in metrics[0]
     assert (folder / "report.html").stat().st_size > 10_000
     assert len((folder / "steps.csv").read_text().splitlines()) == 3
@@ -145,6 +151,10 @@ def test_one_task_trains_and_says_that_nothing_selects(tmp_path, capsys):
     assert code == 0
     assert "nothing selects a checkpoint" in " ".join(out.split())
     assert (tmp_path / "out" / "last" / "config.json").exists() and not (tmp_path / "out" / "best").exists()
+    assert evaluate.main(
+        ["--model", str(tmp_path / "out"), "--tasks", str(tmp_path / "one.yaml"), "--greedy", "--device", "cpu",
+         "--output_dir", str(tmp_path / "measured")]
+    ) == 0  # fmt: skip
 
 
 def test_dry_run_prints_settings_that_can_be_read_back(tmp_path, capsys):
