@@ -140,7 +140,8 @@ def _resolve_folder(name: str, path: Path) -> ModelSource:
         found = next((p for p in kept if (p / "config.json").exists() or (p / ADAPTER_CONFIG).exists()), None)
         if found is None:
             raise ModelError(
-                f"{name} holds no model: neither config.json nor {ADAPTER_CONFIG} is in it, nor a best/ or last/ with one"
+                f"{name} holds no model: neither config.json nor {ADAPTER_CONFIG} is in it, nor a best/ or a last/ "
+                "with one"
             )
         path = found
     kind = ModelKind.ADAPTER if (path / ADAPTER_CONFIG).exists() else ModelKind.FOLDER

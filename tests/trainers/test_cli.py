@@ -84,3 +84,10 @@ def test_hash_ignores_the_folder_and_sees_the_rest():
     assert parse([*CPU, "--output_dir", "elsewhere", "--resume"]).sha256() == base
     assert parse([*CPU, "--seed", "1"]).sha256() != base
     assert parse([*CPU, "--weight_decay", "0.01"]).sha256() != base
+
+
+def test_own_tasks_are_held_out_from_themselves():
+    """Not the quickstart's generated ones: a checkpoint is chosen on tasks of the kind that it is trained on."""
+    assert parse([*CPU, "--tasks", "my_tasks/"]).env.held_out == "split"
+    assert parse([*CPU, "--tasks", "my_tasks/", "--held_out", "other/"]).env.held_out == "other/"
+    assert parse(CPU).env.held_out.startswith("generated:")
