@@ -150,7 +150,7 @@ def _parser() -> argparse.ArgumentParser:
     player.add_argument(
         "--tasks", metavar="SPEC", default="library", help="library, generated:..., a YAML file, a folder"
     )
-    player.add_argument("--sandbox", metavar="NAME", default="auto", help="auto, docker, bubblewrap, landlock or local")
+    player.add_argument("--sandbox", metavar="NAME", default="auto", help="auto, bubblewrap, landlock or local")
     player.add_argument("--max-turns", metavar="N", type=int, help="turn budget; left out, the task's own")
     player.add_argument("--reward", choices=("shaped", "binary", "delta"), default="shaped", help="the reward shown")
     player.add_argument("--seed", metavar="N", type=int, help="which task is drawn")

@@ -353,8 +353,9 @@ class ConversationEnv(gymnasium.Env[str, str]):
             return task
         if task not in self._by_id:
             guess = nearest(str(task), self._by_id)
-            hint = f"did you mean '{guess}'? " if guess else ""
-            raise ValueError(f"there is no task '{task}': {hint}(there are {len(self._by_id)} tasks)")
+            some = ", ".join(list(self._by_id)[:5])
+            hint = f"did you mean '{guess}'?" if guess else f"there are {len(self._by_id)}, such as {some}"
+            raise ValueError(f"there is no task '{task}': {hint} (`python -m tasks list` shows all)")
         return self._by_id[task]
 
     def _draw(self, index: int) -> Task:

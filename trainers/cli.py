@@ -78,16 +78,25 @@ class Settings:
         for name, value in c.to_dict().items():
             if name in known and name not in _DERIVED and (name in COMMON or value != defaults[name]):
                 out[name] = value
+        if c.steps_per_generation != c.gradient_accumulation_steps:
+            out["steps_per_generation"] = c.steps_per_generation
         return out
 
     def sha256(self) -> str:
         """Hash of the resolved settings without the output folder: equal runs, equal hashes."""
-        content = {k: v for k, v in self.resolved().items() if k not in ("output_dir", "resume", "run_name")}
+        content = {k: v for k, v in self.resolved().items() if k != "output_dir"}
         return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()
 
 
-_DERIVED = {"generation_batch_size", "steps_per_generation", "run_name", "do_eval", "activation_checkpointing"}
-"""Follow from other settings, so they are no part of the record."""
+_DERIVED = {
+    "generation_batch_size",
+    "steps_per_generation",
+    "run_name",
+    "do_eval",
+    "activation_checkpointing",
+    "resume",
+}
+"""Follow from other settings or from how the run was started, so they are no part of the record."""
 
 
 def parse(argv: Sequence[str]) -> Settings:
@@ -97,7 +106,7 @@ def parse(argv: Sequence[str]) -> Settings:
         ConfigError: An unknown key or flag (with the nearest known one), a value that does not fit, no such file.
         SystemExit: After printing help.
     """
-    args = [{"--dry-run": "--dry_run", "--help-all": "--help_all"}.get(a, a) for a in argv]
+    args = [{"--dry-run": "--dry_run", "--help-all": "--help_all"}.get(a, a) for a in _separate(argv)]
     if "-h" in args or "--help" in args:
         print(short_help())
         raise SystemExit(0)
@@ -130,6 +139,21 @@ def _raise(message: str) -> None:
     raise ConfigError(message)
 
 
+def _separate(argv: Sequence[str]) -> list[str]:
+    """`--name=value` as two words, so that every rule below sees one form."""
+    out: list[str] = []
+    for arg in argv:
+        name, equals, value = arg.partition("=")
+        out += [name, value] if arg.startswith("--") and equals else [arg]
+    return out
+
+
+def _value(args: Sequence[str], name: str) -> str | None:
+    """The value that a flag is given, if it is given."""
+    flag = f"--{name}"
+    return args[args.index(flag) + 1] if flag in args[:-1] else None
+
+
 def _take_config(args: list[str]) -> tuple[list[str], Path | None]:
     if "--config" in args:
         at = args.index("--config")
@@ -143,17 +167,15 @@ def _take_config(args: list[str]) -> tuple[list[str], Path | None]:
             known = ", ".join(sorted(p.stem for p in CONFIGS.glob("*.yaml")))
             raise ConfigError(f"--config {path}: no such file (the configs that ship: {known})")
         return args[:at] + args[at + 2 :], path
-    if "--model_name_or_path" in args:
-        at = args.index("--model_name_or_path")
-        if args[at + 1 : at + 2] != ["quickstart"]:
-            return args, None
-    if _given(args, "tasks") and not _given(args, "held_out"):
+    base = QUICKSTART if _value(args, "model_name_or_path") in (None, "quickstart") else None
+    if "--resume" in args:
+        default = _read_config(base)["output_dir"] if base else GiGPOConfig.output_dir
+        own = Path(_value(args, "output_dir") or default) / "config.yaml"
+        if own.exists():
+            return args, own  # a run goes on with its own settings; flags still win
+    if base and _value(args, "tasks") and not _value(args, "held_out"):
         args = [*args, "--held_out", "split"]  # the file's held-out tasks go with the file's own pool
-    return args, QUICKSTART
-
-
-def _given(args: list[str], name: str) -> bool:
-    return any(arg.partition("=")[0] == f"--{name}" for arg in args)
+    return args, base
 
 
 def _known() -> dict[str, str]:
@@ -187,7 +209,7 @@ def _check_flags(args: Sequence[str]) -> None:
     known = _known()
     for arg in args:
         if arg.startswith("--"):
-            name = arg[2:].split("=")[0]
+            name = arg[2:]
             if name not in known and name.removeprefix("no_") not in known:
                 raise ConfigError(f"unknown flag --{name}{_suggest(name.replace('-', '_'))}")
 
@@ -214,12 +236,14 @@ def short_help() -> str:
         T2POArguments: "T2PO wrapper",
         GiGPOConfig: "training",
     }
+    quickstart = _read_config(QUICKSTART)
     for cls, title in titles.items():
         lines += ["", f"{title}:"]
         for f in dataclasses.fields(cls):
             if cls is GiGPOConfig and f.name not in COMMON:
                 continue
             default = f.default if f.default is not dataclasses.MISSING else ""
-            lines.append(f"  --{f.name} ({default})")
+            shown = f"{default}; quickstart: {quickstart[f.name]}" if f.name in quickstart else f"{default}"
+            lines.append(f"  --{f.name} ({shown})")
             lines.append(f"      {f.metadata.get('help', '').replace('%%', '%')}")
     return "\n".join(lines)

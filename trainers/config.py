@@ -123,6 +123,9 @@ class GiGPOConfig(GRPOConfig):
     save_trajectories: bool = field(default=True, metadata={"help": "Write every training episode to the run folder."})
 
     # TRL's defaults that are wrong here, each with its reason.
+    max_steps: int = field(default=100, metadata={"help": "Optimizer steps."})
+    learning_rate: float = field(default=1e-5, metadata={"help": "Peak rate; 1e-5 suits LoRA, all weights want less."})
+    num_generations_eval: int | None = field(default=1, metadata={"help": "Not used: held-out has its own rule."})
     scale_rewards: str = field(
         default="none", metadata={"help": "What divides the episode term: none | group (GRPO) | batch."}
     )

@@ -26,6 +26,7 @@ from typing import Any
 
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
+import yaml
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -46,10 +47,12 @@ from trainers.evaluation import EvaluationRecord
 from trainers.jsonl import RunFolderError
 from trainers.machine import ENVIRONMENTS, set_threads
 from trainers.measure import Measurement, measure
+from trainers.record import CONFIG
 from trainers.stats import mean_pass_at_k
 from trainers.tables import count_table, measurement_table, percent
 
 SCRIPTED: dict[str, Callable[[], Policy]] = {"oracle": OraclePolicy, "noop": NoOpPolicy}
+DEFAULT_CAP = 512
 DEFAULT_TASKS = "generated:quickstart?n=320&seed=1000"
 
 
@@ -238,11 +241,11 @@ def _arms(a: argparse.Namespace) -> dict[str, Sampling]:
     arms = {}
     drawn = [t for t in dict.fromkeys(temperatures) if t > 0]
     for t in drawn:
-        arms["sampled" if len(drawn) == 1 else f"T={t:g}"] = Sampling(t, a.max_tokens)
+        arms["sampled" if len(drawn) == 1 else f"T={t:g}"] = Sampling(t, _reply_cap(a))
     if a.greedy or 0 in temperatures:
         if a.samples > 1:
             raise EvaluateError("--samples above 1 with greedy decoding plays the same episode again: leave one out")
-        arms["greedy"] = Sampling(0.0, a.max_tokens)
+        arms["greedy"] = Sampling(0.0, _reply_cap(a))
     return arms
 
 
@@ -250,6 +253,18 @@ def _default_folder(model: str) -> Path:
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", Path(model).name).strip("-.") or "model"
     stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
     return Path("runs") / f"eval-{name}-{stamp}"
+
+
+def _reply_cap(a: argparse.Namespace) -> int:
+    """The cap that was asked for, or that the model was trained with: other caps give other figures."""
+    if a.max_tokens is not None:
+        return int(a.max_tokens)
+    for folder in (Path(a.model), Path(a.model).parent):
+        config = folder / CONFIG
+        if config.is_file() and (folder / "tasks.lock").is_file():
+            settings = yaml.safe_load(config.read_text(encoding="utf-8"))
+            return int(settings.get("max_turn_tokens") or DEFAULT_CAP)
+    return DEFAULT_CAP
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -274,7 +289,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--temperature", type=float, nargs="+", metavar="T", help="one arm per temperature; 0 is greedy (default 1.0)")
     add("--greedy", action="store_true", help="greedy decoding: alone, or beside --temperature")
     add("--limit", type=int, default=0, metavar="N", help="the first N tasks only")
-    add("--max_tokens", type=int, default=512, help="cap on one reply; a task's own budget may be lower (%(default)s)")
+    add("--max_tokens", type=int, help="cap on one reply; default: that of the run if --model is one, else 512")
     add("--output_dir", help="where episodes and figures go (default runs/eval-<model>-<time>)")
     add("--compare", nargs=2, metavar=("A", "B"), help="two evaluation or run folders: paired p-value; plays nothing")
     add("--env", default="ClawGym-v0", help="environment (%(default)s)")

@@ -37,6 +37,7 @@ from trainers.config import GiGPOConfig
 from trainers.credit import EpisodeScale, TurnGrouping, TurnRecord, combine, episode_advantages, turn_advantages
 from trainers.episode_metrics import episode_metrics
 from trainers.heldout import HeldOut
+from trainers.jsonl import write_json
 from trainers.refusals import check_config
 from trainers.sampler import EpochRepeatSampler
 
@@ -98,6 +99,7 @@ class GiGPOTrainer(GRPOTrainer):  # type: ignore[misc]
         self._on_episodes = on_episodes
         self._rows: list[dict[str, Any]] = []
         self._episodes: list[Trajectory] = []
+        self._resumed_step: int | None = None
         self._engine: RolloutEngine | None = None
         self._policy: Policy | None = None
         super().__init__(
@@ -272,28 +274,41 @@ class GiGPOTrainer(GRPOTrainer):  # type: ignore[misc]
 
     def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any) -> torch.Tensor:
         """One micro-step; the generation phase of a resumed run is where the saved one stood."""
-        if self._step == 0 and self.state.global_step:
-            # Checkpoints are only written between generation cycles (see `check_config`), so the phase is known.
-            self._step = self.state.global_step * self.args.gradient_accumulation_steps
+        if self._resumed_step is not None:
+            self._step, self._resumed_step = self._resumed_step, None
         return super().training_step(model, inputs, num_items_in_batch)
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
+        folder = Path(self._get_output_dir(trial=trial)) / f"checkpoint-{self.state.global_step}"
+        # First, because what TRL writes last makes a checkpoint complete, and older ones are removed right after.
+        self.save_run_state(folder)
         super()._save_checkpoint(model, trial)
-        if self.args.should_save:
-            folder = Path(self._get_output_dir(trial=trial)) / f"checkpoint-{self.state.global_step}"
-            state = {
-                "held_out": self.held_out.state() if self.held_out is not None else None,
-                "t2po": self.policy.state_dict() if isinstance(self.policy, T2PO) else None,
-            }
-            (folder / STATE_FILE).write_text(json.dumps(state), encoding="utf-8")
+        if self.held_out is not None:
+            self.held_out.checkpoint_written()
+
+    def save_run_state(self, folder: Path) -> None:
+        """Write what TRL does not save: held-out history, best, T2PO calibration, the generation phase."""
+        folder.mkdir(parents=True, exist_ok=True)
+        state = {
+            "held_out": self.held_out.state() if self.held_out is not None else None,
+            "t2po": self.policy.state_dict() if isinstance(self.policy, T2PO) else None,
+            "micro_step": self._step,
+        }
+        write_json(folder / STATE_FILE, state)
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
         super()._load_from_checkpoint(resume_from_checkpoint, model)
         state = json.loads((Path(resume_from_checkpoint) / STATE_FILE).read_text(encoding="utf-8"))
+        self._resumed_step = state["micro_step"]
         if self.held_out is not None and state["held_out"]:
             self.held_out.restore(state["held_out"])
         if isinstance(self.policy, T2PO) and state["t2po"]:
             self.policy.load_state_dict(state["t2po"])
+
+    def save_policy(self, folder: Path) -> None:
+        """Write the policy as a model folder: whole weights, or the adapter where one is trained."""
+        self.accelerator.unwrap_model(self.model).save_pretrained(folder)
+        self.processing_class.save_pretrained(folder)
 
     def create_model_card(self, *args: Any, **kwargs: Any) -> None:
         """The run folder has its own record; TRL's card is not written."""

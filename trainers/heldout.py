@@ -11,18 +11,31 @@ import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from agents.policy import Sampling
-from agents.rollout import Job
+from agents.rollout import Job, RolloutResult
 from agents.seeds import derive_seed
 from agents.trajectory import Trajectory
 from tasks.task import Task
 from trainers.measure import Measurement, measure
 from trainers.stats import paired_test
 
-if TYPE_CHECKING:
-    from trainers.gigpo import GiGPOTrainer
+BEST_FILE = "BEST.json"
+
+
+class BestLostError(RuntimeError):
+    """The weights that a checkpoint calls its best are not in the run folder any more."""
+
+
+class Player(Protocol):
+    """Who holds the weights that are measured: the trainer."""
+
+    def rollout(self, jobs: Sequence[Job], sampling: Sampling, *, training: bool) -> RolloutResult:
+        """Play episodes with the weights as they are."""
+
+    def save_policy(self, folder: Path) -> None:
+        """Write weights and tokenizer into a new folder."""
 
 
 @dataclass(slots=True)
@@ -87,7 +100,7 @@ class HeldOut:
     _since_best: int = 0
     _best_arm: dict[str, list[bool]] = field(default_factory=dict)
 
-    def evaluate(self, trainer: GiGPOTrainer, step: int) -> Evaluation:
+    def evaluate(self, player: Player, step: int) -> Evaluation:
         """Play every held-out task once per arm with the weights as they are, and judge."""
         done = next((e for e in self.history if e.step == step), None)
         if done is not None:
@@ -96,56 +109,65 @@ class HeldOut:
         arms: dict[str, Measurement] = {}
         for name, sampling in self.arms.items():
             jobs = [Job(t, 0, derive_seed(self.seed, "held_out", name, i)) for i, t in enumerate(self.tasks)]
-            result = trainer.rollout(jobs, sampling, training=False)
+            result = player.rollout(jobs, sampling, training=False)
             self.seconds += result.timing.wall_seconds
             episodes[name] = result.trajectories
             arms[name] = measure(result.trajectories, sampling.label())
-        evaluation = self._judge(step, arms)
-        if evaluation.is_best and self.output_dir is not None:
-            self._save_best(trainer)
+        best, p_value = self._challenge(step, arms)
+        if best is not None and self.output_dir is not None:
+            self._save_best(player, best)
+        # Only now: an interruption while the weights were written leaves the old best in force.
+        if best is not None:
+            self.best, self._since_best = best, 0
+            self._best_arm = {task: list(passes) for task, passes in arms[self._arm].outcomes.items()}
+        else:
+            self._since_best += 1
+        evaluation = Evaluation(step, arms, _figures(arms), best is not None, p_value, self.exhausted)
         self.history.append(evaluation)
         if self.on_evaluation is not None:
             self.on_evaluation(evaluation, episodes)
         return evaluation
 
-    def _judge(self, step: int, arms: dict[str, Measurement]) -> Evaluation:
-        arm, _, figure = self.metric.partition("_")
-        value = getattr(arms[arm], figure)
-        outcomes = arms[arm].outcomes
-        p_value = paired_test(self._best_arm, outcomes).p_value if self._best_arm else None
-        is_best = value is not None and (self.best is None or value > self.best.value + self.min_delta)
-        if is_best:
-            before = "the baseline" if self.best is None else f"{self.best.value:.4f} at step {self.best.step}"
-            reason = "first measurement" if self.best is None else f"{value:.4f} beats {before} (p={p_value:.2g})"
-            self.best = Best(step, value, self.metric, reason)
-            self._best_arm = {task: list(passes) for task, passes in outcomes.items()}
-            self._since_best = 0
-        else:
-            self._since_best += 1
-        metrics = {}
-        for name, m in arms.items():
-            for key in ("pass_rate", "assertion_rate", "reward", "mean_turns", "submitted"):
-                if (number := getattr(m, key)) is not None:
-                    metrics[f"{name}_{key}"] = float(number)
-            metrics[f"{name}_infrastructure"] = float(m.infrastructure)
-        stop = bool(self.patience) and self._since_best >= self.patience
-        return Evaluation(step, arms, metrics, is_best, p_value, stop)
+    @property
+    def exhausted(self) -> bool:
+        """Patience is spent."""
+        return bool(self.patience) and self._since_best >= self.patience
 
-    def _save_best(self, trainer: GiGPOTrainer) -> None:
-        """Write the weights to `best.tmp`, then swap: a crash leaves the old best or the new one, whole."""
-        assert self.output_dir is not None and self.best is not None
+    @property
+    def _arm(self) -> str:
+        return self.metric.partition("_")[0]
+
+    def _challenge(self, step: int, arms: dict[str, Measurement]) -> tuple[Best | None, float | None]:
+        """The new best, if it is one, and the paired p-value against the best before it."""
+        value = getattr(arms[self._arm], self.metric.partition("_")[2])
+        p_value = paired_test(self._best_arm, arms[self._arm].outcomes).p_value if self._best_arm else None
+        if value is None:
+            return None, p_value
+        if self.best is None:
+            return Best(step, value, self.metric, "first measurement"), p_value
+        if value <= self.best.value + self.min_delta:
+            return None, p_value
+        reason = f"{value:.4f} beats {self.best.value:.4f} at step {self.best.step} (p={p_value:.2g})"
+        return Best(step, value, self.metric, reason), p_value
+
+    def _save_best(self, player: Player, best: Best) -> None:
+        """Write the weights to `best.tmp`, then swap: a crash leaves the old best or the new one, whole.
+
+        The best that the last checkpoint points to stays as `best.old` until the next checkpoint is written, so that a
+        run that goes back to that checkpoint finds its best again.
+        """
+        assert self.output_dir is not None
         fresh, final, old = (self.output_dir / name for name in ("best.tmp", "best", "best.old"))
-        for leftover in (fresh, old):
-            shutil.rmtree(leftover, ignore_errors=True)
-        trainer.accelerator.unwrap_model(trainer.model).save_pretrained(fresh)
-        trainer.processing_class.save_pretrained(fresh)
+        shutil.rmtree(fresh, ignore_errors=True)
+        player.save_policy(fresh)
         if self.extra_files is not None:
             self.extra_files(fresh)
-        (fresh / "BEST.json").write_text(json.dumps(asdict(self.best), indent=2) + "\n")
-        if final.exists():
+        (fresh / BEST_FILE).write_text(json.dumps(asdict(best), indent=2) + "\n")
+        if final.exists() and old.exists():
+            shutil.rmtree(final)
+        elif final.exists():
             final.rename(old)
         fresh.rename(final)
-        shutil.rmtree(old, ignore_errors=True)
 
     # -- resume -------------------------------------------------------------------------------------------------
 
@@ -167,11 +189,39 @@ class HeldOut:
             Evaluation(**{**e, "arms": {k: Measurement.from_json(m) for k, m in e["arms"].items()}})
             for e in state["history"]
         ]
+        if self.output_dir is not None and self.best is not None:
+            _go_back(self.output_dir, self.best)
+
+    def checkpoint_written(self) -> None:
+        """The newest checkpoint points to the present best: the one before it is no longer needed."""
         if self.output_dir is not None:
-            _finish_swap(self.output_dir)
+            shutil.rmtree(self.output_dir / "best.old", ignore_errors=True)
 
 
-def _finish_swap(folder: Path) -> None:
-    """A crash between the two renames of a swap leaves only the old best: put it back."""
-    if not (folder / "best").exists() and (folder / "best.old").exists():
-        (folder / "best.old").rename(folder / "best")
+def _figures(arms: dict[str, Measurement]) -> dict[str, float]:
+    """The figures of an evaluation under the names of the logs."""
+    out = {}
+    for name, m in arms.items():
+        for key in ("pass_rate", "assertion_rate", "reward", "mean_turns", "submitted"):
+            if (number := getattr(m, key)) is not None:
+                out[f"{name}_{key}"] = float(number)
+        out[f"{name}_infrastructure"] = float(m.infrastructure)
+    return out
+
+
+def _go_back(folder: Path, best: Best) -> None:
+    """Make `best/` the weights that the checkpoint points to, whatever an earlier process did after it."""
+    final, old = folder / "best", folder / "best.old"
+    if _step_of(final) != best.step and _step_of(old) == best.step:
+        shutil.rmtree(final, ignore_errors=True)
+        old.rename(final)
+    if _step_of(final) != best.step:
+        raise BestLostError(
+            f"{final}: holds step {_step_of(final)}, but the checkpoint's best is step {best.step}, whose weights are "
+            "gone; start again in another --output_dir"
+        )
+
+
+def _step_of(folder: Path) -> int | None:
+    path = folder / BEST_FILE
+    return int(json.loads(path.read_text())["step"]) if path.is_file() else None

@@ -45,6 +45,7 @@ EPISODES = "trajectories"
 HELD_OUT_EPISODES = "held_out"
 SUPERSEDED = "superseded"
 WARNINGS = "warnings.jsonl"
+OCCUPIED = "go on with --resume, choose another --output_dir, or remove it"
 
 
 class RunRecord:
@@ -61,7 +62,7 @@ class RunRecord:
     def __init__(self, output_dir: str | Path, *, resume: bool = False) -> None:
         self.path = Path(output_dir)
         if not resume or not self.path.is_dir():
-            refuse_occupied(self.path, hint="go on with --resume, choose another --output_dir, or remove it")
+            refuse_occupied(self.path, hint=OCCUPIED)
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             (self.path / EPISODES).mkdir(exist_ok=True)
@@ -127,6 +128,8 @@ class RunRecord:
     def log(self, step: int, metrics: Mapping[str, Any]) -> None:
         """One line of metrics.jsonl; completes the rows of steps.csv up to `step`."""
         append_line(self.path / METRICS, {"step": step, "wall_seconds": round(self.wall_seconds, 3), **metrics})
+        if any(name.startswith("eval_") for name in metrics):
+            return  # a held-out evaluation belongs to no row of steps.csv
         for number in sorted(n for n in self._pending if n <= step):
             row = self._pending.pop(number)
             self._csv.append(row.with_metrics(metrics) if number == step else row)
@@ -170,6 +173,11 @@ class RunRecord:
     def warn(self, step: int, message: str) -> None:
         """A warning that the trainer raised (a collapse, for example), for summary and report."""
         append_line(self.path / WARNINGS, {"step": step, "message": message})
+
+    def warnings(self) -> list[str]:
+        """What was warned of so far, by earlier processes of a resumed run too."""
+        lines, _ = read_lines(self.path / WARNINGS)
+        return list(dict.fromkeys(str(line["message"]) for line in lines))
 
     def write_summary(self, summary: RunSummary) -> Path:
         """summary.json; returns its path."""

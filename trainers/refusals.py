@@ -6,6 +6,7 @@ gradient has silently lost the credit), and by reading which options change what
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 from trainers.config import GiGPOConfig
@@ -56,6 +57,26 @@ def _problems(c: GiGPOConfig) -> Iterator[str]:
         yield f"num_generations={c.num_generations}: a group of one has nothing to be compared with. Use 2 or more."
     yield from _choices(c)
     yield from _steps(c)
+    yield from _without_effect(c)
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        yield "several processes: the run folder and the held-out rule are for one process. Start without torchrun."
+    if c.n_gpu > 1:
+        yield f"{c.n_gpu} GPUs are visible and one is used: set CUDA_VISIBLE_DEVICES=0 (or another one)."
+
+
+def _without_effect(c: GiGPOConfig) -> Iterator[str]:
+    """Settings that TRL or transformers accept and that would do nothing here, or harm."""
+    reasons = {
+        "generation_kwargs": (c.generation_kwargs, "sampling does not go through `generate`"),
+        "cache_implementation": (c.cache_implementation, "sampling has its own cache"),
+        "resume_from_checkpoint": (c.resume_from_checkpoint, "use --resume: it finds the last whole checkpoint"),
+        "metric_for_best_model": (c.metric_for_best_model, "use best_metric: it chooses `best/`"),
+        "neftune_noise_alpha": (c.neftune_noise_alpha, "it would train on noise that sampling does not have"),
+        "remove_unused_columns": (c.remove_unused_columns, "it would remove the tasks"),
+    }
+    for name, (value, reason) in reasons.items():
+        if value:
+            yield f"{name}={value!r}: {reason}. Leave it out."
 
 
 def _choices(c: GiGPOConfig) -> Iterator[str]:
@@ -77,6 +98,15 @@ def _choices(c: GiGPOConfig) -> Iterator[str]:
 
 
 def _steps(c: GiGPOConfig) -> Iterator[str]:
+    if c.max_steps < 1:
+        yield f"max_steps={c.max_steps}: at least 1 (epochs are not counted here)."
+    for name in ("eval_strategy", "save_strategy"):
+        if getattr(c, name) not in ("steps", "no"):
+            yield f"{name}={getattr(c, name)}: steps or no."
+    if c.patience < 0:
+        yield f"patience={c.patience}: 0 never stops; else a number of evaluations."
+    if c.held_out_temperature <= 0:
+        yield f"held_out_temperature={c.held_out_temperature}: above 0; the greedy arm is measured by held_out_greedy."
     generate_every = (c.steps_per_generation or 1) * c.num_iterations
     if c.save_strategy == "steps" and (c.save_steps < 1 or int(c.save_steps) != c.save_steps):
         yield f"save_steps={c.save_steps}: a whole number of steps."

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from transformers import TrainerCallback
@@ -14,11 +17,14 @@ from agents.trajectory import Trajectory
 from trainers.console import RunConsole
 from trainers.guards import Guard
 from trainers.heldout import Evaluation
+from trainers.jsonl import write_json
 from trainers.record import RunRecord
 from trainers.summary import Clock
 
 if TYPE_CHECKING:
     from trainers.gigpo import GiGPOTrainer
+
+CLOCK_FILE = "clock.json"
 
 
 class RunCallback(TrainerCallback):  # type: ignore[misc]
@@ -34,6 +40,15 @@ class RunCallback(TrainerCallback):  # type: ignore[misc]
         self._begin = 0.0
         self._rollout_before = 0.0
         self._t2po_warned = False
+        self._held_out_before = 0.0
+
+    def restore(self, checkpoint: Path) -> None:
+        """Go on counting where the process of `checkpoint` stood."""
+        path = checkpoint / CLOCK_FILE
+        if path.is_file():
+            self.clock = Clock(**json.loads(path.read_text(encoding="utf-8")))
+        self._held_out_before = self.clock.held_out
+        self.console.warnings.extend(self.record.warnings())
 
     # -- called by the trainer ----------------------------------------------------------------------------------
 
@@ -46,7 +61,7 @@ class RunCallback(TrainerCallback):  # type: ignore[misc]
         """A held-out evaluation is done."""
         assert self.trainer is not None and self.trainer.held_out is not None
         held_out = self.trainer.held_out
-        self.clock.held_out = held_out.seconds
+        self.clock.held_out = self._held_out_before + held_out.seconds
         self.record.write_held_out(
             evaluation.step, episodes, evaluation.arms, best=evaluation.is_best, p_value=evaluation.p_value
         )
@@ -73,6 +88,10 @@ class RunCallback(TrainerCallback):  # type: ignore[misc]
         self.clock.learn += learn
         self.clock.steps += 1
         self.trainer.note_metric("time/learn_seconds", learn)
+
+    def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """A checkpoint was written: the clock goes with it."""
+        write_json(Path(args.output_dir) / f"checkpoint-{state.global_step}" / CLOCK_FILE, asdict(self.clock))
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **kwargs: Any) -> None:
         """Metrics: to the record; those of a training step also to the console and the guards."""

@@ -13,6 +13,9 @@ from tasks.task import Task
 from trainers.config import EnvArguments
 from trainers.refusals import ConfigError
 
+FEW = 20
+"""Held-out tasks below which the interval of a pass rate spans more than forty points."""
+
 
 @dataclass(frozen=True, slots=True)
 class TaskSets:
@@ -68,6 +71,11 @@ def load_task_sets(env: EnvArguments, seed: int) -> TaskSets:
             notes.append(f"{dropped} held-out tasks are also in the pool and were left out.")
     if env.held_out_limit:
         held_out = held_out[: env.held_out_limit]
+    if 0 < len(held_out) < FEW:
+        notes.append(
+            f"held-out tasks: {len(held_out)}, too few to choose a checkpoint well (look at the interval). {FEW} or "
+            "more say something; name some with --held_out."
+        )
     if not pool:
         raise ConfigError(f"tasks={env.tasks}: no task to train on")
     if env.held_out not in ("none", "split") and not held_out:

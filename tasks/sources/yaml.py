@@ -39,7 +39,9 @@ def task_files(path: Path) -> list[Path]:
         and not file.is_dir()
     )
     if not found:
-        raise TaskError(Problem("holds no task files (*.yaml): `python -m tasks new NAME --dir` writes one", str(path)))
+        raise TaskError(
+            Problem(f"holds no task files (*.yaml): `python -m tasks new NAME --dir {path}` writes one", str(path))
+        )
     return found
 
 

@@ -91,3 +91,26 @@ def test_own_tasks_are_held_out_from_themselves():
     assert parse([*CPU, "--tasks", "my_tasks/"]).env.held_out == "split"
     assert parse([*CPU, "--tasks", "my_tasks/", "--held_out", "other/"]).env.held_out == "other/"
     assert parse(CPU).env.held_out.startswith("generated:")
+
+
+def test_a_flag_with_an_equals_sign_is_the_same_flag():
+    spaced = parse([*CPU, "--model_name_or_path", "some/model", "--tasks", "generated:quickstart?n=9&seed=3"])
+    joined = parse([*CPU, "--model_name_or_path=some/model", "--tasks=generated:quickstart?n=9&seed=3"])
+    assert joined.resolved() == spaced.resolved()
+    assert joined.env.held_out == "split" and joined.config.learning_rate != 3e-4
+
+
+def test_a_resumed_run_goes_on_with_its_own_settings(tmp_path):
+    folder = tmp_path / "run"
+    folder.mkdir()
+    first = parse([*CPU, "--output_dir", str(folder), "--learning_rate", "5e-4", "--num_generations", "2"])
+    (folder / "config.yaml").write_text(yaml.safe_dump(first.resolved()))
+    again = parse([*CPU, "--output_dir", str(folder), "--resume"])
+    assert again.resolved() == first.resolved() and again.config.resume
+    longer = parse([*CPU, "--output_dir", str(folder), "--resume", "--max_steps", "99"])
+    assert longer.config.max_steps == 99 and longer.config.learning_rate == 5e-4
+
+
+def test_an_explicit_generation_cycle_is_part_of_the_record():
+    base = [*CPU, "--gradient_accumulation_steps", "4"]
+    assert parse(base).sha256() != parse([*base, "--steps_per_generation", "2"]).sha256()

@@ -222,6 +222,13 @@ def test_sequence_level_importance_sampling_loses_token_credit(tmp_path):
         {"alpha_episode": 0.0, "beta_turn": 0.0},
         {"best_metric": "sampled_pas_rate"},
         {"turn_gamma": 1.5},
+        {"max_steps": -1},
+        {"patience": -1},
+        {"held_out_temperature": 0.0},
+        {"generation_kwargs": {"num_beams": 2}},
+        {"neftune_noise_alpha": 5.0},
+        {"remove_unused_columns": True},
+        {"save_strategy": "epoch"},
     ],
 )
 def test_refused_settings_name_themselves(tmp_path, change):

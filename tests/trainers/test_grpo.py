@@ -88,6 +88,11 @@ def test_a_run_leaves_a_whole_record(tmp_path, capsys):
     assert run(*SMALL, "--output_dir", str(folder)) == 2
     assert "--resume" in capsys.readouterr().err
 
+    before = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+    assert run("--use_cpu", "true", "--output_dir", str(folder), "--resume") == 0
+    assert "nothing to do, the run ended at step 2" in capsys.readouterr().out
+    assert {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()} == before
+
 
 @needs_sandbox
 def test_same_seed_same_run(tmp_path):
@@ -178,6 +183,7 @@ def test_dry_run_prints_settings_that_can_be_read_back(tmp_path, capsys):
         (["--reward", "dense"], "shaped"),
         (["--adapter", "prefix"], "lora"),
         (["--think_stop", "soon"], "official"),
+        (["--slots", "0"], "slots"),
     ],
 )
 def test_mistakes_are_named_with_a_remedy(tmp_path, capsys, args, words):
@@ -193,3 +199,34 @@ def test_a_broken_task_names_file_and_line(tmp_path, capsys):
     assert run("--use_cpu", "true", "--tasks", str(tmp_path), "--output_dir", str(tmp_path / "run")) == 2
     err = capsys.readouterr().err
     assert "bad.yaml:3" in err and "intent" in err
+
+
+@needs_sandbox
+def test_thinking_switches_need_a_model_that_thinks(tmp_path, capsys):
+    assert run(*SMALL, "--output_dir", str(tmp_path / "run"), "--think_budget", "20") == 2
+    assert "<think>" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
+@needs_sandbox
+def test_turn_resampling_acts_and_is_recorded(tmp_path):
+    folder = tmp_path / "run"
+    assert run(*SMALL, "--output_dir", str(folder), "--max_steps", "1", "--turn_resample", "true",
+               "--turn_resample_eta", "0.5") == 0  # fmt: skip
+    episodes = lines(folder / "trajectories" / "step_000001.jsonl")
+    resampled = [t for e in episodes for t in e["turns"] if t["candidates"]]
+    assert resampled and all(t["uncertainty"] is not None for t in resampled)
+    assert not any(e["turns"][0]["candidates"] for e in episodes)
+    held_out = lines(folder / "held_out" / "step_000001_sampled.jsonl")
+    assert not any(t["candidates"] for e in held_out for t in e["turns"])
+
+
+@needs_sandbox
+def test_a_refused_resume_leaves_the_folder_as_it_was(tmp_path, capsys):
+    folder = tmp_path / "run"
+    assert run(*SMALL, "--output_dir", str(folder), "--max_steps", "1") == 0
+    before = {str(p): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+    other = ["--tasks", "generated:quickstart?n=12&seed=9", "--max_steps", "2"]
+    assert run("--use_cpu", "true", "--output_dir", str(folder), "--resume", *other) == 2
+    assert "tasks are not those this run started with" in capsys.readouterr().err
+    assert {str(p): p.read_bytes() for p in folder.rglob("*") if p.is_file()} == before

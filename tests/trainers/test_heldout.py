@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-from types import SimpleNamespace
 
 import pytest
 
@@ -9,7 +8,7 @@ from agents.policy import Sampling
 from agents.rollout import RolloutResult, Timing
 from agents.trajectory import Trajectory
 from tests.trainers.toy import make_task
-from trainers.heldout import HeldOut
+from trainers.heldout import BestLostError, HeldOut
 
 
 class FakeTrainer:
@@ -17,13 +16,10 @@ class FakeTrainer:
 
     def __init__(self) -> None:
         self.n = 0
-        self.model = SimpleNamespace(save_pretrained=self._save)
-        self.processing_class = SimpleNamespace(save_pretrained=lambda folder: None)
-        self.accelerator = SimpleNamespace(unwrap_model=lambda model: model)
         self.seeds: list[list[int]] = []
         self.training: list[bool] = []
 
-    def _save(self, folder):
+    def save_policy(self, folder):
         folder.mkdir(parents=True)
         (folder / "weights").write_text(str(self.n))
 
@@ -70,7 +66,10 @@ def test_baseline_competes_and_ties_keep_the_earlier(tmp_path, trainer):
     assert (tmp_path / "best" / "weights").read_text() == "9"
     record = json.loads((tmp_path / "best" / "BEST.json").read_text())
     assert record["step"] == 30 and record["value"] == 0.9 and "0.5000 at step 0" in record["reason"]
-    assert not (tmp_path / "best.tmp").exists() and not (tmp_path / "best.old").exists()
+    assert not (tmp_path / "best.tmp").exists()
+    assert (tmp_path / "best.old" / "weights").read_text() == "5"  # what a checkpoint written before points to
+    held_out.checkpoint_written()
+    assert not (tmp_path / "best.old").exists()
 
 
 def test_patience_counts_evaluations_without_a_new_best(tmp_path, trainer):
@@ -128,3 +127,41 @@ def test_a_crash_between_the_renames_keeps_the_old_best(tmp_path, trainer):
     again = make(tmp_path)
     again.restore(held_out.state())
     assert (tmp_path / "best" / "weights").read_text() == "5"
+
+
+def test_going_back_to_a_checkpoint_finds_its_best_again(tmp_path, trainer):
+    """Two new bests after the checkpoint: both are taken back."""
+    held_out = make(tmp_path)
+    passing(held_out, trainer, 0, 5)
+    state = held_out.state()
+    held_out.checkpoint_written()
+    passing(held_out, trainer, 1, 7)
+    passing(held_out, trainer, 2, 9)
+    assert (tmp_path / "best" / "weights").read_text() == "9"
+    again = make(tmp_path)
+    again.restore(state)
+    assert (tmp_path / "best" / "weights").read_text() == "5" and again.best.step == 0
+    passing(again, trainer, 1, 6)
+    assert (tmp_path / "best" / "weights").read_text() == "6"
+
+
+def test_lost_best_weights_are_said_to_be_lost(tmp_path, trainer):
+    held_out = make(tmp_path)
+    passing(held_out, trainer, 0, 5)
+    state = held_out.state()
+    (tmp_path / "best" / "BEST.json").unlink()
+    with pytest.raises(BestLostError, match="best is step 0"):
+        make(tmp_path).restore(state)
+
+
+def test_an_interruption_while_saving_leaves_the_old_best_in_force(tmp_path, trainer, monkeypatch):
+    held_out = make(tmp_path)
+    passing(held_out, trainer, 0, 5)
+
+    def interrupted(folder):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(trainer, "save_policy", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        passing(held_out, trainer, 1, 9)
+    assert held_out.best.step == 0 and (tmp_path / "best" / "weights").read_text() == "5"

@@ -1,0 +1,191 @@
+"""A run, checked and put together before a model loads: tasks, sandbox, settings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import yaml
+
+from agents.models.card import ModelCard, read_card, write_card
+from agents.models.loading import ModelKind, resolve_model
+from agents.policy import Sampling
+from agents.t2po import T2PO, Keep, T2POConfig
+from agents.thinking import ThinkStop
+from envs.clawgym import ClawGymEnv
+from sandboxes import SandboxUnavailable, open_sandbox
+from trainers.cli import Settings
+from trainers.config import PolicyArguments, T2POArguments
+from trainers.heldout import HeldOut
+from trainers.machine import ENVIRONMENTS
+from trainers.record import OCCUPIED, refuse_occupied
+from trainers.refusals import ConfigError, check_config
+from trainers.tasksets import TaskSets, load_task_sets
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A checked run that has not loaded a model yet.
+
+    Attributes:
+        settings: As parsed.
+        tasks: Pool and held-out.
+        backend: The sandbox that was opened and works.
+        model_folder: Where the policy's files are; a hub id stays as it is.
+        prompt_style: Of the environment's messages.
+        sha256: Hash of the settings.
+    """
+
+    settings: Settings
+    tasks: TaskSets
+    backend: str
+    model_folder: str
+    prompt_style: str
+    sha256: str
+
+    def describe(self) -> str:
+        """What would run, for `--dry-run`."""
+        c = self.settings.config
+        episodes = c.generation_batch_size
+        lines = [
+            "# dry run: settings, tasks and sandbox are right; no model was loaded",
+            f"# pool {len(self.tasks.pool)} tasks, held-out {len(self.tasks.held_out)} tasks (none in both)",
+            f"# sandbox {self.backend}; policy {self.model_folder}; prompt style {self.prompt_style}",
+            f"# {c.max_steps} steps of {episodes // c.num_generations} tasks x {c.num_generations} attempts",
+            *[f"# note: {note}" for note in self.tasks.notes],
+            f"# settings hash {self.sha256}",
+            yaml.safe_dump(self.settings.resolved(), sort_keys=False).rstrip(),
+        ]
+        return "\n".join(lines)
+
+
+def prepare(settings: Settings) -> Run:
+    """Check everything that needs no model.
+
+    Raises:
+        ConfigError: A setting cannot work.
+        TaskError: A task file is wrong.
+        SandboxUnavailable: No sandbox works here; the message has the remedies.
+        RunFolderError: The run folder is occupied.
+    """
+    check_config(settings.config)
+    if not settings.config.resume:
+        refuse_occupied(Path(settings.config.output_dir), hint=OCCUPIED)
+    env = settings.env
+    if env.slots < 1 or env.sandbox_workers < 0 or env.held_out_limit < 0:
+        raise ConfigError("slots must be at least 1, sandbox_workers and held_out_limit 0 or more")
+    if env.env not in ENVIRONMENTS:
+        raise ConfigError(f"env={env.env}: can be trained now: {', '.join(ENVIRONMENTS)}")
+    tasks = load_task_sets(env, settings.config.seed)
+    with open_sandbox(env.sandbox) as sandbox:
+        sandbox.open({})
+        probe = sandbox.run("echo ready")
+        backend = str(sandbox.backend)
+    if probe.exit_code != 0:
+        raise SandboxUnavailable(f"sandbox {backend}: `echo ready` ended with {probe.exit_code}: {probe.stderr_text}")
+    source = resolve_model(settings.policy.model_name_or_path)
+    if source.kind is ModelKind.ADAPTER:
+        raise ConfigError(
+            f"model_name_or_path={source.name}: is an adapter, and a new adapter on top of it would lose it. Merge it "
+            "first (peft: `model.merge_and_unload()`, then `save_pretrained`) and name the merged folder."
+        )
+    style = read_card(source.location).prompt_style if env.prompt_style == "auto" else env.prompt_style
+    run = Run(settings, tasks, backend, source.location, style, settings.sha256())
+    try:
+        make_env_factory(run)().close()
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+    make_t2po(settings.t2po)
+    make_peft(settings.policy)
+    return run
+
+
+def reply_cap(run: Run) -> int:
+    """Ids of one reply at most, for the sampler; each task's own budget caps it further."""
+    return run.settings.t2po.max_turn_tokens or max(task.budget.turn_tokens for task in run.tasks.pool)
+
+
+def make_env_factory(run: Run) -> Callable[[], ClawGymEnv]:
+    """Opens one environment of the run; each has a sandbox of its own."""
+    env = run.settings.env
+    return partial(
+        ENVIRONMENTS[env.env],
+        tasks=list(run.tasks.pool[:1]),
+        sandbox=run.backend,
+        max_turns=env.max_turns or None,
+        reward=env.reward,
+        turn_penalty=env.turn_penalty,
+        subtract_baseline=env.subtract_baseline,
+        prompt_style=run.prompt_style,
+    )
+
+
+def make_held_out(run: Run) -> HeldOut:
+    """The held-out rule of the run."""
+    config, cap = run.settings.config, reply_cap(run)
+    arms = {"sampled": Sampling(config.held_out_temperature, cap)}
+    if config.held_out_greedy:
+        arms["greedy"] = Sampling(0.0, cap)
+    return HeldOut(
+        tasks=run.tasks.held_out,
+        arms=arms,
+        metric=config.best_metric,
+        seed=config.seed,
+        output_dir=Path(config.output_dir),
+        patience=config.patience,
+        min_delta=config.min_delta,
+        extra_files=lambda best: write_card(best, ModelCard(run.prompt_style)),
+    )
+
+
+def make_t2po(args: T2POArguments) -> T2POConfig | None:
+    """The T2PO switches; `None` when all are off (the turn cap is the sampler's own)."""
+    if not (args.think_budget or args.think_stop != "none" or args.turn_resample):
+        return None
+    try:
+        return T2POConfig(
+            think_budget=args.think_budget or None,
+            think_stop=cast(ThinkStop, args.think_stop),
+            turn_resample=args.turn_resample,
+            eta=args.turn_resample_eta or None,
+            target_rate=args.turn_resample_rate,
+            max_try=args.turn_resample_max_try,
+            keep=cast(Keep, args.turn_resample_keep),
+        )
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+
+
+def check_t2po(config: T2POConfig | None, tokenizer: Any) -> None:
+    """Refuse switches that the model's tokenizer has no tokens for, before the run folder is made.
+
+    Raises:
+        ConfigError: With the reason.
+    """
+    if config is None:
+        return
+    try:
+        T2PO(SimpleNamespace(tokenizer=tokenizer), config)  # type: ignore[arg-type]
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+
+
+def make_peft(policy: PolicyArguments) -> Any:
+    """LoRA settings, or `None` to train all weights."""
+    full = policy.adapter == "none" or (policy.adapter == "auto" and policy.model_name_or_path == "quickstart")
+    if policy.adapter not in ("auto", "lora", "none"):
+        raise ConfigError(f"adapter={policy.adapter!r}: one of auto, lora, none")
+    if full:
+        return None
+    from peft import LoraConfig
+
+    targets: Any = policy.lora_target_modules
+    if targets != "all-linear":
+        targets = [name.strip() for name in targets.split(",")]
+    return LoraConfig(
+        r=policy.lora_r, lora_alpha=policy.lora_alpha, lora_dropout=0.0, target_modules=targets, task_type="CAUSAL_LM"
+    )
