@@ -17,6 +17,9 @@ from sandboxes import Backend
 from tests.sandboxes.conftest import require
 from tests.shared_data import shared
 
+# Fork bombs and floods of one module must not starve the start of another: one worker runs them in turn.
+pytestmark = pytest.mark.xdist_group("sandbox stress")
+
 Start = Callable[..., "subprocess.Popen[str]"]
 SCRIPT = Path(__file__).with_name("attack_run.py")
 SESSIONS = [(backend, user) for backend in (Backend.BUBBLEWRAP, Backend.LANDLOCK) for user in ("ourselves", "plain")]

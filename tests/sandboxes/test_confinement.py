@@ -12,6 +12,9 @@ import pytest
 from sandboxes import Backend, SupervisedSandbox, open_sandbox
 from tests.sandboxes.conftest import require
 
+# Fork bombs and floods of one module must not starve the start of another: one worker runs them in turn.
+pytestmark = pytest.mark.xdist_group("sandbox stress")
+
 
 @pytest.fixture(scope="module", params=[Backend.BUBBLEWRAP, Backend.LANDLOCK], ids=str)
 def sandbox(request: pytest.FixtureRequest) -> Iterator[SupervisedSandbox]:

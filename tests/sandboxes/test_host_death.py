@@ -13,6 +13,9 @@ import pytest
 
 from sandboxes import Backend
 
+# Fork bombs and floods of one module must not starve the start of another: one worker runs them in turn.
+pytestmark = pytest.mark.xdist_group("sandbox stress")
+
 PROGRAM = """
 import sys, threading, time
 from sandboxes import SandboxPool
@@ -23,7 +26,9 @@ def work():
         sandbox.run("(setsid sleep 7654 >/dev/null 2>&1 &); sleep 7654", timeout=100)
 for _ in range(2):
     threading.Thread(target=work, daemon=True).start()
-time.sleep(1)
+limit = time.monotonic() + 60
+while any(sandbox._transport is None for sandbox in pool._all) and time.monotonic() < limit:
+    time.sleep(0.05)
 print("ready", *[sandbox._transport.pid for sandbox in pool._all], flush=True)
 how = sys.argv[2]
 if how == "exit":
@@ -64,7 +69,7 @@ def test_nothing_stays(
     host = start_here("-c", PROGRAM, safe_backend, how, TMPDIR=str(tmp_path))
     assert host.stdout is not None
     line = host.stdout.readline()
-    assert line.startswith("ready"), host.communicate()
+    assert line.startswith("ready"), host.communicate()[1]
     before = set()
     if how.startswith("SIG"):
         limit = time.monotonic() + 30
