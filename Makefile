@@ -55,7 +55,7 @@ format: ## let ruff sort imports and format
 
 bench: ## run the benchmarks
 	@.ci/venv $(VENV)
-	@set -e; for file in benchmarks/*.py; do echo "== $$file"; $(PY) "$$file"; done
+	@set -e; for file in benchmarks/*.py; do echo "== $$file"; $(PY) -m benchmarks.$$(basename "$$file" .py); done
 
 docs: ## build the manual into site/
 	@.ci/venv $(VENV) dev

@@ -1,6 +1,6 @@
 """What a sandbox costs: milliseconds per command, episodes per second, and both as ratios to a plain subprocess.
 
-    python benchmarks/sandbox.py [--backends bubblewrap landlock] [--repeat 50]
+    python -m benchmarks.sandbox [--backends bubblewrap landlock] [--repeat 50]
 
 An episode = reset + put of 10 files, 6 commands, one snapshot. The floor does the same with a temporary folder and
 `subprocess.run(["bash", "-c", command])`: no confinement, no shell state. Floor and sandbox alternate, so that a busy
