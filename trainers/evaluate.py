@@ -47,7 +47,7 @@ from trainers.evaluation import EvaluationRecord
 from trainers.jsonl import RunFolderError
 from trainers.machine import ENVIRONMENTS, set_threads
 from trainers.measure import Measurement, measure
-from trainers.record import CONFIG
+from trainers.record import CONFIG, TASKS
 from trainers.stats import mean_pass_at_k
 from trainers.tables import count_table, measurement_table, percent
 
@@ -238,14 +238,14 @@ def _arms(a: argparse.Namespace) -> dict[str, Sampling]:
     temperatures = a.temperature if a.temperature is not None else ([] if a.greedy else [1.0])
     if any(t < 0 for t in temperatures):
         raise EvaluateError("--temperature must not be negative (0 is greedy)")
-    arms = {}
+    arms, cap = {}, _reply_cap(a)
     drawn = [t for t in dict.fromkeys(temperatures) if t > 0]
     for t in drawn:
-        arms["sampled" if len(drawn) == 1 else f"T={t:g}"] = Sampling(t, _reply_cap(a))
+        arms["sampled" if len(drawn) == 1 else f"T={t:g}"] = Sampling(t, cap)
     if a.greedy or 0 in temperatures:
         if a.samples > 1:
             raise EvaluateError("--samples above 1 with greedy decoding plays the same episode again: leave one out")
-        arms["greedy"] = Sampling(0.0, _reply_cap(a))
+        arms["greedy"] = Sampling(0.0, cap)
     return arms
 
 
@@ -261,7 +261,7 @@ def _reply_cap(a: argparse.Namespace) -> int:
         return int(a.max_tokens)
     for folder in (Path(a.model), Path(a.model).parent):
         config = folder / CONFIG
-        if config.is_file() and (folder / "tasks.lock").is_file():
+        if config.is_file() and (folder / TASKS).is_file():
             settings = yaml.safe_load(config.read_text(encoding="utf-8"))
             return int(settings.get("max_turn_tokens") or DEFAULT_CAP)
     return DEFAULT_CAP

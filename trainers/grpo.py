@@ -12,7 +12,6 @@ failed, 2 a setting, a task or the machine is not right, 130 interrupted.
 from __future__ import annotations
 
 import os
-import signal
 import sys
 import warnings
 from collections.abc import Sequence
@@ -30,13 +29,14 @@ from agents.models.card import ModelCard, write_card
 from agents.models.errors import ModelError
 from agents.models.loading import load_model
 from agents.policy import PolicyError
+from agents.t2po import T2PO
 from sandboxes import SandboxUnavailable
 from tasks.problems import TaskError
 from trainers.checkpoints import last_complete_checkpoint, patience_spent, step_of
 from trainers.cli import parse
 from trainers.console import RunConsole
 from trainers.gigpo import GiGPOTrainer
-from trainers.guards import default_guards
+from trainers.guards import Resampling, default_guards
 from trainers.heldout import BestLostError
 from trainers.jsonl import RunFolderError
 from trainers.machine import set_threads
@@ -49,8 +49,6 @@ from trainers.run_setup import (
     check_t2po,
     make_env_factory,
     make_held_out,
-    make_peft,
-    make_t2po,
     prepare,
     reply_cap,
 )
@@ -72,12 +70,10 @@ EXIT_CODES = {Stopped.FINISHED: 0, Stopped.PATIENCE: 0, Stopped.FAILED: 1, Stopp
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit code."""
     try:
-        # A reader that goes away (`... | head`) ends the program, without a traceback.
-        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
         settings = parse(sys.argv[1:] if argv is None else argv)
         run = prepare(settings)
         if settings.dry_run:
-            print(run.describe())
+            _show(run.describe())
             return 0
         return train(run)
     except (ConfigError, TaskError, SandboxUnavailable, RunFolderError, ModelError, BestLostError) as error:
@@ -96,8 +92,7 @@ def train(run: Run) -> int:
         print(f"{folder}: nothing to do, the run ended at step {first_step} (its summary and report stand there)")
         return 0
     model, tokenizer = load_model(run.model_folder, dtype=settings.policy.dtype)
-    t2po = make_t2po(settings.t2po)
-    check_t2po(t2po, tokenizer)
+    check_t2po(run.t2po, tokenizer)
     record = open_record(run, checkpoint)
     set_threads(model, settings.policy.torch_threads)
     console = RunConsole(config.max_steps, first_step=first_step)
@@ -118,25 +113,28 @@ def train(run: Run) -> int:
         run.tasks.pool,
         make_env_factory(run),
         held_out=held_out,
-        t2po=t2po,
+        t2po=run.t2po,
         slots=min(settings.env.slots, max(config.generation_batch_size, len(run.tasks.held_out))),
         workers=settings.env.sandbox_workers or os.cpu_count() or 1,
         max_turn_tokens=reply_cap(run),
         on_episodes=callback.on_episodes,
         callbacks=[callback],
-        peft_config=make_peft(settings.policy),
+        peft_config=run.peft,
     )
     trainer.remove_callback(transformers.PrinterCallback)
     trainer.remove_callback(transformers.ProgressCallback)
     callback.trainer = trainer
+    if isinstance(trainer.policy, T2PO):
+        callback.guards.append(Resampling(trainer.policy.warning))
     console.note(
         f"policy {settings.policy.model_name_or_path} ({_millions(model)}), {len(run.tasks.pool)} pool and "
         f"{len(run.tasks.held_out)} held-out tasks, sandbox {run.backend}"
     )
     for note in run.tasks.notes:
         callback.warn(first_step, note)
-    if t2po is not None and t2po.turn_resample and t2po.eta is None:
-        console.note(f"turn_resample: eta is calibrated on the first {t2po.warmup_turns} turns, which stay as sampled")
+    if run.t2po is not None and run.t2po.turn_resample and run.t2po.eta is None:
+        turns = run.t2po.warmup_turns
+        console.note(f"turn_resample: eta is calibrated on the first {turns} turns, which stay as sampled")
     stopped = Stopped.FINISHED
     try:
         with console:
@@ -144,7 +142,8 @@ def train(run: Run) -> int:
             if held_out:
                 if held_out.exhausted and trainer.state.global_step < config.max_steps:
                     stopped = Stopped.PATIENCE
-                trainer.evaluate()  # the last step; nothing is played again if it was measured already
+                if held_out.measured(trainer.state.global_step) is None:
+                    trainer.evaluate()
                 last = folder / f"checkpoint-{trainer.state.global_step}"
                 if last.exists():
                     trainer.save_run_state(last)  # a resumed run then knows this measurement too
@@ -179,11 +178,10 @@ def open_record(run: Run, checkpoint: Path | None) -> RunRecord:
 def finish(run: Run, trainer: GiGPOTrainer, callback: RunCallback, stopped: Stopped) -> None:
     """Write summary and report, and print the closing summary."""
     config, held_out = run.settings.config, trainer.held_out
-    history = held_out.history if held_out else []
     best = held_out.best if held_out else None
     step = trainer.state.global_step
-    start = next((e for e in history if e.step == 0), None)
-    chosen = next((e for e in history if best and e.step == best.step), None)
+    start = held_out.measured(0) if held_out else None
+    chosen = held_out.measured(best.step) if held_out and best else None
     summary = RunSummary(
         before=dict(start.arms) if start and chosen else {},
         after=dict(chosen.arms) if start and chosen else {},
@@ -204,6 +202,14 @@ def finish(run: Run, trainer: GiGPOTrainer, callback: RunCallback, stopped: Stop
         write_card(folder / "last", ModelCard(run.prompt_style))
     report = write_report([folder], folder / "report.html")
     callback.console.close(summary, folder=folder, report=report)
+
+
+def _show(text: str) -> None:
+    """Print for a reader that may go away (`... | head`). SIGPIPE itself stays ignored: sandboxes are pipes, too."""
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _millions(model: Any) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -163,6 +163,22 @@ class InfrastructureFailures:
             f"infrastructure: {share:.0%} of the episodes of step {step} failed in the sandbox or the grader. They "
             "have no reward and enter no mean; `python -m sandboxes doctor` checks the backends."
         )
+
+
+@dataclass
+class Resampling:
+    """Turn resampling that hits nearly every turn, or none; the wrapper counts, `warning` asks it."""
+
+    warning: Callable[[], str | None]
+    name: str = "t2po_resampling"
+    _said: bool = False
+
+    def see(self, step: int, metrics: Mapping[str, float]) -> str | None:
+        """The wrapper's message, the first time it has one."""
+        if self._said or (message := self.warning()) is None:
+            return None
+        self._said = True
+        return message
 
 
 def default_guards(beta_turn: float) -> list[Guard]:

@@ -102,7 +102,7 @@ class HeldOut:
 
     def evaluate(self, player: Player, step: int) -> Evaluation:
         """Play every held-out task once per arm with the weights as they are, and judge."""
-        done = next((e for e in self.history if e.step == step), None)
+        done = self.measured(step)
         if done is not None:
             return done
         episodes: dict[str, list[Trajectory]] = {}
@@ -127,6 +127,10 @@ class HeldOut:
         if self.on_evaluation is not None:
             self.on_evaluation(evaluation, episodes)
         return evaluation
+
+    def measured(self, step: int) -> Evaluation | None:
+        """The evaluation after `step` optimizer steps, if there was one."""
+        return next((e for e in self.history if e.step == step), None)
 
     @property
     def exhausted(self) -> bool:

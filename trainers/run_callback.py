@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from transformers import TrainerCallback
 
 from agents.rollout import RolloutResult
-from agents.t2po import T2PO
 from agents.trajectory import Trajectory
 from trainers.console import RunConsole
 from trainers.guards import Guard
@@ -33,13 +32,12 @@ class RunCallback(TrainerCallback):  # type: ignore[misc]
     def __init__(
         self, record: RunRecord, console: RunConsole, guards: Sequence[Guard], *, keep_trajectories: bool
     ) -> None:
-        self.record, self.console, self.guards = record, console, guards
+        self.record, self.console, self.guards = record, console, list(guards)
         self.clock = Clock()
         self.trainer: GiGPOTrainer | None = None
         self._keep = keep_trajectories
         self._begin = 0.0
         self._rollout_before = 0.0
-        self._t2po_warned = False
         self._held_out_before = 0.0
 
     def restore(self, checkpoint: Path) -> None:
@@ -107,11 +105,6 @@ class RunCallback(TrainerCallback):  # type: ignore[misc]
             message = guard.see(state.global_step, numbers)
             if message is not None:
                 self.warn(state.global_step, message)
-        policy = self.trainer.policy if self.trainer is not None else None
-        message = policy.warning() if isinstance(policy, T2PO) else None
-        if message is not None and not self._t2po_warned:
-            self._t2po_warned = True
-            self.warn(state.global_step, message)
 
     def warn(self, step: int, message: str) -> None:
         """Say it now, in the record and in the summary."""

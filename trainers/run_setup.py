@@ -38,6 +38,8 @@ class Run:
         model_folder: Where the policy's files are; a hub id stays as it is.
         prompt_style: Of the environment's messages.
         sha256: Hash of the settings.
+        t2po: The T2PO switches; `None` when all are off.
+        peft: LoRA settings; `None` trains all weights.
     """
 
     settings: Settings
@@ -46,6 +48,8 @@ class Run:
     model_folder: str
     prompt_style: str
     sha256: str
+    t2po: T2POConfig | None
+    peft: Any
 
     def describe(self) -> str:
         """What would run, for `--dry-run`."""
@@ -94,13 +98,20 @@ def prepare(settings: Settings) -> Run:
             "first (peft: `model.merge_and_unload()`, then `save_pretrained`) and name the merged folder."
         )
     style = read_card(source.location).prompt_style if env.prompt_style == "auto" else env.prompt_style
-    run = Run(settings, tasks, backend, source.location, style, settings.sha256())
+    run = Run(
+        settings,
+        tasks,
+        backend,
+        source.location,
+        style,
+        settings.sha256(),
+        make_t2po(settings.t2po),
+        make_peft(settings.policy),
+    )
     try:
         make_env_factory(run)().close()
     except ValueError as error:
         raise ConfigError(str(error)) from error
-    make_t2po(settings.t2po)
-    make_peft(settings.policy)
     return run
 
 

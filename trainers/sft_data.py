@@ -11,11 +11,10 @@ from concurrent.futures import ProcessPoolExecutor
 from functools import cache
 from itertools import islice
 from pathlib import Path
-from random import Random
 from typing import Any
 
 from agents.trajectory import Trajectory
-from tasks.families import MIX, stream
+from tasks.families import MIX, source, stream
 from trainers.corpus import ConversationEncoder, Corpus, CorpusError
 from trainers.demonstrations import Recipe, demonstrations, problem_key
 
@@ -40,8 +39,7 @@ def measured_keys() -> frozenset[str]:
     """Keys of the tasks that demonstrations must not show."""
     keys = set()
     for seed, count in MEASURED:
-        for family, parts in islice(stream(MIX, Random(f"{MIX}:{seed}")), 2 * count):
-            del family
+        for _, parts in islice(stream(MIX, source(MIX, seed)), 2 * count):
             keys.add(problem_key(parts.intent, parts.files))
     return frozenset(keys)
 

@@ -66,6 +66,11 @@ def generate(family: str, n: int, seed: int = 0) -> list[Task]:
     return list(islice(_distinct(family, seed, n), n))
 
 
+def source(family: str, seed: int) -> Random:
+    """Return the generator that the tasks of `generated:<family>?seed=..` are drawn from."""
+    return Random(f"{family}:{seed}")
+
+
 def build(family: Family, parts: TaskParts) -> Task:
     """Make the task out of its parts; its id is the family's name and the start of its content hash."""
     draft = Task(
@@ -86,7 +91,7 @@ def _distinct(family: str, seed: int, n: int) -> Iterator[Task]:
     problems: set[str] = set()
     ids: set[str] = set()
     repeats = 0
-    for member, parts in stream(family, Random(f"{family}:{seed}")):
+    for member, parts in stream(family, source(family, seed)):
         task = build(member, parts)
         if task.problem_hash in problems or task.id in ids:
             repeats += 1

@@ -64,6 +64,8 @@ def test_a_run_leaves_a_whole_record(tmp_path, capsys):
     assert summary["held_out"]["n"] == 8 and summary["held_out"]["best_step"] in (0, 1, 2)
     assert {"wall_seconds", "model_time_share", "seed", "config_sha256"} <= set(summary)
     assert [line["step"] for line in lines(folder / "held_out.jsonl")] == [0, 1, 2]
+    logged = [line["step"] for line in lines(folder / "metrics.jsonl") if "eval_sampled_pass_rate" in line]
+    assert logged == [0, 1, 2]  # each evaluation once, the last one too
 
     metrics = [line for line in lines(folder / "metrics.jsonl") if "reward" in line]
     assert [line["step"] for line in metrics] == [1, 2]
@@ -230,3 +232,18 @@ def test_a_refused_resume_leaves_the_folder_as_it_was(tmp_path, capsys):
     assert run("--use_cpu", "true", "--output_dir", str(folder), "--resume", *other) == 2
     assert "tasks are not those this run started with" in capsys.readouterr().err
     assert {str(p): p.read_bytes() for p in folder.rglob("*") if p.is_file()} == before
+
+
+def test_a_reader_that_goes_away_is_no_traceback_and_pipes_still_report(tmp_path):
+    """SIGPIPE must stay ignored: with its default, a sandbox that dies would take the trainer along."""
+    before = signal.getsignal(signal.SIGPIPE)
+    assert run(*SMALL, "--output_dir", str(tmp_path / "run"), "--dry-run") == 0
+    assert signal.getsignal(signal.SIGPIPE) is before is signal.SIG_IGN
+    command = [sys.executable, "-m", "trainers.grpo", *SMALL, "--output_dir", str(tmp_path / "run"), "--dry-run"]
+    env = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+    process = subprocess.Popen(
+        command, cwd=tmp_path, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    process.stdout.close()
+    assert "Traceback" not in process.stderr.read()
+    assert process.wait() == 0

@@ -1,6 +1,14 @@
 from __future__ import annotations
 
-from trainers.guards import InfrastructureFailures, NeverStops, NoSignal, NoTurnSignal, StopsAtOnce, default_guards
+from trainers.guards import (
+    InfrastructureFailures,
+    NeverStops,
+    NoSignal,
+    NoTurnSignal,
+    Resampling,
+    StopsAtOnce,
+    default_guards,
+)
 
 
 def metrics(**changes):
@@ -66,3 +74,8 @@ def test_a_turn_term_that_does_nothing_says_so():
 def test_lost_episodes_are_named():
     said = messages(InfrastructureFailures(), metrics(), metrics(env__infra_error_frac=0.4))
     assert len(said) == 1 and "40%" in said[0] and "step 1" in said[0]
+
+
+def test_the_wrapper_s_warning_is_passed_on_once():
+    answers = iter([None, "resampled nearly everything", "resampled nearly everything"])
+    assert messages(Resampling(lambda: next(answers)), *[metrics()] * 3) == ["resampled nearly everything"]
