@@ -45,7 +45,7 @@ sys.modules["sandboxes.supervisor"].main()
 """.strip()
 """What `python3 -c` runs."""
 
-_MODULES = ("kernel", "frames", "files", "processes", "shell", "terminal")
+_MODULES = ("kernel", "frames", "files", "processes", "state", "watch", "shell", "terminal")
 
 
 @cache
@@ -111,7 +111,7 @@ def environment(workspace: str, tmp: str) -> dict[str, str]:
         "PATH": "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin",
         "HOME": workspace,
         "TMPDIR": tmp,
-        "LANG": "C.UTF-8",
+        "LC_CTYPE": "C.UTF-8",  # not LANG: the other categories are the same, and every program would load them
         "TERM": "dumb",
         "USER": "user",
         "LOGNAME": "user",

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from sandboxes.boot import Settings, bundle, command_line, environment, system_python
+from sandboxes.cgroup import Group, make_group
 from sandboxes.paths import PathAlias
 from sandboxes.sandbox import Backend, Limits, SandboxError, SandboxUnavailable
 from sandboxes.transport import PipeTransport, error_file, start_process
@@ -21,6 +22,8 @@ NOBODY = 65534
 UID = 1000
 WORKSPACE = "/workspace"
 _SHM_MB = 16
+_HIDDEN = tuple(f"/proc/{name}" for name in ("cmdline", "keys", "key-users", "timer_list", "kallsyms", "config.gz"))
+"""Facts about the host that no namespace hides: empty inside."""
 _ETC = {
     "passwd": f"root:x:0:0:root:/root:/bin/bash\nuser:x:{UID}:{UID}:user:{{home}}:/bin/bash\n"
     "nobody:x:65534:65534:nobody:/:/bin/false\n",
@@ -48,16 +51,21 @@ class BubblewrapLauncher:
         workspace = check_workdir(workdir or WORKSPACE)
         files = {name: text.replace("{home}", workspace).encode() for name, text in _ETC.items()}
         fds = {name: _memory_file(content) for name, content in files.items()}
+        limits = self.limits
         errors = error_file()
+        group: Group | None = None
         try:
+            group = make_group(limits, files_mb=limits.workspace_mb + limits.tmp_mb + _SHM_MB)
             process = start_process(
                 [bwrap, *self._arguments(workspace, fds), "--", *command_line(system_python())],
                 user=NOBODY if os.geteuid() == 0 else None,
                 pass_fds=list(fds.values()),
                 errors=errors,
             )
-        except OSError as error:
+        except (OSError, SandboxError) as error:
             os.close(errors)
+            if group is not None:
+                group.remove()
             raise SandboxError(f"bwrap could not be started: {error}") from error
         finally:
             for fd in fds.values():
@@ -66,13 +74,19 @@ class BubblewrapLauncher:
             workspace=workspace,
             tmp="/tmp",
             wipe=(workspace, "/tmp", "/dev/shm"),
-            limits=self.limits,
+            limits=limits,
             env=environment(workspace, "/tmp"),
-            user_processes=self.limits.processes,
+            user_processes=limits.processes,
             own_ipc=True,
             filter="namespaces",
         )
-        return PipeTransport(process, errors), bundle() + settings.frame(), PathAlias(workspace, workspace)
+
+        def cleanup(clean: bool) -> None:
+            if group is not None:
+                group.remove()
+
+        transport = PipeTransport(process, errors, cleanup, None if group is None else group.enter)
+        return transport, bundle() + settings.frame(), PathAlias(workspace, workspace)
 
     def _arguments(self, workspace: str, etc: dict[str, int]) -> list[str]:
         limits = self.limits
@@ -91,6 +105,9 @@ class BubblewrapLauncher:
         for name, fd in etc.items():
             words += ["--perms", "0644", "--file", str(fd), f"/etc/{name}"]
         words += ["--proc", "/proc", "--dev", "/dev"]
+        for hidden in _HIDDEN:
+            if os.path.exists(hidden):
+                words += ["--dev-bind", "/dev/null", hidden]
         words += ["--perms", "1777", "--size", str(_SHM_MB << 20), "--tmpfs", "/dev/shm", "--remount-ro", "/dev"]
         words += ["--perms", "1777", "--size", str(limits.tmp_mb << 20), "--tmpfs", "/tmp"]
         words += ["--symlink", "../tmp", "/var/tmp"]

@@ -104,27 +104,39 @@ class SupervisedSandbox:
     # --- commands ---------------------------------------------------------------------------------------------------
 
     def run(
-        self, command: str, *, timeout: float | None = None, state: Literal["agent", "clean"] = "agent"
+        self,
+        command: str,
+        *,
+        timeout: float | None = None,
+        state: Literal["agent", "clean"] = "agent",
+        keep_background: bool = False,
     ) -> CommandResult:
         """See `Sandbox.run`."""
-        reply, body = self._run("run", command, timeout, state)
+        reply, body = self._run("run", command, timeout, state, keep_background)
         return self._result(reply, body)
 
     def run_and_snapshot(
-        self, command: str, *, timeout: float | None = None, state: Literal["agent", "clean"] = "agent"
+        self,
+        command: str,
+        *,
+        timeout: float | None = None,
+        state: Literal["agent", "clean"] = "agent",
+        keep_background: bool = False,
     ) -> tuple[CommandResult, Snapshot]:
         """`run` and then `snapshot`, in one round trip."""
-        reply, body = self._run("run_snapshot", command, timeout, state)
+        reply, body = self._run("run_snapshot", command, timeout, state, keep_background)
         return self._result(reply, body), self._snapshot(reply["rows"], body[reply["out"] + reply["err"] :])
 
-    def _run(self, op: str, command: str, timeout: float | None, state: str) -> tuple[dict[str, Any], bytes]:
+    def _run(
+        self, op: str, command: str, timeout: float | None, state: str, keep_background: bool
+    ) -> tuple[dict[str, Any], bytes]:
         if state not in ("agent", "clean"):
             raise ValueError(f"state must be 'agent' or 'clean', not {state!r}")
         seconds = self.limits.command_seconds if timeout is None else float(timeout)
         if not 0 < seconds < float("inf"):
             raise ValueError(f"timeout must be a positive number of seconds, not {timeout!r}")
         text = self._alias.inward(command.encode("utf-8", "surrogateescape" if _escaped(command) else "replace"))
-        head = {"op": op, "timeout": seconds, "clean": state == "clean"}
+        head = {"op": op, "timeout": seconds, "clean": state == "clean", "keep_background": bool(keep_background)}
         return self._request(head, text, seconds + GRACE)
 
     def _result(self, reply: dict[str, Any], body: bytes) -> CommandResult:
@@ -244,6 +256,8 @@ class SupervisedSandbox:
         for attempt in range(STARTS):
             if attempt:
                 time.sleep(0.2 * attempt)
+            if self._closed:  # by another thread meanwhile
+                raise self._dead()
             try:
                 self._start(workdir)
                 return True
@@ -265,6 +279,10 @@ class SupervisedSandbox:
         except SandboxError as error:
             raise self._lost(error) from error
         self._request({"op": "ping"}, b"", START_SECONDS)
+        try:
+            self._transport.ready()
+        except SandboxError as error:
+            raise self._lost(error) from error
 
     def _request(
         self, head: dict[str, Any], body: bytes = b"", seconds: float = REQUEST_SECONDS

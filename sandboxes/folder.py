@@ -1,6 +1,6 @@
 """A private folder on the host's disk, for backends without a file system of their own (landlock, local).
 
-    <tmp>/turngym-<n>/owner         process that uses it: "<pid> <start time> <boot> <pid namespace>"
+    <tmp>/turngym-<n>/owner         who uses it: the token of `sandboxes.owner`, and the run it belongs to
     <tmp>/turngym-<n>/workspace
     <tmp>/turngym-<n>/tmp
 
@@ -10,7 +10,9 @@ so that one sandbox cannot signal another or use up its processes. Otherwise `n`
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
 import secrets
 import shutil
 import signal
@@ -23,10 +25,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sandboxes.inside.files import wipe
+from sandboxes.owner import owner, owner_lives, run_id
 from sandboxes.sandbox import SandboxError
 
 FIRST_UID, LAST_UID = 64100, 64899
 _PREFIX = "turngym-"
+_UNFINISHED = 60
+"""Seconds after which a folder without an owner is nobody's: its maker was killed between two calls."""
+_swept = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,13 +73,14 @@ class PrivateFolder:
             part = self.path / name
             if part.is_dir() and not part.is_symlink():
                 wipe(str(part))
-        shutil.rmtree(self.path)
+        with contextlib.suppress(FileNotFoundError):  # swept meanwhile
+            shutil.rmtree(self.path)
         if self.reservation is not None:
             self.reservation.close()
 
 
 def make_folder(*, own_user: bool) -> PrivateFolder:
-    """Make a folder nobody uses.
+    """Make a folder nobody uses. The first one of a process first removes those whose owner is gone.
 
     Args:
         own_user: As root, reserve a user id for it and hand it the folders.
@@ -81,28 +88,44 @@ def make_folder(*, own_user: bool) -> PrivateFolder:
     Raises:
         SandboxError: No free user id, or the disk refuses.
     """
-    sweep()
+    global _swept
+    if not _swept:
+        _swept = True
+        sweep()
     base = Path(tempfile.gettempdir()).resolve()
     if own_user and os.geteuid() == 0:
-        for uid in range(FIRST_UID, LAST_UID + 1):
-            reservation = _reserve(uid)
-            if reservation is None:
-                continue
-            try:
-                os.mkdir(base / f"{_PREFIX}{uid}", 0o700)
-            except FileExistsError:
-                reservation.close()
-                continue
-            end_user(uid)  # of a host that was killed a moment ago, something may still be dying
-            return _furnish(PrivateFolder(base / f"{_PREFIX}{uid}", uid, reservation))
-        raise SandboxError(f"all {LAST_UID - FIRST_UID + 1} sandbox users are taken; remove stale {base}/{_PREFIX}*")
+        folder = _with_user(base)
+        if folder is None and sweep():
+            folder = _with_user(base)
+        if folder is None:
+            raise SandboxError(
+                f"all {LAST_UID - FIRST_UID + 1} sandbox users are taken; close sandboxes, or remove stale "
+                f"{base}/{_PREFIX}*"
+            )
+        return folder
     path = base / f"{_PREFIX}{os.geteuid()}-{secrets.token_hex(6)}"
     os.mkdir(path, 0o700)
     return _furnish(PrivateFolder(path, None))
 
 
+def _with_user(base: Path) -> PrivateFolder | None:
+    """A folder with a user id of its own; None when every id is taken."""
+    for uid in range(FIRST_UID, LAST_UID + 1):
+        reservation = _reserve(uid)
+        if reservation is None:
+            continue
+        try:
+            os.mkdir(base / f"{_PREFIX}{uid}", 0o700)
+        except FileExistsError:
+            reservation.close()
+            continue
+        end_user(uid)  # of a host that was killed a moment ago, something may still be dying
+        return _furnish(PrivateFolder(base / f"{_PREFIX}{uid}", uid, reservation))
+    return None
+
+
 def _furnish(folder: PrivateFolder) -> PrivateFolder:
-    (folder.path / "owner").write_text(f"{os.getpid()} {_started(os.getpid())} {_boot()} {_namespace()}\n")
+    (folder.path / "owner").write_text(f"{owner()} {run_id()}\n")
     for part in (folder.workspace, folder.tmp):
         os.mkdir(part, 0o755)
         if folder.uid is not None:
@@ -111,22 +134,29 @@ def _furnish(folder: PrivateFolder) -> PrivateFolder:
     return folder
 
 
-def sweep() -> int:
-    """Remove folders whose owner is gone. Only folders that belong to us are looked at. Returns how many."""
+def sweep(run: str | None = None) -> int:
+    """Remove folders whose owner is gone. Only folders that belong to us are looked at.
+
+    Args:
+        run: Remove all folders of this run instead, also of living owners.
+
+    Returns:
+        How many went.
+    """
     removed = 0
     for path in Path(tempfile.gettempdir()).resolve().glob(_PREFIX + "*"):
         try:
             status = path.lstat()
         except FileNotFoundError:
             continue
-        if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or _owner_lives(path, status):
+        if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or not _wanted(path, status, run):
             continue
         name = path.name.removeprefix(_PREFIX)
         uid = int(name) if name.isdigit() and os.geteuid() == 0 else None
         if uid is not None and not FIRST_UID <= uid <= LAST_UID:
             continue
         reservation = None if uid is None else _reserve(uid)
-        if uid is not None and reservation is None:
+        if uid is not None and reservation is None and _lives(path) is False:
             continue  # somebody with another temporary folder uses this user id now
         try:
             PrivateFolder(path, uid, reservation).remove()
@@ -150,31 +180,31 @@ def _reserve(uid: int) -> socket.socket | None:
     return taken
 
 
-def _owner_lives(path: Path, status: os.stat_result) -> bool:
-    try:
-        pid, started, boot, namespace = (path / "owner").read_text().split()
-    except (FileNotFoundError, ValueError):
-        return time.time() - status.st_mtime < 60  # being made right now, or half removed
-    if boot != _boot():
-        return False
+def _wanted(path: Path, status: os.stat_result, run: str | None) -> bool:
+    """Whether `sweep` shall remove a folder."""
+    words = _owner_words(path)
+    if not words:
+        return run is None and time.time() - status.st_mtime >= _UNFINISHED
     # A container that shares our /tmp has process ids of its own: we cannot tell, so it counts as living.
-    return namespace != _namespace() or _started(int(pid)) == started
+    return run in words if run is not None else _lives(path) is False
 
 
-def _boot() -> str:
-    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+def _lives(path: Path) -> bool | None:
+    """Whether the owner of a folder lives; None when it cannot be told. A folder without an owner has none."""
+    words = _owner_words(path)
+    return owner_lives(words[0], here=True) if words else False
 
 
-def _namespace() -> str:
-    return os.readlink("/proc/self/ns/pid")
-
-
-def _started(pid: int) -> str:
-    """When a process started, in clock ticks since boot; empty when it is gone. Guards against reused process ids."""
+def _owner_words(path: Path) -> list[str]:
+    """Token and run; empty when there is no owner, or not yet."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
-    except (FileNotFoundError, ProcessLookupError):
-        return ""
+        words = (path / "owner").read_text().split()
+    except FileNotFoundError:
+        return []
+    if len(words) == 4:  # as the first version wrote it: pid, start, boot, pid namespace
+        pid, started, boot, namespace = words
+        return ["-".join([pid, started, boot[:8], re.sub(r"\D", "", namespace)])]
+    return words
 
 
 def end_strays(folder: Path) -> int:

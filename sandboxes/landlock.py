@@ -13,6 +13,7 @@ from pathlib import Path
 
 from sandboxes.boot import Settings, bundle, command_line, environment, system_python
 from sandboxes.bubblewrap import WORKSPACE, check_workdir
+from sandboxes.cgroup import Group, make_group
 from sandboxes.folder import PrivateFolder, make_folder
 from sandboxes.inside.kernel import landlock_abi
 from sandboxes.paths import PathAlias
@@ -72,10 +73,14 @@ def launch_in_folder(
     shown = check_workdir(workdir or WORKSPACE)
     folder = make_folder(own_user=own_user)
     errors = error_file()
+    group: Group | None = None
     try:
+        group = make_group(limits)
         process = start_process(command_line(python), user=folder.uid, errors=errors)
-    except OSError as error:
+    except (OSError, SandboxError) as error:
         os.close(errors)
+        if group is not None:
+            group.remove()
         folder.remove()
         raise SandboxError(f"the supervisor could not be started: {error}") from error
     settings = Settings(
@@ -94,10 +99,13 @@ def launch_in_folder(
     )
 
     def cleanup(clean: bool) -> None:
+        if group is not None:
+            group.remove()
         folder.remove(strays=not clean)
 
     alias = PathAlias(shown, folder.workspace, (("/tmp", folder.tmp),))
-    return PipeTransport(process, errors, cleanup), bundle() + settings.frame(), alias
+    transport = PipeTransport(process, errors, cleanup, None if group is None else group.enter)
+    return transport, bundle() + settings.frame(), alias
 
 
 def _running_tasks() -> int:

@@ -136,7 +136,12 @@ class Sandbox(Protocol):
         """Start an episode: leave nothing of the last one, then put `files` into the empty workspace."""
 
     def run(
-        self, command: str, *, timeout: float | None = None, state: Literal["agent", "clean"] = "agent"
+        self,
+        command: str,
+        *,
+        timeout: float | None = None,
+        state: Literal["agent", "clean"] = "agent",
+        keep_background: bool = False,
     ) -> CommandResult:
         """Run one command (any length, any lines) in a fresh bash.
 
@@ -145,6 +150,9 @@ class Sandbox(Protocol):
             timeout: Seconds; default `Limits.command_seconds`.
             state: `agent` restores and then keeps the shell state of the last command; `clean` starts from the
                 state of a new sandbox and keeps nothing (for graders and oracles).
+            keep_background: Let processes that the command leaves behind run on, until a command without this ends,
+                or the episode. A time-out or a flood ends them all the same. They should redirect their output: the
+                pipes of their command are closed.
 
         Raises:
             SandboxError: The machinery failed or its own deadline passed.

@@ -6,7 +6,7 @@ Requests, each `{"id": n, "op": name, ...}`; every reply repeats the id and is e
     ping                                        -> {}
     open      entries + body                    -> {}   reset, then put
     reset                                       -> {}
-    run       timeout, clean, body = command    -> facts, out; body = stdout + stderr
+    run       timeout, clean, keep_background, body = command    -> facts, out; body = stdout + stderr
     run_snapshot  the same                      -> facts, out, rows; body = stdout + stderr + contents
     put       entries, body = contents          -> {}
     read      path                              -> body = content
@@ -22,15 +22,21 @@ frame carries the settings (`sandboxes.boot.Settings`). When the host's end clos
 from __future__ import annotations
 
 import os
+import select
 import signal
+import stat
 import sys
 
 from sandboxes.inside import kernel
 from sandboxes.inside.files import BadPath, Tree, put, wipe
 from sandboxes.inside.frames import BrokenFrame, FrameBuffer, pack, write_all
 from sandboxes.inside.processes import Processes, StillAlive
-from sandboxes.inside.shell import HostGone, Shell
+from sandboxes.inside.shell import Shell
 from sandboxes.inside.terminal import Terminal
+from sandboxes.inside.watch import HostGone
+
+PAUSE = 1
+"""Milliseconds without a request after which the next bash is started: a host in a hurry need not wait for it."""
 
 
 class Supervisor:
@@ -38,31 +44,49 @@ class Supervisor:
 
     def __init__(self, settings: dict, buffer: FrameBuffer) -> None:
         self._settings = settings
+        self._modes = {root: stat.S_IMODE(os.stat(root).st_mode) for root in settings["wipe"]}
         self._buffer = buffer
-        everything, enter = self._confine()
+        self._requests = select.poll()
+        self._requests.register(0, select.POLLIN)
+        everything, enter, score = self._confine()
         self._processes = Processes(everything)
-        self._shell = Shell(settings, self._processes, enter)
+        self._shell = Shell(settings, self._processes, enter, score)
 
     def _confine(self) -> tuple:
-        """Protect the supervisor from what it runs. Returns (kill(-1) is safe, what a child enters before bash)."""
+        """Protect the supervisor from what it runs.
+
+        Returns:
+            Whether kill(-1) is safe, what a child enters before bash, and the descriptor that makes children victims.
+        """
         s = self._settings
         kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
-        enter = None
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # one with a handler reaches even PID 1, and Python has one
+        enter = score = None
         everything = os.getpid() == 1
         if s["landlock"]:
-            with open("/proc/self/oom_score_adj", "w") as file:  # commands inherit it; they cannot write to /proc
-                file.write("1000")
             abi = kernel.landlock_abi()
             writable = [(path, kernel.ALL) for path in s["wipe"]]
             shared = [(path, kernel.READ) for path in s["readable"]] + [(path, kernel.DEVICE) for path in s["devices"]]
             inner = kernel.Domain(writable + shared)
             if abi >= 6:
                 terminals = [(path, kernel.DEVICE | kernel.READ) for path in ("/dev/ptmx", "/dev/pts")]
-                kernel.Domain([*writable, *shared, *terminals]).enter()
+                victims = [("/proc", kernel.READ | kernel.FS_WRITE_FILE)]  # see enter()
+                kernel.Domain([*writable, *shared, *terminals, *victims]).enter()
                 everything = _signals_stay_inside()
 
             def enter() -> None:
+                # The kernel's first victim is the command, never the supervisor. Afterwards it cannot write to /proc.
+                kernel.prctl(kernel.PR_SET_DUMPABLE, 1)
+                fd = os.open("/proc/self/oom_score_adj", os.O_WRONLY)
+                os.write(fd, b"1000")
+                os.close(fd)
                 inner.enter()
+        elif s["filter"] == "namespaces" and kernel.landlock_abi() >= 2:
+            # A command that lowers its own score could make the supervisor the kernel's victim: nobody writes to /proc.
+            score = os.open("/proc/self/oom_score_adj", os.O_WRONLY | os.O_CLOEXEC)
+            rights = kernel.FS_WRITE_FILE | kernel.FS_REFER  # moving between directories needs a rule, too
+            tops = ["/" + name for name in os.listdir("/") if name != "proc" and not os.path.islink("/" + name)]
+            kernel.Domain([(path, rights) for path in tops if os.path.isdir(path)], rights).enter()
 
         program = None if s["filter"] == "none" else kernel.filter_program(s["filter"] == "sockets")
         if program is not None:
@@ -71,7 +95,7 @@ class Supervisor:
             kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGTERM)
             signal.signal(signal.SIGTERM, _stop)
         kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
-        return everything, enter
+        return everything, enter, score
 
     def serve(self) -> None:
         """Read requests and answer them, one at a time."""
@@ -91,6 +115,8 @@ class Supervisor:
                     reply, out = {"ok": False, "kind": "lost", "message": str(error)}, b""
                 reply["id"] = head.get("id")
                 self.send(reply, out)
+                if not self._buffer.ready and not self._requests.poll(PAUSE):
+                    self._shell.start_ahead()
         except (HostGone, BrokenPipeError):
             pass
         finally:
@@ -121,12 +147,12 @@ class Supervisor:
         return {"python": sys.version.split()[0], "pid": os.getpid(), "landlock": kernel.landlock_abi()}, b""
 
     def _op_reset(self, head: dict, body: bytes) -> tuple:
+        self._shell.reset()
         self._processes.end_all()
-        for root in self._settings["wipe"]:
-            wipe(root)
+        for root, mode in self._modes.items():
+            wipe(root, mode)
         if self._settings["own_ipc"]:
             kernel.clear_ipc()
-        self._shell.reset()
         return {}, b""
 
     def _op_open(self, head: dict, body: bytes) -> tuple:
@@ -134,11 +160,15 @@ class Supervisor:
         return self._op_put(head, body)
 
     def _op_put(self, head: dict, body: bytes) -> tuple:
-        put(self._settings["workspace"], head["entries"], body)
+        self._shell.stand_down()  # what is put may replace the directory it stands in
+        with self._shell.still():
+            put(self._settings["workspace"], head["entries"], body)
         return {}, b""
 
     def _op_run(self, head: dict, body: bytes) -> tuple:
-        facts, out, err = self._shell.run(body, head["timeout"], head["clean"])
+        facts, out, err = self._shell.run(body, head["timeout"], head["clean"], head["keep_background"])
+        if self._settings["own_ipc"] and not head["keep_background"]:
+            kernel.clear_ipc()  # nothing outlives its command; what would is counted as memory of the next one
         facts["out"], facts["err"] = len(out), len(err)
         return facts, out + err
 
@@ -149,25 +179,23 @@ class Supervisor:
         return facts, output + contents
 
     def _op_read(self, head: dict, body: bytes) -> tuple:
-        with Tree(self._settings["workspace"]) as tree:
+        with self._shell.still(), Tree(self._settings["workspace"]) as tree:
             return {}, tree.content(head["path"], self._settings["file_mb"] << 20)
 
     def _op_listing(self, head: dict, body: bytes) -> tuple:
-        from stat import S_ISDIR
-
-        with Tree(self._settings["workspace"]) as tree:
+        with self._shell.still(), Tree(self._settings["workspace"]) as tree:
             entries = tree.walk(self._settings["snapshot_entries"])
-        return {"paths": [path + "/" * S_ISDIR(status.st_mode) for path, status, _ in entries]}, b""
+        return {"paths": [path + "/" * stat.S_ISDIR(status.st_mode) for path, status, _ in entries]}, b""
 
     def _op_snapshot(self, head: dict, body: bytes) -> tuple:
         s = self._settings
-        with Tree(s["workspace"]) as tree:
+        with self._shell.still(), Tree(s["workspace"]) as tree:
             rows, contents = tree.snapshot(s["snapshot_entries"], s["snapshot_file_bytes"], s["workspace_mb"] << 20)
         return {"rows": rows}, contents
 
     def _op_digests(self, head: dict, body: bytes) -> tuple:
         s = self._settings
-        with Tree(s["workspace"]) as tree:
+        with self._shell.still(), Tree(s["workspace"]) as tree:
             return {"rows": tree.digests(s["snapshot_entries"], s["file_mb"] << 20)}, b""
 
     def _op_spawn(self, head: dict, body: bytes) -> tuple:

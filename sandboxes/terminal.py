@@ -17,8 +17,13 @@ from typing import TYPE_CHECKING, Any
 from pexpect import EOF, TIMEOUT
 from pexpect.spawnbase import SpawnBase
 
+from sandboxes.sandbox import SandboxError
+
 if TYPE_CHECKING:
     from sandboxes.client import SupervisedSandbox
+
+END_SECONDS = 60.0
+"""How long the end of a program may take."""
 
 
 class SandboxSpawn(SpawnBase):  # type: ignore[misc]
@@ -119,10 +124,21 @@ class SandboxSpawn(SpawnBase):  # type: ignore[misc]
         return self.exitstatus  # type: ignore[no-any-return]
 
     def close(self) -> None:
-        """End the program; the sandbox takes other requests again. Idempotent."""
-        if not self.closed and not self._over:
+        """End the program; the sandbox takes other requests again. Idempotent; of a dead sandbox it does nothing.
+
+        Raises:
+            SandboxError: The supervisor does not end it; the sandbox is closed then.
+        """
+        if not self.closed and not self._over and self._sandbox.alive:
             self._sandbox.stream_send({"op": "end"})
-            self.wait()
+            limit = time.monotonic() + END_SECONDS
+            while not self._over:
+                frame = self._sandbox.stream_receive(limit - time.monotonic())
+                if frame is not None:
+                    self._take(*frame)
+                elif time.monotonic() >= limit:
+                    self._sandbox.close()
+                    raise SandboxError(f"the supervisor did not end a program in {END_SECONDS:.0f} seconds")
         self.closed = True
 
     def __enter__(self) -> SandboxSpawn:

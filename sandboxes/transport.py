@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any, Protocol
 
+from sandboxes import cgroup
 from sandboxes.inside.processes import descendants_of
 from sandboxes.paths import PathAlias
 from sandboxes.sandbox import Backend, Limits, SandboxError
@@ -37,6 +38,9 @@ class Transport(Protocol):
 
     def receive(self, deadline: float) -> bytes:
         """Some bytes, at least one. Raises TransportClosed, DeadlinePassed."""
+
+    def ready(self) -> None:
+        """Called once, when the supervisor has answered its first ping and has run nothing yet. Raises SandboxError."""
 
     def diagnosis(self) -> str:
         """What the supervisor or its confinement printed about a failure; may be empty."""
@@ -67,13 +71,20 @@ class PipeTransport:
         process: Started by `start_process`.
         errors: Descriptor of the memory file that is the child's stderr; owned by this object.
         cleanup: Called once after the process ended, with True when it ended by itself and cleanly.
+        on_ready: Called with the process id when the supervisor stands and has run nothing yet.
     """
 
     _closed = True  # until the object is complete, for `__del__`
 
-    def __init__(self, process: subprocess.Popen[bytes], errors: int, cleanup: Callable[[bool], None] | None = None):
+    def __init__(
+        self,
+        process: subprocess.Popen[bytes],
+        errors: int,
+        cleanup: Callable[[bool], None] | None = None,
+        on_ready: Callable[[int], None] | None = None,
+    ) -> None:
         assert process.stdin is not None and process.stdout is not None
-        self._process, self._errors, self._cleanup = process, errors, cleanup
+        self._process, self._errors, self._cleanup, self._on_ready = process, errors, cleanup, on_ready
         self._in, self._out = process.stdin.fileno(), process.stdout.fileno()
         self._lock = threading.Lock()
         self._closed = False
@@ -115,6 +126,11 @@ class PipeTransport:
         if not data:
             raise TransportClosed("the supervisor is gone (end of its output)")
         return data
+
+    def ready(self) -> None:
+        """See `Transport`."""
+        if self._on_ready is not None:
+            self._on_ready(self.pid)
 
     def diagnosis(self) -> str:
         """See `Transport`."""
@@ -165,6 +181,7 @@ def _close_all() -> None:
     """End every supervisor that was not closed, so that nothing is left when the host ends."""
     for transport in list(_open):
         transport.close(patience=0.5)
+    cgroup.finish()
 
 
 def _disown_all() -> None:

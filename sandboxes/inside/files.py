@@ -42,12 +42,13 @@ def kind_of(mode: int) -> str:
     return "symlink" if stat.S_ISLNK(mode) else "other"
 
 
-def wipe(root: str) -> None:
-    """Empty a directory, whatever stands in it.
+def wipe(root: str, mode: int = 0o755) -> None:
+    """Empty a directory, whatever stands in it, and give it back its mode.
 
     Sub-directories are renamed up to the root before they are emptied, so depth costs neither recursion nor PATH_MAX.
     """
-    os.chmod(root, 0o755)
+    if os.stat(root).st_uid == os.geteuid():  # else it is the system's, and no command can have changed it
+        os.chmod(root, mode)
     top = os.open(root, DIR_FLAGS)
     try:
         while True:

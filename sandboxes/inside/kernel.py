@@ -25,7 +25,7 @@ SYS_LANDLOCK_ADD_RULE = 445
 SYS_LANDLOCK_RESTRICT_SELF = 446
 
 FS_EXECUTE, FS_WRITE_FILE, FS_READ_FILE, FS_READ_DIR = 1 << 0, 1 << 1, 1 << 2, 1 << 3
-FS_IOCTL_DEV = 1 << 15
+FS_REFER, FS_IOCTL_DEV = 1 << 13, 1 << 15
 _FS_BITS_BY_ABI = {1: 13, 2: 14, 3: 15, 4: 15, 5: 16}
 """How many file-system rights each ABI knows: REFER came with 2, TRUNCATE with 3, IOCTL_DEV with 5."""
 _FILE_RIGHTS = FS_EXECUTE | FS_WRITE_FILE | FS_READ_FILE | 1 << 14 | FS_IOCTL_DEV
@@ -67,17 +67,20 @@ class Domain:
 
     Args:
         allowed: (path, rights) pairs; a path that does not exist is left out.
-        scoped: Deny signals and abstract unix sockets to processes outside the domain (ABI 6 and later).
+        handled: The rights that are denied where no rule allows them; None stands for all that this kernel knows, with
+            TCP and, from ABI 6 on, signals and abstract unix sockets to processes outside of the domain.
     """
 
-    def __init__(self, allowed: list, scoped: bool = True) -> None:
+    def __init__(self, allowed: list, handled: int | None = None) -> None:
         abi = landlock_abi()
         if not abi:
             raise KernelError(38, "Landlock is not available in this kernel")
         known = (1 << _FS_BITS_BY_ABI.get(abi, 16)) - 1
-        network = 3 if abi >= 4 else 0  # bind and connect of TCP, with no rule that allows any port
-        scope = 3 if scoped and abi >= 6 else 0  # abstract unix sockets and signals
-        fields = [known] + ([network] if abi >= 4 else []) + ([scope] if abi >= 6 else [])
+        fields = [known]
+        if handled is not None:
+            fields = [known := known & handled]
+        elif abi >= 4:
+            fields += [3, 3] if abi >= 6 else [3]  # bind and connect of TCP; then abstract unix sockets and signals
         attr = struct.pack(f"={len(fields)}Q", *fields)
         self.fd = _call("landlock_create_ruleset", SYS_LANDLOCK_CREATE_RULESET, attr, ctypes.c_size_t(len(attr)), 0)
         for path, rights in allowed:
@@ -126,8 +129,13 @@ _DENIED = {
     "io_uring_setup": (425, 425),
     "open_by_handle_at": (304, 265),
 }
-_ALWAYS = ("add_key", "request_key", "keyctl")
-"""Denied also where namespaces hold the rest: kernel keyrings outlive a reset."""
+_ALWAYS = (
+    *("add_key", "request_key", "keyctl"),
+    *("bpf", "perf_event_open", "userfaultfd", "io_uring_setup", "open_by_handle_at"),
+)
+"""Denied also where namespaces hold the rest: keyrings outlive a reset, the others lead around this filter."""
+_FAMILIES = (1, 2, 10, 16)
+"""Sockets that namespaces hold: unix, IPv4, IPv6, netlink. Others lead out, such as AF_VSOCK to the hypervisor."""
 _ONLY_SELF = {
     # name: (x86_64, aarch64, {argument: the one value that is allowed})
     "prlimit64": (302, 261, {0: 0}),
@@ -153,8 +161,9 @@ def filter_program(sockets: bool) -> bytes | None:
     """A seccomp filter as BPF bytes: the calls above fail with EPERM. None on an unknown architecture.
 
     Args:
-        sockets: Deny also what namespaces would hold. Without a network namespace this is what closes UDP, raw and
-            unix sockets (`socketpair` stays), and without an IPC namespace shared memory that outlives the sandbox.
+        sockets: Deny also what namespaces would hold, not only odd families of sockets. Without a network namespace
+            this is what closes UDP, raw and unix sockets (`socketpair` stays), and without an IPC namespace shared
+            memory that outlives the sandbox.
     """
     arch = _ARCHES.get(platform.machine())
     if arch is None or struct.calcsize("P") != 8:
@@ -165,8 +174,12 @@ def filter_program(sockets: bool) -> bytes | None:
         program += [_step(_AT_LEAST, 0, 1, 0x40000000), _step(_ANSWER, 0, 0, _DENY)]
     for name in _DENIED if sockets else _ALWAYS:
         program += [_step(_EQUAL, 0, 1, _DENIED[name][column]), _step(_ANSWER, 0, 0, _DENY)]
+    if not sockets:
+        checks = [_step(_EQUAL, len(_FAMILIES) - index, 0, family) for index, family in enumerate(_FAMILIES)]
+        checks = [_step(_LOAD, 0, 0, 16), *checks, _step(_ANSWER, 0, 0, _DENY), _step(_ANSWER, 0, 0, _ALLOW)]
+        program += [_step(_EQUAL, 0, len(checks), _DENIED["socket"][column]), *checks]
     for *numbers, allowed in _ONLY_SELF.values():
-        checks: list = []
+        checks = []
         for argument, value in allowed.items():  # the low half of the argument; the kernel reads no more of an int
             checks += [_step(_LOAD, 0, 0, 16 + 8 * argument), _step(_EQUAL, 1, 0, value), _step(_ANSWER, 0, 0, _DENY)]
         checks.append(_step(_ANSWER, 0, 0, _ALLOW))
@@ -194,9 +207,13 @@ def clear_ipc() -> None:
         ("msg", lambda ident: _libc.msgctl(ident, 0, None)),
     ):
         try:
-            with open(f"/proc/sysvipc/{table}") as lines:
-                rows = lines.read().splitlines()[1:]
+            fd = os.open(f"/proc/sysvipc/{table}", os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
             continue  # a kernel without System V IPC
+        text = b""
+        while data := os.read(fd, 1 << 16):
+            text += data
+        os.close(fd)
+        rows = text.splitlines()[1:]
         for row in rows:
             remove(int(row.split()[1]))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import time
+from collections.abc import Iterator
 
 LOOK = 0.2
 """Seconds that one look at memory may take."""
@@ -36,11 +38,7 @@ class Processes:
         limit = time.monotonic() + seconds
         pause = 0.0
         while True:
-            for target in (-1,) if self._kill_everything else self.descendants():
-                try:
-                    os.kill(target, signal.SIGKILL)
-                except (ProcessLookupError, PermissionError):
-                    continue  # gone between the look-up and the kill, or only processes of others are left
+            self._signal(signal.SIGKILL)
             try:
                 while True:
                     pid, status = os.waitpid(-1, os.WNOHANG)
@@ -53,6 +51,44 @@ class Processes:
                 raise StillAlive(f"processes survive SIGKILL: {self.descendants()[:5]}")
             time.sleep(pause)
             pause = min(0.02, pause + 0.0005)
+
+    def reap(self) -> None:
+        """Take note of processes that ended by themselves."""
+        with contextlib.suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+
+    @contextlib.contextmanager
+    def stopped(self, seconds: float = 10.0) -> Iterator:
+        """Every process is stopped meanwhile, so that files do not change under a look at them.
+
+        Raises:
+            StillAlive: Something ran on for `seconds`.
+        """
+        limit = time.monotonic() + seconds
+        waits = 0
+        try:
+            while True:
+                self._signal(signal.SIGSTOP)
+                states = {_state(pid) for pid in self.descendants()}
+                if states <= _AT_REST:
+                    break
+                # One that waits for a stopped child to leave vfork() does not stop, but cannot run either.
+                waits = waits + 1 if states <= _AT_REST | {"D"} else 0
+                if waits > 5:
+                    break
+                if time.monotonic() > limit:
+                    raise StillAlive("processes do not stop on SIGSTOP")
+                time.sleep(0.002 if waits else 0.0005)
+            yield
+        finally:
+            self._signal(signal.SIGCONT)
+
+    def _signal(self, number: int) -> None:
+        # What is refused is gone since the look-up, or nothing is left but processes of others.
+        for target in (-1,) if self._kill_everything else self.descendants():
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(target, number)
 
     def descendants(self) -> list:
         """Process ids below this process, parents first."""
@@ -69,34 +105,33 @@ class Processes:
         pids = descendants_of(os.getpid(), most + 1, limit)
         if len(pids) > most:
             return "processes"
-        if self._private_bytes(pids, limit) <= memory:
+        if self._resident_bytes(pids, limit) <= memory:
             return None
         return "memory" if self._proportional_bytes(pids, limit + LOOK) > memory else None
 
     @staticmethod
-    def _private_bytes(pids: list, limit: float) -> int:
-        """Memory that processes do not share with files. Cheap; pages shared by forks count more than once."""
+    def _resident_bytes(pids: list, limit: float) -> int:
+        """Memory of processes, what they share counted for each. Cheap, and never less than what they use."""
         total = 0
         for pid in pids:
             try:
                 with open(f"/proc/{pid}/statm") as file:
-                    _, resident, shared = file.read().split()[:3]
+                    total += int(file.read().split()[1])
             except (FileNotFoundError, ProcessLookupError):
                 continue
-            total += max(0, int(resident) - int(shared))
             if time.monotonic() > limit:
                 break
         return total * _PAGE
 
     @staticmethod
     def _proportional_bytes(pids: list, limit: float) -> int:
-        """The same, with pages that forked processes share counted once. Slow, so asked only near the limit."""
+        """Memory that is not a file's, what processes share counted once. Slow, so asked only near the limit."""
         total = 0
         for pid in pids:
             try:
                 with open(f"/proc/{pid}/smaps_rollup") as file:
                     for line in file:
-                        if line.startswith("Pss_Anon:"):
+                        if line.startswith(("Pss_Anon:", "Pss_Shmem:")):
                             total += int(line.split()[1]) * 1024
             except (FileNotFoundError, ProcessLookupError, PermissionError):
                 continue
@@ -126,4 +161,14 @@ def _children(pid: int) -> list:
         return []
 
 
+def _state(pid: int) -> str:
+    """The letter of a process's state, as in `ps`; X when it is gone."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return chr(file.read().rpartition(b")")[2].split()[0][0])
+    except (FileNotFoundError, ProcessLookupError):
+        return "X"
+
+
+_AT_REST = frozenset("TtZX")
 _PAGE = os.sysconf("SC_PAGE_SIZE")

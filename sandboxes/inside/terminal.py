@@ -10,7 +10,8 @@ import struct
 import termios
 
 from sandboxes.inside.processes import Processes
-from sandboxes.inside.shell import HostGone, Shell, exit_code
+from sandboxes.inside.shell import Shell
+from sandboxes.inside.watch import HostGone, exit_code
 
 
 class Terminal:
@@ -30,11 +31,15 @@ class Terminal:
         Raises:
             HostGone: The host closed its end.
         """
+        self._shell.stand_down()
         master, slave = os.openpty()
         fds = [master, slave]
+        waiting = None
         try:
             _resize(slave, rows, columns)
-            pid = self._shell.start(program, self._shell.state, (slave, slave, slave), fds, terminal=True)[0]
+            waiting = self._shell.start(self._shell.state, slave)
+            pid = waiting.pid
+            waiting.wake(program)
             os.close(fds.pop(1))
             os.set_blocking(master, False)
             self._send({"event": "started"})  # type: ignore[operator]
@@ -43,6 +48,8 @@ class Terminal:
             statuses = self._processes.end_all()
             for fd in fds:
                 os.close(fd)
+            if waiting is not None:
+                waiting.close()
         return {"exit_code": exit_code(statuses.get(pid, 9) if status is None else status)}
 
     def _relay(self, pid: int, master: int) -> int | None:
@@ -51,6 +58,7 @@ class Terminal:
         poller.register(0, select.POLLIN)
         to_program = bytearray()
         total, open_master = 0, True
+        watch = self._shell.watch({})
         while True:
             if open_master:
                 poller.register(master, select.POLLIN | (select.POLLOUT if to_program else 0))
@@ -77,7 +85,9 @@ class Terminal:
                 while open_master and (data := _read(master)):
                     self._send({"event": "output"}, data)  # type: ignore[operator]
                 return status
-            if total > self._shell.flood_bytes:
+            watch.why = "flood" if total > self._shell.flood_bytes else watch.look()
+            if watch.why:
+                self._send({"event": "output"}, watch.note().replace(b"\n", b"\r\n"))  # type: ignore[operator]
                 return None
 
 

@@ -38,6 +38,9 @@ class FakeTransport:
         data, self._out = self._out[:7], self._out[7:]
         return data
 
+    def ready(self) -> None:
+        pass
+
     def diagnosis(self) -> str:
         return "last words"
 

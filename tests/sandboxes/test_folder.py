@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from sandboxes import folder as folder_module
-from sandboxes.folder import end_user, make_folder, sweep
+from sandboxes.folder import PrivateFolder, end_user, make_folder, sweep
+from sandboxes.owner import owner, run_id
 
 
 @pytest.fixture(autouse=True)
@@ -17,13 +18,19 @@ def base(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+def own(folder: PrivateFolder, **changes: str) -> None:
+    """Make somebody else, who resembles this process, the owner of a folder."""
+    words = dict(zip(("pid", "started", "boot", "namespace"), owner().split("-"), strict=True)) | changes
+    (folder.path / "owner").write_text("-".join(words.values()) + " some-run\n")
+
+
 def test_folders_of_living_owners_stay_and_of_dead_ones_go(base: Path) -> None:
     mine, stale, rebooted = (make_folder(own_user=False) for _ in range(3))
-    words = (stale.path / "owner").read_text().split()
     child = subprocess.Popen(["true"])
     child.wait()
-    (stale.path / "owner").write_text(" ".join([str(child.pid), *words[1:]]))
-    (rebooted.path / "owner").write_text(" ".join([*words[:2], "another-boot", words[3]]))
+    assert (stale.path / "owner").read_text() == f"{owner()} {run_id()}\n"
+    own(stale, pid=str(child.pid))
+    own(rebooted, boot="00000000")
     Path(stale.workspace, "deep").mkdir()
     Path(stale.workspace, "deep").chmod(0)
     outside = base / "outside"
@@ -40,18 +47,53 @@ def test_folders_of_living_owners_stay_and_of_dead_ones_go(base: Path) -> None:
 
 
 def test_a_reused_process_id_is_not_the_owner() -> None:
-    stale = make_folder(own_user=False)
-    words = (stale.path / "owner").read_text().split()
-    (stale.path / "owner").write_text(" ".join([words[0], "1", *words[2:]]))
+    own(make_folder(own_user=False), started="1")
     assert sweep() == 1
 
 
 def test_a_container_that_shares_our_tmp_is_left_alone() -> None:
     other = make_folder(own_user=False)
-    words = (other.path / "owner").read_text().split()
-    (other.path / "owner").write_text(" ".join(["999999", "1", words[2], "pid:[1]"]))
+    own(other, pid="999999", namespace="1")
     assert sweep() == 0
     other.remove()
+
+
+def test_owners_as_the_first_version_wrote_them() -> None:
+    mine, stale, foreign = (make_folder(own_user=False) for _ in range(3))
+    pid, started, _, namespace = owner().split("-")
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    for folder, words in (
+        (mine, (pid, started, boot, f"pid:[{namespace}]")),
+        (stale, (pid, "1", boot, f"pid:[{namespace}]")),
+        (foreign, (pid, "1", boot, "pid:[1]")),
+    ):
+        (folder.path / "owner").write_text(" ".join(words) + "\n")
+    assert sweep() == 1
+    assert not stale.path.exists()
+    mine.remove()
+    foreign.remove()
+
+
+def test_a_run_goes_at_once_also_while_it_lives(monkeypatch: pytest.MonkeyPatch) -> None:
+    mine = make_folder(own_user=False)
+    monkeypatch.setenv("TURNGYM_RUN_ID", "tonight")
+    named = make_folder(own_user=False)
+    assert sweep("yesterday") == 0
+    assert sweep("tonight") == 1
+    assert not named.path.exists()
+    assert sweep(owner()) == 1
+    assert not mine.path.exists()
+
+
+def test_only_the_first_folder_of_a_process_sweeps(monkeypatch: pytest.MonkeyPatch) -> None:
+    stale = make_folder(own_user=False)
+    own(stale, started="1")
+    monkeypatch.setattr(folder_module, "_swept", True)
+    make_folder(own_user=False).remove()
+    assert stale.path.exists()
+    monkeypatch.setattr(folder_module, "_swept", False)
+    make_folder(own_user=False).remove()
+    assert not stale.path.exists()
 
 
 def test_unfinished_and_foreign_folders_stay(base: Path) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from sandboxes.inside.shell import Capture, State
+from sandboxes.inside.state import State
+from sandboxes.inside.watch import Capture
 
 
 def test_capture_keeps_head_and_tail() -> None:

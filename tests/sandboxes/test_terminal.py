@@ -55,3 +55,36 @@ def test_a_flood_of_a_program_ends_it(safe_backend: Backend) -> None:
         program.expect(pexpect.EOF)
         assert program.exitstatus == 137
         assert sandbox.run("echo ok").stdout == b"ok\n"
+
+
+def test_closing_a_program_of_a_dead_sandbox_does_nothing(safe_backend: Backend) -> None:
+    with open_sandbox(safe_backend) as sandbox:
+        sandbox.open({})
+        with pytest.raises(SandboxError, match="lost"), sandbox.spawn("cat", timeout=60) as program:
+            sandbox._transport.close(patience=0.0)  # type: ignore[union-attr]
+            program.expect("never")
+        program.close()
+        sandbox.open({})
+        assert sandbox.run("echo ok").stdout == b"ok\n"
+
+
+def test_a_program_that_does_not_end_ends_its_sandbox(safe_backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sandboxes.terminal.END_SECONDS", 0.2)
+    with open_sandbox(safe_backend) as sandbox:
+        sandbox.open({})
+        program = sandbox.spawn("cat", timeout=60)
+        monkeypatch.setattr(sandbox, "stream_send", lambda head, body=b"": None)  # as if nobody listened
+        with pytest.raises(SandboxError, match="did not end a program in 0 seconds"):
+            program.close()
+        assert not sandbox.alive
+
+
+def test_a_program_that_uses_too_much_is_ended(sandbox: SupervisedSandbox) -> None:
+    with sandbox.spawn("python3", timeout=30) as program:
+        program.expect(">>> ")
+        program.sendline("import mmap; m = mmap.mmap(-1, 700 << 20)")
+        program.expect(">>> ")
+        program.sendline("for i in range(0, 700 << 20, 4096): m[i] = 1\n")
+        program.expect(pexpect.EOF)
+    assert program.exitstatus == 137
+    assert sandbox.run("echo alive").stdout == b"alive\n"
