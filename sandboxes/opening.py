@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 from sandboxes.bubblewrap import BubblewrapLauncher
@@ -13,17 +14,34 @@ from sandboxes.local import LocalLauncher
 from sandboxes.sandbox import Backend, Limits, SandboxError, SandboxUnavailable
 from sandboxes.transport import Launcher
 
-AUTO = (Backend.BUBBLEWRAP, Backend.LANDLOCK)
+AUTO = (Backend.DOCKER, Backend.BUBBLEWRAP, Backend.LANDLOCK)
 """What `auto` tries, in this order. An unsafe backend is never among them."""
 
+_NO_ENGINE = (
+    "start an engine (sudo systemctl start docker, or rootless Docker or Podman) or name one with DOCKER_HOST; "
+    "without one, use bubblewrap or landlock"
+)
+_NO_IMAGE = "python -m sandboxes build"
+_ENGINE_FAILS = "the engine's own log says more; does `docker run --rm --network none IMAGE true` work?"
+_NO_NAMESPACES = (
+    "allow unprivileged user namespaces: sysctl user.max_user_namespaces=10000 and, on Debian, "
+    "kernel.unprivileged_userns_clone=1, on Ubuntu 24.04 kernel.apparmor_restrict_unprivileged_userns=0; "
+    "inside a container that takes --privileged, so use landlock there"
+)
 _REMEDY = {
-    Backend.DOCKER: "use bubblewrap or landlock",
-    Backend.BUBBLEWRAP: "install bubblewrap 0.8 or newer, and allow unprivileged user namespaces "
-    "(sysctl kernel.unprivileged_userns_clone=1; on Ubuntu 24.04 also kernel.apparmor_restrict_unprivileged_userns=0); "
-    "inside a container it needs --privileged, so use landlock there",
+    Backend.DOCKER: _NO_ENGINE,
+    Backend.BUBBLEWRAP: "install bubblewrap 0.8 or newer",
     Backend.LANDLOCK: "Linux 5.13 or newer with landlock among the lsm= modules, and a python3 in /usr/bin",
     Backend.LOCAL: "run as a user other than root, or set TURNGYM_LOCAL_AS_ROOT=1 on a machine that may be lost",
 }
+_ENVIRONMENT = {
+    Backend.DOCKER: (
+        *("TURNGYM_DOCKER_HOSTS", "TURNGYM_IMAGE", "DOCKER_HOST", "DOCKER_CONTEXT", "DOCKER_CONFIG"),
+        *("DOCKER_TLS_VERIFY", "DOCKER_CERT_PATH", "XDG_RUNTIME_DIR"),
+    ),
+    Backend.LOCAL: ("TURNGYM_LOCAL_AS_ROOT",),
+}
+"""Variables that a backend reads: a probe made with other values says nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,21 +61,62 @@ class Probe:
     remedy: str = ""
 
 
-@cache
-def probe(backend: Backend | str) -> Probe:
-    """Run one command in a backend. The answer is kept for the life of this process."""
+_probes: dict[tuple[str, ...], Probe] = {}
+_probing = threading.Lock()
+
+
+def probe(backend: Backend | str, **options: Any) -> Probe:
+    """Run one command in a backend. The answer is kept for the life of this process.
+
+    Args:
+        backend: Which.
+        options: Options of that backend, as in `open_sandbox`.
+    """
     backend = Backend(backend)
-    if backend is Backend.DOCKER:
-        return Probe(backend, False, "the docker backend is not in this version", _REMEDY[backend])
+    seen = [f"{name}={options[name]!r}" for name in sorted(options)]
+    key = (backend, *seen, *(f"{name}={os.environ.get(name)!r}" for name in _ENVIRONMENT.get(backend, ())))
+    with _probing:
+        if key not in _probes:
+            _probes[key] = _probe(backend, options)
+        return _probes[key]
+
+
+def _probe(backend: Backend, options: dict[str, Any]) -> Probe:
     try:
-        with SupervisedSandbox(launcher(backend, Limits())) as sandbox:
+        with SupervisedSandbox(launcher(backend, Limits(), **options)) as sandbox:
             sandbox.open({"probe.txt": "alive\n"})
             result = sandbox.run("cat probe.txt")
             if result.stdout != b"alive\n":
                 raise SandboxError(f"a test command answered {result.exit_code}: {result.stderr_text.strip()}")
     except SandboxError as error:
-        return Probe(backend, False, str(error), _REMEDY[backend])
+        return Probe(backend, False, *_reason_and_remedy(backend, error))
+    except ValueError as error:
+        if not _set_wrongly(backend):
+            raise
+        return Probe(backend, False, str(error), "correct that variable, or unset it")
     return Probe(backend, True, "ran a command")
+
+
+def _set_wrongly(backend: Backend) -> bool:
+    """Whether a variable may be what is wrong, so that `auto` must still try the others."""
+    return any(os.environ.get(name) for name in _ENVIRONMENT.get(backend, ()))
+
+
+def _reason_and_remedy(backend: Backend, error: SandboxError) -> tuple[str, str]:
+    """Why a backend does not work, without how often it was tried, and what to do about it."""
+    text = str(error)
+    if backend is Backend.BUBBLEWRAP and "bwrap: " in text:
+        said = text[text.index("bwrap: ") :]
+        if any(words in said for words in ("amespace", "uid map", "gid map")):
+            return f"user namespaces are refused here ({said})", _NO_NAMESPACES
+        return said, _REMEDY[backend]
+    if "\n" not in text:
+        reason, mark, remedy = text.partition("; remedy: ")
+        if mark:
+            return reason, remedy
+    if backend is Backend.DOCKER and "no container engine answers" not in text:
+        return text, _NO_IMAGE if "is not on this engine" in text else _ENGINE_FAILS
+    return text, _REMEDY[backend]
 
 
 def launcher(backend: Backend, limits: Limits, **options: Any) -> Launcher:
@@ -66,25 +125,24 @@ def launcher(backend: Backend, limits: Limits, **options: Any) -> Launcher:
     Args:
         backend: Which.
         limits: What commands may use.
-        options: Options of that backend (`allow_root` for local).
-
-    Raises:
-        SandboxUnavailable: The backend is not in this version.
+        options: Options of that backend (`image`, `hosts` for docker; `allow_root` for local).
     """
+    if backend is Backend.DOCKER:
+        from sandboxes.docker import DockerLauncher
+
+        return DockerLauncher(limits, **options)
     if backend is Backend.BUBBLEWRAP:
         return BubblewrapLauncher(limits, **options)
     if backend is Backend.LANDLOCK:
         return LandlockLauncher(limits, **options)
-    if backend is Backend.LOCAL:
-        return LocalLauncher(limits, **options)
-    raise SandboxUnavailable(f"the {backend} backend is not in this version; {_REMEDY[backend]}")
+    return LocalLauncher(limits, **options)
 
 
 def choose(backend: Backend | str = "auto") -> Backend:
     """Resolve `auto` to the first safe backend that works here; a name is checked and returned.
 
     Raises:
-        SandboxUnavailable: None works. The message has one line per backend: why not, and the remedy.
+        SandboxUnavailable: None works. The message has, for each backend, why not and the remedy.
         ValueError: No such backend.
     """
     if backend != "auto":
@@ -110,9 +168,10 @@ def open_sandbox(backend: Backend | str = "auto", *, limits: Limits | None = Non
     """A sandbox, not yet started: `open(files)` starts its first episode.
 
     Args:
-        backend: `auto` (bubblewrap, else landlock), or a name of `Backend`.
+        backend: `auto` (docker, else bubblewrap, else landlock), or a name of `Backend`.
         limits: What commands may use; default `Limits()`.
-        options: Options of the backend (`allow_root=True` for local).
+        options: Options of the backend: `image="name:tag"` and `hosts=[address, ...]` for docker, `allow_root=True` for
+            local. With `auto` there can be none, because it is not known which backend they are for.
 
     Raises:
         SandboxUnavailable: The backend cannot work here; the message names the remedy.
@@ -120,7 +179,7 @@ def open_sandbox(backend: Backend | str = "auto", *, limits: Limits | None = Non
     """
     chosen = choose(backend)
     if chosen is not Backend.LOCAL:
-        found = probe(chosen)
+        found = probe(chosen, **options)
         if not found.ok:
             raise SandboxUnavailable(f"{chosen}: {found.reason}\n  remedy: {found.remedy}")
     return SupervisedSandbox(launcher(chosen, limits or Limits(), **options))

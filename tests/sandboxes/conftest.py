@@ -6,21 +6,50 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from sandboxes import Backend, SandboxError, SupervisedSandbox, open_sandbox, probe
 from sandboxes.boot import system_python
+from sandboxes.engines import HOSTS_VARIABLE
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-BACKENDS = (Backend.BUBBLEWRAP, Backend.LANDLOCK, Backend.LOCAL)
+ENGINE_VARIABLE = "TURNGYM_TEST_ENGINE"
+"""Address of a container engine with the image, for the tests of the docker backend. Unset: they are skipped."""
+SAFE_BACKENDS = (pytest.param(Backend.DOCKER, marks=pytest.mark.docker), Backend.BUBBLEWRAP, Backend.LANDLOCK)
+BACKENDS = (*SAFE_BACKENDS, Backend.LOCAL)
 PLAIN_USER = 61234
 """A user id nobody has, for what must work without root."""
 
 
+@pytest.fixture(scope="session")
+def engine() -> str:
+    """Address of the engine for tests; without one the test is skipped."""
+    url = os.environ.get(ENGINE_VARIABLE)
+    if not url:
+        pytest.skip(f"{ENGINE_VARIABLE} names no container engine")
+    return url
+
+
+@contextmanager
+def engine_for(backend: Backend) -> Iterator[None]:
+    """Let this process and those it starts find the engine for tests, if the backend is docker.
+
+    Only for so long: `auto` of other tests must not meet it.
+    """
+    url = os.environ.get(ENGINE_VARIABLE)
+    with pytest.MonkeyPatch.context() as patch:
+        if backend is Backend.DOCKER and url:
+            patch.setenv(HOSTS_VARIABLE, url)
+        yield
+
+
 def require(backend: Backend) -> None:
     """Skip unless the backend works on this machine."""
+    if backend is Backend.DOCKER and not os.environ.get(ENGINE_VARIABLE):
+        pytest.skip(f"docker: {ENGINE_VARIABLE} names no container engine")
     found = probe(backend)
     if not found.ok:
         pytest.skip(f"{backend}: {found.reason}")
@@ -29,9 +58,10 @@ def require(backend: Backend) -> None:
 @pytest.fixture(scope="module", params=BACKENDS, ids=str)
 def warm(request: pytest.FixtureRequest) -> Iterator[SupervisedSandbox]:
     """A sandbox that the tests of a module share."""
-    require(request.param)
-    with open_sandbox(request.param) as sandbox:
-        yield sandbox
+    with engine_for(request.param):
+        require(request.param)
+        with open_sandbox(request.param) as sandbox:
+            yield sandbox
 
 
 @pytest.fixture
@@ -41,12 +71,12 @@ def sandbox(warm: SupervisedSandbox) -> SupervisedSandbox:
     return warm
 
 
-@pytest.fixture(params=[Backend.BUBBLEWRAP, Backend.LANDLOCK], ids=str)
-def safe_backend(request: pytest.FixtureRequest) -> Backend:
+@pytest.fixture(params=SAFE_BACKENDS, ids=str)
+def safe_backend(request: pytest.FixtureRequest) -> Iterator[Backend]:
     """A backend that confines."""
-    require(request.param)
-    backend: Backend = request.param
-    return backend
+    with engine_for(request.param):
+        require(request.param)
+        yield request.param
 
 
 def plain_python() -> list[str]:

@@ -1,0 +1,308 @@
+"""Making and removing containers: the flags that confine them, and that none is left behind."""
+
+from __future__ import annotations
+
+import atexit
+import json
+import logging
+import os
+import secrets
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from sandboxes.boot import command_line
+from sandboxes.engines import Engine, EngineFailed, addresses, client, explain, find_engines, is_engine_error
+from sandboxes.owner import owner, owner_lives, run_id
+from sandboxes.sandbox import Limits, SandboxUnavailable
+
+UID = 1000
+SHM_MB = 16
+SUPERVISOR_MB = 48
+"""Memory of the supervisor and of what the kernel counts beside the commands' own."""
+INODES_PER_MB = 512
+"""Files that a memory file system holds per MB of its size."""
+REMOVE_SECONDS = 15.0
+FIRST_BYTE_SECONDS = 60
+"""A container whose host never speaks to it ends by itself after this time."""
+OWNER, RUN, MACHINE = "turngym.owner", "turngym.run", "turngym.machine"
+"""Labels of every container: who made it, in which run, on which machine."""
+
+_log = logging.getLogger(__name__)
+_WAIT = (
+    f"import select,os\nif not select.select([0],[],[],{FIRST_BYTE_SECONDS})[0]:\n"
+    " os.write(2,b'no host spoke to this sandbox');os._exit(4)\n"
+)
+
+
+def configuration(engine: Engine, image: str, workspace: str, limits: Limits) -> dict[str, Any]:
+    """The whole configuration of a sandbox container, as the engine's API takes it.
+
+    No network, no capability, no new privileges, no user but 1000, nothing writable but memory file systems with a
+    size, nothing mounted from the host, and bounds on memory, processes, processors, files and logs.
+    """
+    import docker
+
+    ulimit = docker.types.Ulimit
+    bounds = {"core": 0, "fsize": limits.file_mb << 20, "nofile": max(limits.open_files, 256)}
+    if engine.kind == "podman":
+        bounds["nproc"] = 4096  # its own default is more than a service with a low limit may set
+    # The engine counts pages of the memory file systems, too: commands get `memory_mb` beside full ones. What commands
+    # use together is watched by the supervisor; this is what holds when it does not look in time.
+    memory = limits.memory_mb + sum(scratch(engine, workspace, limits).values()) + SUPERVISOR_MB << 20
+    api = client(engine).api
+    host = api.create_host_config(
+        network_mode="none",
+        cap_drop=["ALL"],
+        security_opt=["no-new-privileges"],
+        privileged=False,
+        pids_limit=limits.processes,
+        mem_limit=memory,
+        memswap_limit=memory,
+        nano_cpus=1_000_000_000,
+        read_only=True,
+        tmpfs=_mounts(engine, workspace, limits),
+        shm_size=SHM_MB << 20,
+        ulimits=[ulimit(name=name, soft=value, hard=value) for name, value in bounds.items()],
+        log_config=docker.types.LogConfig(type="none"),
+        auto_remove=True,
+        ipc_mode="private",
+        init=False,
+    )
+    *python, program = command_line("python3")
+    config: dict[str, Any] = api.create_container_config(
+        image=image,
+        entrypoint=python[:1],
+        command=[*python[1:], _WAIT + program],
+        hostname="sandbox",
+        user=f"{UID}:{UID}",
+        stdin_open=True,
+        tty=False,
+        environment={},
+        working_dir="/",
+        network_disabled=True,
+        healthcheck={"test": ["NONE"]} if engine.kind == "docker" else None,  # Podman makes a timer even of this
+        labels={OWNER: owner(), RUN: run_id(), MACHINE: machine()},
+        host_config=host,
+    )
+    return config
+
+
+def scratch(engine: Engine, workspace: str, limits: Limits) -> dict[str, int]:
+    """The directories that commands may write to, all in memory, with their sizes in MB."""
+    places = {workspace: limits.workspace_mb, "/tmp": limits.tmp_mb, "/dev/shm": SHM_MB}
+    if engine.kind == "podman":  # it gives every read-only container one without a size there
+        places["/var/tmp"] = limits.tmp_mb
+    return places
+
+
+def _mounts(engine: Engine, workspace: str, limits: Limits) -> dict[str, str]:
+    """Options of the memory file systems."""
+    found = {}
+    for path, size in scratch(engine, workspace, limits).items():
+        mode = "0755" if path == workspace else "1777"
+        ours = f"uid={UID},gid={UID},nr_inodes={INODES_PER_MB * size}"
+        ours = "U,notmpcopyup" if engine.kind == "podman" else ours  # Podman knows no inodes, and `U` for the owner
+        found[path] = f"rw,exec,nosuid,nodev,size={size}m,mode={mode},{ours}"
+    if engine.kind == "podman":
+        found["/run"] = "rw,noexec,nosuid,nodev,size=1m,mode=0755"  # likewise without a size; root's
+    return found
+
+
+def new_name() -> str:
+    """A name for a container, ours before the engine knows it: so it can be removed whatever became of the request."""
+    return f"turngym-{secrets.token_hex(8)}"
+
+
+def machine() -> str:
+    """A name of this machine: two machines with one name would be asked for the processes of each other."""
+    for path in ("/etc/machine-id", "/var/lib/dbus/machine-id"):
+        try:
+            text = Path(path).read_text().strip()
+        except OSError:
+            continue
+        if text:
+            return text[:32]
+    return os.uname().nodename
+
+
+# --- removing -----------------------------------------------------------------------------------------------------
+
+_doubtful: dict[tuple[Engine, str], int] = {}
+"""Containers whose removal the engine did not confirm, and the process that owns them; tried again."""
+_doubtful_lock = threading.Lock()
+
+
+def remove(engine: Engine, name: str, seconds: float = REMOVE_SECONDS) -> bool:
+    """Kill and remove a container; True when the engine says that it is gone.
+
+    An engine that does not answer is asked again by `remove_doubtful`; a warning is logged. Once our end of its input
+    is closed the container ends by itself, too.
+    """
+    try:
+        _remove(engine, name, seconds)
+    except EngineFailed as error:
+        _log.warning("container %s on %s was not removed yet: %s", name, engine.url, error)
+        with _doubtful_lock:
+            _doubtful[engine, name] = os.getpid()
+        return False
+    with _doubtful_lock:
+        _doubtful.pop((engine, name), None)
+    return True
+
+
+def remove_doubtful(engine: Engine | None = None, seconds: float = REMOVE_SECONDS) -> None:
+    """Remove again what could not be removed before."""
+    with _doubtful_lock:
+        left = [key for key, pid in _doubtful.items() if pid == os.getpid() and engine in (None, key[0])]
+    for where, name in left:
+        if not remove(where, name, seconds):
+            return  # it still does not answer
+
+
+def _remove(engine: Engine, name: str, seconds: float) -> None:
+    """Raises EngineFailed."""
+    import docker
+
+    limit = time.monotonic() + seconds
+    try:
+        api = client(engine).api
+        url = f"{api.base_url}/v{api.api_version}/containers/{name}"
+        while True:
+            left = max(0.1, limit - time.monotonic())
+            reply = api.delete(url, params={"force": "1", "v": "1"}, timeout=left)
+            if reply.status_code in (200, 204, 404):
+                return
+            # 409: the engine is removing it already, because it ended by itself. Others: it may do better next time.
+            said = reply.text.strip()[:300]
+            if time.monotonic() > limit:
+                raise EngineFailed(f"it answered {reply.status_code}: {said}")
+            if reply.status_code == 409:
+                params = {"condition": "removed"}
+                api.post(f"{url}/wait", params=params, timeout=max(0.1, limit - time.monotonic())).close()
+            else:
+                time.sleep(0.1)
+    except docker.errors.DockerException as error:
+        raise EngineFailed(explain(error)) from error
+    except Exception as error:
+        if not is_engine_error(error):
+            raise
+        raise EngineFailed(explain(error)) from error
+
+
+@atexit.register
+def _remove_doubtful_at_exit() -> None:
+    remove_doubtful(seconds=3.0)
+
+
+def sweep_containers(run: str | None = None, hosts: Sequence[str] | None = None) -> int:
+    """Remove containers of ours whose process is gone for sure, also those that were made and never started.
+
+    Args:
+        run: Remove instead every container of this run (see TURNGYM_RUN_ID), whether its process lives or not, from
+            whichever machine it came.
+        hosts: As in `find_engines`.
+
+    Returns:
+        How many were removed; 0 when no address is set and none of the usual sockets has an engine.
+
+    Raises:
+        SandboxUnavailable: An address is set, and no engine answers there.
+        EngineFailed: An engine broke off in the middle.
+    """
+    try:
+        engines = find_engines(hosts)
+    except SandboxUnavailable:
+        if all(address.source == "usual socket" for address in addresses(hosts)):
+            return 0
+        raise
+    return sum(sweep_engine(engine, run) for engine in engines)
+
+
+def sweep_engine(engine: Engine, run: str | None = None) -> int:
+    """`sweep_containers` for one engine. Raises EngineFailed."""
+    removed = 0
+    wanted = OWNER if run is None else f"{RUN}={run}"
+    try:
+        rows = client(engine).api.containers(all=True, filters={"label": [wanted]})
+    except Exception as error:
+        if not is_engine_error(error):
+            raise
+        raise EngineFailed(f"{engine.url}: {explain(error)}") from error
+    for row in rows:
+        labels = row.get("Labels") or {}
+        if run is None and not _orphan(engine, labels):
+            continue
+        _remove(engine, row["Id"], REMOVE_SECONDS)
+        removed += 1
+    return removed
+
+
+def _orphan(engine: Engine, labels: dict[str, str]) -> bool:
+    """Whether the process that made a container is gone for sure.
+
+    Another boot of this machine is a process of the past only where no other machine can have made the container.
+    """
+    here = engine.local and labels.get(MACHINE) == machine()
+    return owner_lives(labels.get(OWNER, ""), here=here) is False
+
+
+# --- asking about one ---------------------------------------------------------------------------------------------
+
+
+def process_id(engine: Engine, name: str) -> int:
+    """Process id of a container's first process, as the engine's machine counts; 0 when it is gone.
+
+    Raises:
+        EngineFailed: The engine does not answer.
+    """
+    import docker
+
+    try:
+        return int(client(engine).api.inspect_container(name)["State"]["Pid"])
+    except docker.errors.NotFound:
+        return 0
+    except Exception as error:
+        if not is_engine_error(error):
+            raise
+        raise EngineFailed(explain(error)) from error
+
+
+def last_events(engine: Engine, name: str) -> str:
+    """What the engine noted about a container that was lost, in words; why it cannot say, when it cannot."""
+    from email.utils import parsedate_to_datetime  # costs as much as the rest of this file, and few need it
+
+    try:
+        api = client(engine).api
+        date = api.get(f"{api.base_url}/_ping", timeout=2).headers.get("Date", "")
+        until = int(parsedate_to_datetime(date).timestamp()) + 1 if date else int(time.time())
+        filters = json.dumps({"container": [name]})
+        params = {"since": "0", "until": str(until), "filters": filters}
+        reply = api.get(f"{api.base_url}/v{api.api_version}/events", params=params, timeout=3)
+        events = [json.loads(line) for line in reply.text.splitlines() if line.strip()]
+    except Exception as error:
+        if not is_engine_error(error) and not isinstance(error, (ValueError, EngineFailed)):
+            raise
+        return f"the engine at {engine.url} does not tell: {explain(error)}"
+    return _in_words([(event.get("Action") or event.get("status") or "", _attributes(event)) for event in events])
+
+
+def _attributes(event: dict[str, Any]) -> dict[str, str]:
+    return (event.get("Actor") or {}).get("Attributes") or {}
+
+
+def _in_words(events: Sequence[tuple[str, dict[str, str]]]) -> str:
+    codes = [attributes.get("exitCode", "?") for action, attributes in events if action in ("die", "died")]
+    if not codes:
+        return "the engine says that the container runs" if events else ""
+    actions = [action for action, _ in events]
+    if "kill" in actions:
+        signals = [attributes.get("signal", "9") for action, attributes in events if action == "kill"]
+        return f"somebody killed the container through the engine (signal {signals[-1]})"
+    if codes[-1] == "137" and "oom" in actions:
+        return "the container ran out of memory and the kernel killed its supervisor"
+    if codes[-1] == "137":
+        return "something outside the engine killed the container's first process"
+    return f"the container ended with exit code {codes[-1]}"

@@ -1,0 +1,223 @@
+"""The docker backend: one container per sandbox, on one engine or spread over several. Podman works too.
+
+The supervisor is the first process of the container and is spoken to over the engine's `attach` connection. Files go in
+and out through it, never through a mount or an archive of the engine. `sandboxes.containers` has the flags.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import threading
+import weakref
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+
+from sandboxes import fleet
+from sandboxes.attach import AttachTransport
+from sandboxes.boot import Settings, bundle, environment
+from sandboxes.bubblewrap import WORKSPACE, check_workdir
+from sandboxes.containers import (
+    configuration,
+    last_events,
+    new_name,
+    process_id,
+    remove,
+    remove_doubtful,
+    scratch,
+    sweep_containers,
+    sweep_engine,
+)
+from sandboxes.engines import Address, Engine, EngineFailed, client, explain, is_engine_error, unreachable
+from sandboxes.paths import PathAlias
+from sandboxes.sandbox import Backend, Limits, SandboxError, SandboxUnavailable
+
+IMAGE = "turngym-shell:bookworm"
+IMAGE_VARIABLE = "TURNGYM_IMAGE"
+MANY_PROCESSES = 1 << 20
+"""RLIMIT_NPROC counts the user's processes in all containers of an engine, so the container's own limit must do."""
+
+Started = tuple[AttachTransport, Engine]
+
+
+class ImageMissing(EngineFailed):
+    """The image is not on an engine, or is none in which a supervisor can run. The message holds the remedy."""
+
+
+class DockerLauncher:
+    """Starts supervisors in containers.
+
+    Args:
+        limits: What commands may use.
+        image: Image with bash and python3; default: TURNGYM_IMAGE, else `IMAGE`. Never pulled.
+        hosts: Addresses of engines; default: see `sandboxes.engines`.
+    """
+
+    backend = Backend.DOCKER
+
+    def __init__(self, limits: Limits, *, image: str | None = None, hosts: Sequence[str] | None = None) -> None:
+        self.limits = limits
+        self.image = image or os.environ.get(IMAGE_VARIABLE) or IMAGE
+        self._fleet = fleet.Fleet(hosts)
+
+    def start(self, workdir: str | None) -> tuple[AttachTransport, bytes, PathAlias]:
+        """See `sandboxes.transport.Launcher`. Engines that fail are left out as long as another one works."""
+        workspace = check_workdir(workdir or WORKSPACE)
+        transport, engine = _uninterrupted(lambda: self._start_somewhere(workspace))
+        settings = Settings(
+            workspace=workspace,
+            tmp="/tmp",
+            wipe=(*scratch(engine, workspace, self.limits), "/dev/mqueue"),
+            limits=self.limits,
+            env=environment(workspace, "/tmp"),
+            user_processes=MANY_PROCESSES,
+            own_ipc=True,
+            filter="namespaces",
+        )
+        return transport, bundle() + settings.frame(), PathAlias(workspace, workspace)
+
+    def _start_somewhere(self, workspace: str) -> Started:
+        failures: list[tuple[Address | Engine, str]] = []
+        unusable = 0
+        for engine in self._fleet.engines(failures):
+            try:
+                return self._start_on(engine, workspace), engine
+            except ImageMissing as error:
+                unusable += 1
+                failures.append((engine, str(error)))
+            except EngineFailed as error:
+                fleet.failed(engine)
+                failures.append((engine, str(error)))
+        if unusable and unusable == len(failures):
+            if unusable == 1:
+                raise SandboxUnavailable(failures[0][1])
+            raise SandboxUnavailable("\n".join(f"{where.url}: {why}" for where, why in failures))
+        if all(isinstance(where, Address) for where, _ in failures):
+            raise unreachable(failures)
+        raise SandboxError(
+            "no container could be started: " + "; ".join(f"{where.url}: {why}" for where, why in failures)
+        )
+
+    def _start_on(self, engine: Engine, workspace: str) -> AttachTransport:
+        """Make a container, attach to it, start it.
+
+        Raises:
+            EngineFailed: The engine did not do it; nothing is left of it.
+        """
+        _first_use(engine)
+        remove_doubtful(engine)
+        fleet.entered(engine)
+        name = new_name()
+        stream = None
+        try:
+            api = client(engine).api
+            api.create_container_from_config(configuration(engine, self.image, workspace, self.limits), name)
+            # Attached before it starts, so that no byte is missed and its input ends when we end.
+            params = {"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1, "detachKeys": ""}
+            stream = api.attach_socket(name, params)
+            api.start(name)
+            transport = AttachTransport(
+                stream,
+                ask=lambda: last_events(engine, name),
+                find_pid=lambda: process_id(engine, name),
+                remove=lambda seconds: _end(engine, name, seconds),
+            )
+        except BaseException as error:
+            if stream is not None:
+                stream.close()
+            _end(engine, name)
+            if isinstance(error, SandboxError) or not is_engine_error(error):
+                raise
+            raise self._explained(error) from error
+        _open.add(transport)
+        return transport
+
+    def _explained(self, error: BaseException) -> EngineFailed:
+        import docker
+
+        said = explain(error)
+        if isinstance(error, docker.errors.ImageNotFound) or "no such image" in said.lower():
+            return ImageMissing(
+                f"the image {self.image!r} is not on this engine; remedy: python -m sandboxes build"
+                if self.image == IMAGE
+                else f"the image {self.image!r} is not on this engine; remedy: build or load it there, or unset "
+                f"{IMAGE_VARIABLE} and run python -m sandboxes build"
+            )
+        if "python3" in said and ("not found" in said or "no such file" in said):
+            return ImageMissing(
+                f"the image {self.image!r} has no python3, which the supervisor needs; remedy: install bash and "
+                "python3 in it, or use the one that python -m sandboxes build makes"
+            )
+        return EngineFailed(said)
+
+
+def _end(engine: Engine, name: str, seconds: float = 10.0) -> None:
+    try:
+        remove(engine, name, seconds)
+    finally:
+        fleet.left(engine)
+
+
+_open: weakref.WeakSet[AttachTransport] = weakref.WeakSet()
+_used: set[str] = set()
+_log = logging.getLogger(__name__)
+
+
+def _first_use(engine: Engine) -> None:
+    """Before the first container of this process on an engine: remove what killed processes left there."""
+    if engine.url in _used:
+        return
+    try:
+        sweep_engine(engine)
+    except EngineFailed as error:  # what others left there must not keep us from working
+        _log.warning("containers of killed processes were not all removed: %s", error)
+    else:
+        _used.add(engine.url)
+
+
+@atexit.register
+def _close_all() -> None:
+    """Remove every container that was not closed, so that nothing is left when the host ends."""
+    for transport in list(_open):
+        transport.close(patience=0.5)
+
+
+def _disown_all() -> None:
+    for transport in list(_open):
+        transport.disown()
+
+
+os.register_at_fork(after_in_child=_disown_all)
+
+
+def _uninterrupted(job: Callable[[], Started]) -> Started:
+    """Run a job on a thread of its own when signals may interrupt this one.
+
+    Ctrl-C between a request and its reply would leave a container that nobody knows. This way the job runs to its end
+    and what it made is closed there.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return job()
+    future: Future[Started] = Future()
+
+    def work() -> None:
+        try:
+            future.set_result(job())
+        except BaseException as error:  # handed to the caller, who waits for it
+            future.set_exception(error)
+
+    threading.Thread(target=work, name="sandbox-start").start()
+    try:
+        return future.result()
+    except BaseException:
+        future.add_done_callback(_close_result)  # at once when it has failed, later when it was interrupted
+        raise
+
+
+def _close_result(future: Future[Started]) -> None:
+    if future.exception() is None:
+        future.result()[0].close()
+
+
+__all__ = ["IMAGE", "DockerLauncher", "sweep_containers"]

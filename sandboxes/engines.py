@@ -1,0 +1,355 @@
+"""Finding container engines: every address that may have one is tried, and why each fails is told.
+
+The first of these that is set decides; what is set and does not answer is an error, never skipped for the next:
+
+1. the `hosts` argument
+2. TURNGYM_DOCKER_HOSTS, a list with commas
+3. DOCKER_HOST
+4. DOCKER_CONTEXT, or the current context of ~/.docker/config.json
+5. the usual sockets of Docker, Docker Desktop, rootless Docker and Podman: the first that answers
+
+An address is `unix:///path`, `tcp://host:port` (with DOCKER_TLS_VERIFY and DOCKER_CERT_PATH), or `ssh://user@host`.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import socket
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from sandboxes.forward import ForwardFailed, forward
+from sandboxes.sandbox import SandboxError, SandboxUnavailable
+
+if TYPE_CHECKING:
+    import docker
+
+HOSTS_VARIABLE = "TURNGYM_DOCKER_HOSTS"
+CONNECT_SECONDS = 5.0
+"""How long an engine may take to accept a connection and to tell its version."""
+REQUEST_SECONDS = 60.0
+"""Deadline of any one request to an engine."""
+_POOL = 64
+"""Idle connections kept per engine."""
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where an engine may be.
+
+    Attributes:
+        url: `unix://`, `tcp://`, `ssh://` or `https://`.
+        source: Which setting named it.
+        context: The docker context whose TLS files go with it; empty without one.
+    """
+
+    url: str
+    source: str
+    context: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """An engine that answered.
+
+    Attributes:
+        url: Its address.
+        source: Which setting named it.
+        kind: `docker` or `podman`.
+        version: Its version.
+        cpus: Its number of processors.
+        context: The docker context whose TLS files go with it; empty without one.
+    """
+
+    url: str
+    source: str
+    kind: str
+    version: str
+    cpus: int = 1
+    context: str = ""
+
+    @property
+    def local(self) -> bool:
+        """Whether it is reached without a network."""
+        return self.url.startswith("unix://")
+
+
+class EngineFailed(SandboxError):
+    """One engine does not do what it should. The message says why, without naming the engine."""
+
+
+def addresses(hosts: Sequence[str] | None = None) -> list[Address]:
+    """Where to look, by the order above.
+
+    Raises:
+        ValueError: An address of a kind that is not known.
+        SandboxUnavailable: A docker context is named that does not exist.
+    """
+    if hosts is not None:
+        names = [hosts] if isinstance(hosts, str) else list(hosts)
+        if not names:
+            raise ValueError("hosts is empty; leave it out to look in the usual places")
+        return [Address(_checked(name), "hosts") for name in names]
+    listed = [name.strip() for name in os.environ.get(HOSTS_VARIABLE, "").split(",") if name.strip()]
+    if listed:
+        return [Address(_checked(name), HOSTS_VARIABLE) for name in listed]
+    if os.environ.get("DOCKER_HOST"):
+        return [Address(_checked(os.environ["DOCKER_HOST"]), "DOCKER_HOST")]
+    context, source = _context_name()
+    if context:
+        return [_context_address(context, source)]
+    return [Address(f"unix://{path}", "usual socket") for path in _usual_sockets()]
+
+
+def find_engines(hosts: Sequence[str] | None = None) -> list[Engine]:
+    """The engines that answer: all of a list, the first of the usual sockets.
+
+    Args:
+        hosts: Addresses; default: see the top of this file.
+
+    Raises:
+        SandboxUnavailable: None answers; the message names every address tried and why.
+        ValueError: An address of a kind that is not known.
+    """
+    found: list[Engine] = []
+    failures: list[tuple[Address, str]] = []
+    for address in addresses(hosts):
+        try:
+            found.append(ask(address))
+        except EngineFailed as error:
+            failures.append((address, str(error)))
+        if found and address.source == "usual socket":
+            break
+    if not found:
+        raise unreachable(failures)
+    return found
+
+
+def unreachable(failures: Sequence[tuple[Address | Engine, str]]) -> SandboxUnavailable:
+    """The error that names every address tried and why it failed."""
+    lines = [f"    {address.url} ({address.source}): {why}" for address, why in failures]
+    return SandboxUnavailable("no container engine answers:\n" + "\n".join(lines))
+
+
+def ask(address: Address) -> Engine:
+    """Ask what is behind an address.
+
+    Raises:
+        EngineFailed: Nothing there, or it does not answer as an engine does.
+    """
+    _knock(address.url)
+    try:
+        api = _client(address.url, address.context).api
+        facts = api.get(f"{api.base_url}/version", timeout=CONNECT_SECONDS).json()
+        version = str(facts["Version"])
+        names = [str(part.get("Name", "")) for part in facts.get("Components") or []]
+        info = api.get(f"{api.base_url}/v{api.api_version}/info", timeout=2 * CONNECT_SECONDS).json()
+        cpus = max(1, int(info.get("NCPU") or 1))
+    except SandboxError:
+        raise
+    except Exception as error:
+        if not is_engine_error(error) and not isinstance(error, (KeyError, TypeError, AttributeError, ValueError)):
+            raise
+        raise EngineFailed(explain(error)) from error
+    kind = "podman" if any("podman" in name.lower() for name in names) else "docker"
+    return Engine(address.url, address.source, kind, version, cpus, address.context)
+
+
+def client(engine: Engine) -> docker.DockerClient:
+    """The docker client of an engine: one per process (also after a fork), shared by its threads.
+
+    Raises:
+        EngineFailed: The engine does not answer, or the forward to it cannot be made.
+        SandboxUnavailable: The Python package docker is missing.
+    """
+    return _client(engine.url, engine.context)
+
+
+_clients: dict[tuple[str, str], Any] = {}
+_clients_lock = threading.Lock()
+
+
+def _client(url: str, context: str) -> Any:
+    try:
+        import docker
+    except ImportError as error:
+        raise SandboxUnavailable(
+            f"the Python package docker is missing ({error}); remedy: pip install docker"
+        ) from error
+
+    try:
+        reached = forward(url) if url.startswith("ssh://") else url
+    except ForwardFailed as error:
+        raise EngineFailed(str(error)) from error
+    with _clients_lock:
+        found = _clients.get((reached, context))
+    if found is not None:
+        return found
+    try:
+        lowest = _make(reached, context, docker.constants.MINIMUM_DOCKER_API_VERSION)
+        made = _make(reached, context, lowest.api.version(api_version=False)["ApiVersion"])
+    except Exception as error:
+        if not is_engine_error(error):
+            raise
+        raise EngineFailed(explain(error)) from error
+    with _clients_lock:
+        return _clients.setdefault((reached, context), made)
+
+
+def _make(url: str, context: str, version: str) -> Any:
+    """A client that has asked nothing yet, and that heeds no proxy and no other CA of the environment."""
+    docker = _library()
+    made = docker.DockerClient(
+        base_url=url, version=version, timeout=REQUEST_SECONDS, tls=_tls(url, context), max_pool_size=_POOL
+    )
+    made.api.trust_env = False
+    return made
+
+
+def _library() -> Any:
+    """The package docker, which takes 0.2 seconds to load. Raises SandboxUnavailable when it is missing."""
+    try:
+        import docker
+    except ImportError as error:
+        remedy = "pip install docker"
+        raise SandboxUnavailable(f"the Python package docker is missing ({error}); remedy: {remedy}") from error
+    return docker
+
+
+def _forget_clients() -> None:
+    """A forked child must not share the connections of its parent."""
+    global _clients_lock
+    _clients_lock = threading.Lock()
+    _clients.clear()
+
+
+os.register_at_fork(after_in_child=_forget_clients)
+
+
+def _tls(url: str, context: str) -> Any:
+    """TLS settings of an address, as docker-py wants them; False for none."""
+    import docker
+
+    if context:
+        settings = docker.context.ContextAPI.get_context(context).TLSConfig
+        return settings if settings is not None else False
+    if not url.startswith(("tcp://", "https://")):
+        return False
+    return docker.utils.kwargs_from_env().get("tls") or url.startswith("https://")
+
+
+# --- addresses ----------------------------------------------------------------------------------------------------
+
+
+def _checked(url: str) -> str:
+    """An address in its full form. Raises ValueError for an unknown kind."""
+    if url.startswith("/"):
+        url = f"unix://{url}"
+    if not url.startswith(("unix:///", "tcp://", "ssh://", "http://", "https://")):
+        raise ValueError(f"{url!r} is no address of an engine; use unix:///path, tcp://host:port or ssh://user@host")
+    if not url.startswith("unix") and not urlsplit(url).hostname:
+        raise ValueError(f"{url!r} names no host")
+    return url
+
+
+def _usual_sockets() -> list[str]:
+    runtime = os.environ.get("XDG_RUNTIME_DIR") or f"/run/user/{os.getuid()}"
+    return [
+        "/var/run/docker.sock",
+        str(Path.home() / ".docker/run/docker.sock"),
+        f"{runtime}/docker.sock",
+        f"{runtime}/podman/podman.sock",
+        "/run/podman/podman.sock",
+    ]
+
+
+def _context_name() -> tuple[str, str]:
+    """The docker context in use and who says so; empty for the default one."""
+    name = os.environ.get("DOCKER_CONTEXT", "")
+    if name:
+        return ("", "") if name == "default" else (name, "DOCKER_CONTEXT")
+    path = Path(os.environ.get("DOCKER_CONFIG") or Path.home() / ".docker") / "config.json"
+    try:
+        name = json.loads(path.read_text("utf-8")).get("currentContext") or ""
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        return "", ""
+    except (ValueError, AttributeError) as error:
+        raise SandboxUnavailable(
+            f"{path} cannot be read as JSON ({error}); remedy: repair it or set DOCKER_HOST"
+        ) from error
+    return ("", "") if name == "default" else (name, str(path))
+
+
+def _context_address(name: str, source: str) -> Address:
+    try:
+        import docker
+    except ImportError as error:
+        raise SandboxUnavailable(
+            f"the Python package docker is missing ({error}); remedy: pip install docker"
+        ) from error
+    context = docker.context.ContextAPI.get_context(name)
+    if context is None or not context.Host:
+        raise SandboxUnavailable(
+            f"{source} names the docker context {name!r}, which has no endpoint here; "
+            "remedy: `docker context ls` shows those there are, `docker context use default` leaves it"
+        )
+    return Address(_checked(context.Host), f"context {name!r} of {source}", name)
+
+
+# --- why not ------------------------------------------------------------------------------------------------------
+
+
+def _knock(url: str) -> None:
+    """Connect and hang up: the plainest reasons are told without loading the client library. Raises EngineFailed."""
+    parts = urlsplit(url)
+    try:
+        if parts.scheme == "unix":
+            with socket.socket(socket.AF_UNIX) as knock:
+                knock.settimeout(CONNECT_SECONDS)
+                knock.connect(parts.path)
+        elif parts.scheme != "ssh":
+            port = parts.port or (2376 if parts.scheme == "https" else 2375)
+            socket.create_connection((parts.hostname or "", port), CONNECT_SECONDS).close()
+    except OSError as error:
+        raise EngineFailed(_explain_os(error)) from error
+
+
+def is_engine_error(error: BaseException) -> bool:
+    """Whether an exception of docker-py, requests or the socket says that the engine (not our code) failed."""
+    import docker
+    import requests
+    import urllib3
+
+    kinds = (docker.errors.DockerException, requests.exceptions.RequestException, urllib3.exceptions.HTTPError, OSError)
+    return isinstance(error, kinds)
+
+
+def explain(error: BaseException) -> str:
+    """Why a request to an engine failed, in few words."""
+    seen: BaseException | None = error
+    while seen is not None:
+        if isinstance(seen, OSError) and seen.errno in (errno.ENOENT, errno.EACCES, errno.EPERM, errno.ECONNREFUSED):
+            return _explain_os(seen)
+        seen = seen.__cause__ or seen.__context__
+    text = str(getattr(error, "explanation", None) or error) or type(error).__name__
+    if "timed out" in text.lower():
+        return "it does not answer in time"
+    return text.strip()
+
+
+def _explain_os(error: OSError) -> str:
+    if isinstance(error, FileNotFoundError):
+        return "no such socket"
+    if isinstance(error, PermissionError):
+        return "permission denied; add yourself to the group docker and log in again, or use a rootless engine"
+    if isinstance(error, ConnectionRefusedError):
+        return "connection refused: nothing listens there; start the engine"
+    if isinstance(error, TimeoutError):
+        return f"no connection within {CONNECT_SECONDS:.0f} seconds"
+    return error.strerror or str(error)

@@ -1,0 +1,88 @@
+"""One call removes what killed hosts left, of every kind, and nothing else."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from sandboxes import Backend, Limits, SandboxError, cgroup, open_sandbox
+from sandboxes.cgroup import make_group
+from sandboxes.containers import OWNER
+from sandboxes.docker import IMAGE
+from sandboxes.engines import HOSTS_VARIABLE, client, find_engines
+from sandboxes.owner import owner
+from sandboxes.sweep import Swept, sweep
+from tests.sandboxes.conftest import require
+
+pytestmark = pytest.mark.xdist_group("sandbox stress")
+
+# A host that is killed between making its things and using them.
+HOST = """
+import os, signal
+from sandboxes import Limits, folder
+from sandboxes.cgroup import make_group
+made = folder.make_folder(own_user=False)
+make_group(Limits())
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.fixture(autouse=True)
+def base(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for path in [tmp_path, *tmp_path.parents][:-2]:  # users of sandboxes go through
+        path.chmod(path.stat().st_mode | 0o011)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return tmp_path
+
+
+def test_what_a_killed_host_left(base: Path, start_here: Callable[..., subprocess.Popen[str]]) -> None:
+    host = start_here("-c", HOST, TMPDIR=str(base), TURNGYM_RUN_ID="killed")
+    assert host.wait(60) == -signal.SIGKILL, host.communicate()[1]
+    host.communicate()
+    assert len(list(base.iterdir())) == 1
+    swept = sweep()
+    assert swept.folders == 1
+    group = make_group(Limits())
+    if group is not None:
+        assert swept.cgroups >= 1, "somebody else's sweep may run at the same time, but not before ours"
+        group.remove()
+    assert list(base.iterdir()) == []
+    assert sweep("killed") == Swept()
+
+
+def test_a_living_run_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    require(Backend.LANDLOCK)
+    with open_sandbox(Backend.LANDLOCK) as other, monkeypatch.context() as patch:
+        other.open({})
+        patch.setenv("TURNGYM_RUN_ID", "test-sweep-living")
+        with open_sandbox(Backend.LANDLOCK) as sandbox:
+            sandbox.open({})
+            swept = sweep("test-sweep-living")
+            assert swept.folders == 1
+            with pytest.raises(SandboxError):
+                sandbox.run("true")
+            assert swept.cgroups == (0 if cgroup.explain().startswith("no ") else 1)
+        assert other.run("echo alive").stdout == b"alive\n"
+
+
+@pytest.mark.docker
+def test_containers_that_were_never_started(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(HOSTS_VARIABLE, engine)
+    child = subprocess.Popen(["true"])
+    child.wait()
+    pid, *rest = owner().split("-")
+    containers = client(find_engines()[0]).containers
+    dead = containers.create(IMAGE, "true", labels={OWNER: "-".join([str(child.pid), *rest])})
+    living = containers.create(IMAGE, "true", labels={OWNER: owner()})
+    try:
+        assert sweep().containers >= 1
+        names = [container.id for container in containers.list(all=True)]
+        assert dead.id not in names
+        assert living.id in names
+    finally:
+        living.remove(force=True)
