@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from envs.actions import Action, ActionKind, Command, Malformed, MalformedKind, Submit, malformed, parse
 from envs.anchors import ObservationClass, anchor, workspace_hash
-from envs.conversation import ConversationEnv, Exchange
+from envs.conversation import ConversationEnv, Exchange, StopReason
 from envs.prompts import PromptStyle, listing
 from envs.rewards import RewardKind
-from sandboxes import open_sandbox
+from sandboxes import SandboxPool, open_sandbox
+from sandboxes.client import SupervisedSandbox
 from sandboxes.sandbox import Backend, CommandResult, Sandbox, Snapshot
 from tasks.assertions.grade import grade_files
 from tasks.outcome import Outcome
@@ -21,6 +23,10 @@ TaskSource = str | Path | Sequence[str | Path | Task]
 """Tasks themselves, or what `tasks.sources.load_tasks` takes: `library`, `generated:...`, a YAML file, a folder."""
 
 
+POOL_SECONDS = 300.0
+"""How long an environment waits for a sandbox of its pool. Longer means that the pool is too small, and a deadlock."""
+
+
 class ClawGymEnv(ConversationEnv):
     """Shell tasks: the agent writes one bash block a turn and is shown what it did.
 
@@ -29,6 +35,7 @@ class ClawGymEnv(ConversationEnv):
     has 0, and on a task without file assertions no turn has one.
 
     One sandbox is opened at the first `reset` and serves every episode; after a failure the next `reset` opens another.
+    With a pool, each episode has a sandbox of the pool, from its `reset` to its end.
     """
 
     def __init__(
@@ -36,7 +43,7 @@ class ClawGymEnv(ConversationEnv):
         tasks: TaskSource = "library",
         task: str | Task | None = None,
         *,
-        sandbox: str | Backend | Sandbox = "auto",
+        sandbox: str | Backend | Sandbox | SandboxPool = "auto",
         max_turns: int | None = None,
         reward: str | RewardKind = RewardKind.SHAPED,
         turn_penalty: float = 0.2,
@@ -49,8 +56,8 @@ class ClawGymEnv(ConversationEnv):
         Args:
             tasks: Where tasks come from.
             task: A task, or the id of one of `tasks`, for every episode.
-            sandbox: A backend by name (`auto`, `docker`, `bubblewrap`, `landlock`, `local`), or an open sandbox, which
-                stays the caller's to close.
+            sandbox: A backend by name (`auto`, `docker`, `bubblewrap`, `landlock`, `local`), or an open sandbox, or a
+                pool as large as the number of episodes at a time; what is open stays the caller's to close.
             max_turns: As in `ConversationEnv`, like all that follow.
             reward: `shaped`, `binary` or `delta`.
             turn_penalty: What all turns together cost under `shaped`.
@@ -72,15 +79,18 @@ class ClawGymEnv(ConversationEnv):
             prompt_style=prompt_style,
             render_mode=render_mode,
         )
-        self._given = None if isinstance(sandbox, str) else sandbox
+        self._pool = sandbox if isinstance(sandbox, SandboxPool) else None
+        self._given = None if isinstance(sandbox, str | SandboxPool) else sandbox
         self._backend = sandbox if isinstance(sandbox, str) else "auto"
         if self._backend not in ("auto", *Backend):
             raise ValueError(f"unknown sandbox '{self._backend}': choose one of {', '.join(('auto', *Backend))}")
         self._sandbox: Sandbox | None = None
+        self._leased: SupervisedSandbox | None = None
+        """The sandbox that the pool lent last; it is asked for again, so that equal runs see equal process numbers."""
 
     def _lay(self, task: Task) -> str:
         if self._sandbox is None:
-            self._sandbox = self._given or open_sandbox(self._backend)
+            self._sandbox = self._lease() if self._pool else self._given or open_sandbox(self._backend)
         self._sandbox.open(task.files())
         self._initial = self._sandbox.snapshot()
         self._last = ObservationClass.START
@@ -143,10 +153,37 @@ class ClawGymEnv(ConversationEnv):
     def _anchor(self) -> str:
         return anchor(self._hash, self._last)
 
+    def _lease(self) -> Sandbox:
+        assert self._pool is not None
+        self._leased = self._pool.acquire(POOL_SECONDS, prefer=self._leased)
+        return self._leased
+
+    def _end(self, reason: StopReason) -> float:
+        try:
+            return super()._end(reason)
+        finally:
+            self._give_back()
+
+    def finish(self, reason: StopReason | str) -> tuple[float | None, dict[str, Any]]:
+        """See `ConversationEnv.finish`."""
+        result = super().finish(reason)
+        self._give_back()
+        return result
+
+    def _give_back(self) -> None:
+        """Let the pool have the sandbox back: of an episode that is over only the snapshot is needed."""
+        if self._pool is not None and self._sandbox is not None:
+            self._release()
+
     def _release(self) -> None:
-        if self._sandbox is not None and self._sandbox is not self._given:
-            self._sandbox.close()
-        self._sandbox = None
+        sandbox, self._sandbox = self._sandbox, None
+        if sandbox is None or sandbox is self._given:
+            return
+        if self._pool is None:
+            sandbox.close()
+        else:
+            assert self._leased is not None
+            self._pool.release(self._leased)
 
 
 def resolve_tasks(tasks: TaskSource) -> list[Task]:

@@ -25,6 +25,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from envs.clawgym import ClawGymEnv, resolve_tasks
 from envs.conversation import ConversationEnv, StopReason
+from sandboxes import SandboxPool
 from sandboxes.sandbox import SandboxError, SandboxUnavailable
 from tasks.assertions.grade import GradeError
 
@@ -190,9 +191,14 @@ def clawgym(
     Args:
         num_envs: Slots.
         autoreset_mode: As in Gymnasium.
-        **kwargs: As for `ClawGymEnv`; the tasks are loaded once.
+        **kwargs: As for `ClawGymEnv`; the tasks are loaded once, and a pool grows to the number of slots.
     """
-    if not isinstance(kwargs.get("sandbox", "auto"), str) and num_envs > 1:
-        raise ValueError("one open sandbox cannot serve several slots: name a backend, for example sandbox='auto'")
+    sandbox = kwargs.get("sandbox", "auto")
+    if isinstance(sandbox, SandboxPool):
+        sandbox.grow(num_envs)
+    elif not isinstance(sandbox, str) and num_envs > 1:
+        raise ValueError(
+            "one open sandbox cannot serve several slots: name a backend, for example sandbox='auto', or give a pool"
+        )
     tasks = resolve_tasks(kwargs.pop("tasks", "library"))
     return ConversationVectorEnv([lambda: ClawGymEnv(tasks, **kwargs)] * num_envs, autoreset_mode=autoreset_mode)

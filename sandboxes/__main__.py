@@ -1,37 +1,114 @@
-"""`python -m sandboxes doctor`: which backends work on this machine, and what to do about the others."""
+"""`python -m sandboxes`: what works here, the image, a shell, orphans, conformance.
+
+Exit codes: 0 as wanted, 1 it did not work, 2 a mistake in the command line, 130 Ctrl-C; `shell` has that of its shell.
+"""
 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
+from collections.abc import Sequence
+from pathlib import Path
 
-from sandboxes.opening import AUTO, probe
-from sandboxes.sandbox import Backend
+from sandboxes.cli import Mistake, build, conformance, sweep
+from sandboxes.cli_doctor import doctor
+from sandboxes.cli_shell import shell
+from sandboxes.recipe import ImageError
+from sandboxes.sandbox import Backend, SandboxError
 
-
-def doctor() -> int:
-    """Print one line per backend. Returns 0 if a safe one works, else 1."""
-    probes = [probe(backend) for backend in Backend]
-    width = max(len(found.backend) for found in probes)
-    for found in probes:
-        safe = "" if found.backend is not Backend.LOCAL else " (unsafe: no confinement, never chosen by auto)"
-        print(f"{found.backend:<{width}}  {'ok     ' if found.ok else 'not ok '} {found.reason}{safe}")
-        if found.remedy:
-            print(f"{'':<{width}}  remedy:  {found.remedy}")
-    working = [found.backend for found in probes if found.ok and found.backend in AUTO]
-    chosen = next((backend for backend in AUTO if backend in working), None)
-    print(f"\nauto would use: {chosen or 'nothing: no safe backend works here'}")
-    return 0 if chosen else 1
+BACKENDS = ("auto", *map(str, Backend))
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Entry point."""
+def make_parser() -> argparse.ArgumentParser:
+    """The command line; `run` of what it parses is the subcommand's function, which returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m sandboxes", description="Sandboxes: where commands run.")
-    commands = parser.add_subparsers(dest="command", required=True)
-    commands.add_parser("doctor", help="which backends work on this machine; exit code 1 if no safe one does")
-    parser.parse_args(argv)
-    return doctor()
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    def add(name: str, about: str, example: str) -> argparse.ArgumentParser:
+        return commands.add_parser(
+            name,
+            help=about,
+            description=about[0].upper() + about[1:] + ".",
+            epilog=f"example: python -m sandboxes {example}",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+
+    page = add("doctor", "which backends work on this machine, and what to do about the others", "doctor")
+    page.add_argument("--json", action="store_true", help="print one JSON object")
+    page.set_defaults(run=lambda a: doctor(as_json=a.json))
+
+    page = add("build", "make the image of the docker backend", "build --offline --tag turngym-shell:test")
+    page.add_argument("--tag", help="name of the image (default: TURNGYM_IMAGE, else turngym-shell:bookworm)")
+    page.add_argument("--offline", action="store_true", help="without an image registry: debootstrap, then import")
+    page.add_argument("--base", help="base image, Debian or Ubuntu (default: debian:SUITE-slim)")
+    page.add_argument("--suite", default="bookworm", help="name of the Debian release (default: bookworm)")
+    page.add_argument("--host", help="address of the engine (default: the one that the docker backend would use)")
+    page.add_argument("--cache", type=Path, metavar="FOLDER", help="archives of the offline builder")
+    page.add_argument("--mirror", help="address of a Debian mirror")
+    page.add_argument("--network", help="network of the engine during the build, such as host")
+    page.set_defaults(run=build)
+
+    page = add(
+        "shell",
+        "bash in a sandbox: interactive in a terminal, else the lines of stdin one after the other",
+        "shell bubblewrap --put ./data --save ./result",
+    )
+    page.add_argument("backend", nargs="?", default="auto", choices=BACKENDS, metavar="BACKEND", help=_or(BACKENDS))
+    page.add_argument("--workdir", metavar="PATH", help="absolute path of the workspace inside (default: /workspace)")
+    page.add_argument("--put", type=Path, metavar="FOLDER", help="begin with a copy of this folder in the workspace")
+    page.add_argument("--save", type=Path, metavar="FOLDER", help="write the workspace into this new folder at the end")
+    page.add_argument("--timeout", type=_seconds, metavar="SECONDS", help="of each line of stdin (default: 10)")
+    page.set_defaults(run=shell)
+
+    page = add("sweep", "remove what hosts left behind that were killed", "sweep --run nightly-12")
+    page.add_argument("--run", dest="run_id", metavar="ID", help="all of this run, whether its hosts live or not")
+    page.set_defaults(run=sweep)
+
+    page = add("conformance", "try everything that a backend must hold", "conformance bubblewrap --only files")
+    page.add_argument("backend", nargs="?", default="auto", choices=BACKENDS, metavar="BACKEND", help=_or(BACKENDS))
+    page.add_argument("--only", nargs="+", metavar="NAME", help="these checks, or groups of checks")
+    page.add_argument("--list", action="store_true", help="print the checks, and run none")
+    page.add_argument("--json", action="store_true", help="print one JSON object")
+    page.set_defaults(run=conformance)
+    return parser
+
+
+def _or(words: Sequence[str]) -> str:
+    return f"{', '.join(words[:-1])} or {words[-1]} (default: {words[0]})"
+
+
+def _seconds(text: str) -> float:
+    seconds = float(text)
+    if not 0 < seconds < float("inf"):
+        raise ValueError(text)
+    return seconds
+
+
+_seconds.__name__ = "number of seconds above 0"  # argparse shows it
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Entry point; returns the exit code."""
+    options = make_parser().parse_args(argv)
+    try:
+        return int(options.run(options))
+    except Mistake as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except (SandboxError, ImageError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        code = main()
+        sys.stdout.flush()
+    except BrokenPipeError:  # the reader left (`| head`): no error of ours, and nobody to tell
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        code = 0
+    sys.exit(code)

@@ -38,7 +38,7 @@ from agents.policy import Policy, PolicyError, Sampling
 from agents.rollout import Job, RolloutEngine, RolloutResult
 from agents.seeds import derive_seed
 from envs.conversation import ConversationEnv
-from sandboxes import SandboxUnavailable, open_sandbox
+from sandboxes import SandboxPool, SandboxUnavailable, open_sandbox
 from tasks.problems import TaskError
 from tasks.sources import load_tasks
 from tasks.task import Task
@@ -151,31 +151,32 @@ def _evaluate(a: argparse.Namespace, console: Console) -> int:
     record = EvaluationRecord(folder)
     actor = open_actor(a.model, dtype=a.dtype, device=a.device, threads=a.torch_threads)
     style = actor.prompt_style if a.prompt_style == "auto" else a.prompt_style
-    make_env = partial(
-        ENVIRONMENTS[a.env],
-        tasks=tasks[:1],
-        sandbox=backend,
-        max_turns=a.max_turns or None,
-        reward=a.reward,
-        prompt_style=style,
-    )
     workers = a.sandbox_workers or os.cpu_count() or 1
     record.begin(vars(a), tasks, model=actor.source, sandbox=backend, prompt_style=style)
     console.print(
         f"{a.model}: {len(tasks)} tasks x {a.samples} attempts, sandbox {backend}, prompt style {style}", markup=False
     )
     measured: dict[str, Measurement] = {}
-    for name, sampling in arms.items():
-        start = time.perf_counter()
-        with _bar(console, name, len(tasks) * a.samples) as advance:
-            result = play(
-                actor, tasks, sampling, make_env,
-                samples=a.samples, seed=a.seed, slots=a.slots, workers=workers, on_episode=advance,
-            )  # fmt: skip
-        measured[name] = measure(result.trajectories, sampling.label())
-        record.add(name, measured[name], result)
-        _show(console, name, measured[name], a.samples)
-        console.print(_speed(result, time.perf_counter() - start), soft_wrap=True)
+    with SandboxPool(backend, min(a.slots, len(tasks) * a.samples)) as sandboxes:
+        make_env = partial(
+            ENVIRONMENTS[a.env],
+            tasks=tasks[:1],
+            sandbox=sandboxes,
+            max_turns=a.max_turns or None,
+            reward=a.reward,
+            prompt_style=style,
+        )
+        for name, sampling in arms.items():
+            start = time.perf_counter()
+            with _bar(console, name, len(tasks) * a.samples) as advance:
+                result = play(
+                    actor, tasks, sampling, make_env,
+                    samples=a.samples, seed=a.seed, slots=a.slots, workers=workers, on_episode=advance,
+                )  # fmt: skip
+            measured[name] = measure(result.trajectories, sampling.label())
+            record.add(name, measured[name], result)
+            _show(console, name, measured[name], a.samples)
+            console.print(_speed(result, time.perf_counter() - start), soft_wrap=True)
     record.finish()
     console.print(f"stored in {folder}", markup=False, soft_wrap=True)
     return 0 if all(m.graded for m in measured.values()) else 1

@@ -30,7 +30,7 @@ from agents.models.errors import ModelError
 from agents.models.loading import load_model
 from agents.policy import PolicyError
 from agents.t2po import T2PO
-from sandboxes import SandboxUnavailable
+from sandboxes import SandboxPool, SandboxUnavailable
 from tasks.problems import TaskError
 from trainers.checkpoints import last_complete_checkpoint, patience_spent, step_of
 from trainers.cli import parse
@@ -106,15 +106,17 @@ def train(run: Run) -> int:
         held_out.on_evaluation = callback.on_evaluation
     config.eval_strategy = config.eval_strategy if held_out else "no"
     config.eval_on_start = config.eval_on_start and bool(held_out) and checkpoint is None
+    slots = min(settings.env.slots, max(config.generation_batch_size, len(run.tasks.held_out)))
+    sandboxes = SandboxPool(run.backend, slots)  # they start while the trainer is put together
     trainer = GiGPOTrainer(
         model,
         config,
         tokenizer,
         run.tasks.pool,
-        make_env_factory(run),
+        make_env_factory(run, sandboxes),
         held_out=held_out,
         t2po=run.t2po,
-        slots=min(settings.env.slots, max(config.generation_batch_size, len(run.tasks.held_out))),
+        slots=slots,
         workers=settings.env.sandbox_workers or os.cpu_count() or 1,
         max_turn_tokens=reply_cap(run),
         on_episodes=callback.on_episodes,
@@ -154,6 +156,7 @@ def train(run: Run) -> int:
         stopped = Stopped.FAILED
     finally:
         trainer.close()
+        sandboxes.close()
     finish(run, trainer, callback, stopped)
     return EXIT_CODES[stopped]
 

@@ -17,7 +17,7 @@ from agents.policy import Sampling
 from agents.t2po import T2PO, Keep, T2POConfig
 from agents.thinking import ThinkStop
 from envs.clawgym import ClawGymEnv
-from sandboxes import SandboxUnavailable, open_sandbox
+from sandboxes import SandboxPool, SandboxUnavailable, open_sandbox
 from trainers.cli import Settings
 from trainers.config import PolicyArguments, T2POArguments
 from trainers.heldout import HeldOut
@@ -120,13 +120,13 @@ def reply_cap(run: Run) -> int:
     return run.settings.t2po.max_turn_tokens or max(task.budget.turn_tokens for task in run.tasks.pool)
 
 
-def make_env_factory(run: Run) -> Callable[[], ClawGymEnv]:
-    """Opens one environment of the run; each has a sandbox of its own."""
+def make_env_factory(run: Run, sandboxes: SandboxPool | None = None) -> Callable[[], ClawGymEnv]:
+    """Opens one environment of the run. Its sandboxes come from the pool; without one it has a sandbox of its own."""
     env = run.settings.env
     return partial(
         ENVIRONMENTS[env.env],
         tasks=list(run.tasks.pool[:1]),
-        sandbox=run.backend,
+        sandbox=sandboxes or run.backend,
         max_turns=env.max_turns or None,
         reward=env.reward,
         turn_penalty=env.turn_penalty,

@@ -13,7 +13,7 @@ from gymnasium.utils.env_checker import check_env
 import envs  # noqa: F401  (registers)
 from envs.clawgym import ClawGymEnv
 from envs.prompts import listing
-from sandboxes import Backend, SandboxError, probe
+from sandboxes import Backend, SandboxError, SandboxPool, probe
 from tasks.sources import load_tasks
 from tests.envs.fakes import bash, task
 
@@ -107,6 +107,61 @@ def test_a_killed_sandbox_is_an_error_and_the_next_episode_works(env: ClawGymEnv
     assert reward is None and info["stop_reason"] == "infrastructure"
     env.reset(seed=0)
     assert env.step(f"{bash('echo hello > greeting.txt')}\nTASK_COMPLETE")[4]["passed"]
+
+
+def test_environments_share_a_pool(backend: Backend) -> None:
+    with SandboxPool(backend, size=1) as pool:
+        first, second = (ClawGymEnv([task()], sandbox=pool) for _ in range(2))
+        for env in (first, second, first):  # one sandbox for all, because each episode gives it back at its end
+            env.reset(seed=0)
+            assert len(pool._lent) == 1
+            assert env.step(bash("ls; touch left; export LEFT=1; echo [$LEFT]"))[0].count("left") == 0
+            assert env.step(f"{bash('echo hello > greeting.txt')}\nTASK_COMPLETE")[4]["passed"]
+            assert env._sandbox is None and not pool._lent
+        first.reset(seed=0)
+        first.reset(seed=0)  # an episode that is left in the middle keeps its sandbox for the next
+        assert first.finish("max_tokens")[0] is not None and not pool._lent
+        first.reset(seed=0)
+        first.close()
+        second.reset(seed=0)
+        second.finish("infrastructure")
+        assert not pool._lent and pool.starts == 1 and pool.episodes == 6
+
+
+def test_a_killed_sandbox_of_a_pool_is_replaced(backend: Backend) -> None:
+    with SandboxPool(backend, size=1) as pool:
+        env = ClawGymEnv([task()], sandbox=pool)
+        env.reset(seed=0)
+        transport: Any = env._sandbox._transport  # type: ignore[union-attr]
+        transport.close(patience=0.0)
+        with pytest.raises(SandboxError):
+            env.step(bash("ls"))
+        assert env.finish("infrastructure")[0] is None
+        env.reset(seed=0)
+        assert env.step(f"{bash('echo hello > greeting.txt')}\nTASK_COMPLETE")[4]["passed"]
+        assert (pool.lost, pool.starts) == (1, 2)
+
+
+def test_an_environment_has_the_same_sandbox_of_a_pool_again(backend: Backend) -> None:
+    with SandboxPool(backend, size=3) as pool:
+        environments = [ClawGymEnv([task()], sandbox=pool) for _ in range(3)]
+        seen = []
+        for round_of in (environments, environments[::-1]):
+            for env in round_of:
+                env.reset(seed=0)
+                seen.append(env._sandbox)
+            for env in round_of:
+                env.step("TASK_COMPLETE")
+        assert seen[3:] == seen[2::-1] and len(set(map(id, seen))) == 3
+
+
+def test_a_vector_grows_its_pool(backend: Backend) -> None:
+    with SandboxPool(backend, size=1) as pool:
+        vector = gym.make_vec("ClawGym-v0", num_envs=3, sandbox=pool)
+        vector.reset(seed=3)
+        assert pool.size == 3 == len(pool._lent)
+        vector.close()
+        assert not pool._lent
 
 
 @pytest.mark.parametrize("mode", [None, "async"])
