@@ -1,0 +1,38 @@
+"""Conformance: named, adversarial checks that every backend must hold. `python -m sandboxes conformance BACKEND`.
+
+Example:
+    for verdict in conform("bubblewrap"):
+        print(verdict)
+"""
+
+from __future__ import annotations
+
+from sandboxes.conformance.check import Check, Group, Status, Trial, Verdict, Wrong
+from sandboxes.conformance.commands import GROUP as COMMANDS
+from sandboxes.conformance.confinement import GROUP as CONFINEMENT
+from sandboxes.conformance.files import GROUP as FILES
+from sandboxes.conformance.isolation import GROUP as ISOLATION
+from sandboxes.conformance.limits import GROUP as LIMITS
+from sandboxes.conformance.output import GROUP as OUTPUT
+from sandboxes.conformance.processes import GROUP as PROCESSES
+from sandboxes.conformance.runner import conform, passed, run_checks, select, summary
+
+CHECKS: list[Check] = [
+    check for group in (COMMANDS, OUTPUT, PROCESSES, FILES, CONFINEMENT, ISOLATION, LIMITS) for check in group.checks
+]
+"""Every check, by theme."""
+
+__all__ = [
+    "CHECKS",
+    "Check",
+    "Group",
+    "Status",
+    "Trial",
+    "Verdict",
+    "Wrong",
+    "conform",
+    "passed",
+    "run_checks",
+    "select",
+    "summary",
+]
