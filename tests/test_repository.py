@@ -171,7 +171,7 @@ def test_one_version() -> None:
     assert first is not None and first.group(1) == version
 
 
-@pytest.mark.parametrize("script", [".ci/run", ".ci/venv"])
+@pytest.mark.parametrize("script", [".ci/run", ".ci/venv", ".ci/engine"])
 def test_scripts_are_executable_and_parse(script: str) -> None:
     path = REPOSITORY / script
     assert os.access(path, os.X_OK)
@@ -189,3 +189,8 @@ def test_subpackages_have_an_init() -> None:
         if folder.relative_to(REPOSITORY).parts[0] in packages and not (folder / "__init__.py").exists()
     ]
     assert missing == []
+
+
+def test_groups_of_tests_stay_together() -> None:
+    """pytest-xdist writes a group into `_nodeid`; where pytest keeps the id elsewhere, groups are lost in silence."""
+    assert "_nodeid" in pytest.Item.__slots__ or "_nodeid" in pytest.Item.__mro__[1].__slots__
