@@ -110,9 +110,9 @@ class Group:
 def make_group(limits: Limits, *, files_mb: int = 0) -> Group | None:
     """Make a group for one sandbox; None where this process may not (see `explain`).
 
-    A command is held to `Limits.memory_mb` by the supervisor, which ends it whole. The group is what holds where that does
-    not see memory, or not in time: so it is wider, twice as much (or what the supervisor needs to read a full workspace,
-    if that is more), plus the memory that files occupy.
+    A command is held to `Limits.memory_mb` by the supervisor, which ends it whole. The group is what holds where that
+    does not see memory, or not in time: so it is wider, twice as much (or what the supervisor needs to read a full
+    workspace, if that is more), plus the memory that files occupy.
 
     Args:
         limits: What commands may use.

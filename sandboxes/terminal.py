@@ -12,18 +12,35 @@ Example:
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from pexpect import EOF, TIMEOUT
 from pexpect.spawnbase import SpawnBase
 
 from sandboxes.sandbox import SandboxError
 
-if TYPE_CHECKING:
-    from sandboxes.client import SupervisedSandbox
-
 END_SECONDS = 60.0
 """How long the end of a program may take."""
+
+
+class Line(Protocol):
+    """What a program needs of its sandbox: frames both ways."""
+
+    @property
+    def alive(self) -> bool:
+        """Whether a supervisor stands."""
+
+    def stream_send(self, head: dict[str, Any], body: bytes = b"") -> None:
+        """One frame to the program. Raises SandboxError."""
+
+    def stream_receive(self, seconds: float) -> tuple[dict[str, Any], bytes] | None:
+        """One frame of the program, None when none comes in time. Raises SandboxError."""
+
+    def stream_over(self) -> None:
+        """The program ended."""
+
+    def close(self) -> None:
+        """End the sandbox."""
 
 
 class SandboxSpawn(SpawnBase):  # type: ignore[misc]
@@ -35,7 +52,7 @@ class SandboxSpawn(SpawnBase):  # type: ignore[misc]
 
     ROWS, COLUMNS = 24, 80
 
-    def __init__(self, sandbox: SupervisedSandbox, timeout: float) -> None:
+    def __init__(self, sandbox: Line, timeout: float) -> None:
         super().__init__(timeout=timeout)
         self._sandbox = sandbox
         self._arrived = b""
