@@ -17,9 +17,6 @@ _WATCHED = without(
     Backend.LANDLOCK,
     reason="the workspace is a folder of the host's disk: it is watched, and can be exceeded for a moment",
 )
-_INODES = without(
-    Backend.BUBBLEWRAP, Backend.LANDLOCK, Backend.LOCAL, reason="the number of files has no limit of its own"
-)
 
 
 def _flooded(stream: str) -> Callable[[CommandResult], bool]:
@@ -180,7 +177,7 @@ def shared_memory_counts_as_memory(trial: Trial) -> None:
 
 @GROUP.check(stress=True, unsafe=True, exceptions=_UNSEEN)
 def memory_files_count_as_memory(trial: Trial) -> None:
-    """Memory files that no process maps, twice what is allowed."""
+    """Memory files that no process maps, four times what is allowed."""
     code = (
         "import os, sys, time\n"
         "kept, mark = [], b'x' * (1 << 20)\n"
@@ -189,8 +186,8 @@ def memory_files_count_as_memory(trial: Trial) -> None:
         "    for _ in range(8): os.write(kept[-1], mark)\n"
         "time.sleep(1); print('HELD')\n"
     )
-    result = trial.attack(python(code, str(2 * trial.limits.memory_mb)), timeout=_LONG)
-    must(b"HELD" not in result.stdout and result.exit_code != 0, f"{2 * trial.limits.memory_mb} MB: {brief(result)}")
+    result = trial.attack(python(code, str(4 * trial.limits.memory_mb)), timeout=_LONG)
+    must(b"HELD" not in result.stdout and result.exit_code != 0, f"{4 * trial.limits.memory_mb} MB: {brief(result)}")
 
 
 # --- files ----------------------------------------------------------------------------------------------------------
@@ -272,8 +269,9 @@ def forty_thousand_files_cost_nothing(trial: Trial) -> None:
     must(trial.sandbox.listing() == [], "something is left")
 
 
-@GROUP.check(stress=True, unsafe=True, exceptions=_INODES)
+@GROUP.check(stress=True, unsafe=True)
 def number_of_files_is_bounded(trial: Trial) -> None:
-    """More empty files than a workspace of this size needs."""
-    result = trial.attack("mkdir -p i; seq 36000 | (cd i && xargs touch 2>/dev/null); ls -f i | wc -l", timeout=_LONG)
-    must(int(result.stdout.split()[-1]) < 36_000, brief(result))
+    """More empty files than a workspace of this size needs: the command is ended, or the files are refused."""
+    result = trial.attack("mkdir -p i; seq 90000 | (cd i && xargs touch 2>/dev/null); ls -f i | wc -l", timeout=_LONG)
+    ended = result.exit_code == 137 and b"files]" in result.stderr
+    must(ended or int(result.stdout.split()[-1]) < 90_000, brief(result))
