@@ -1,16 +1,14 @@
 """How a supervisor gets into its sandbox: its sources go in through the pipe, so nothing of the checkout is readable.
 
-`python3 -I -S -B -c BOOTSTRAP` reads eight hexadecimal digits of length and that many bytes of JSON: a list of
-[module name, source, compiled code]. The compiled code is used where that Python has the same byte code as ours, which
-saves most of the start. The modules keep their names, so the same `from sandboxes.inside.frames import pack` works on
-both sides. The first frame after that carries the settings.
+`python3 -I -S -B -c BOOTSTRAP` reads eight hexadecimal digits of length and that many bytes of marshalled data: for
+each module its name, source and compiled code. The compiled code is used where that Python has the same byte code as
+ours, which saves most of the start. The modules keep their names, so the same imports work on both sides. The first
+frame after that carries the settings.
 """
 
 from __future__ import annotations
 
-import binascii
 import importlib.util
-import json
 import marshal
 import shutil
 import sys
@@ -22,7 +20,7 @@ from sandboxes.inside.frames import pack
 from sandboxes.sandbox import Limits, SandboxUnavailable
 
 BOOTSTRAP = """
-import sys, os, json, marshal, binascii
+import sys, os, marshal
 def take(n):
     data = b""
     while len(data) < n:
@@ -31,16 +29,15 @@ def take(n):
             os._exit(3)
         data += more
     return data
-magic, modules = json.loads(take(int(take(8), 16)))
-same = magic == sys.modules["_frozen_importlib_external"].MAGIC_NUMBER.hex()
+magic, modules = marshal.loads(take(int(take(8), 16)))
+same = magic == sys.modules["_frozen_importlib_external"].MAGIC_NUMBER
 for name, source, code in modules:
     module = sys.modules[name] = type(sys)(name)
     module.__path__ = []
     parent, _, child = name.rpartition(".")
     if parent:
         setattr(sys.modules[parent], child, module)
-    code = marshal.loads(binascii.a2b_base64(code)) if same else compile(source, "<" + name + ">", "exec")
-    exec(code, module.__dict__)
+    exec(marshal.loads(code) if same else compile(source, "<" + name + ">", "exec"), module.__dict__)
 sys.modules["sandboxes.supervisor"].main()
 """.strip()
 """What `python3 -c` runs."""
@@ -57,10 +54,9 @@ def bundle() -> bytes:
     sources += [("sandboxes.supervisor", (here / "supervisor.py").read_text("utf-8"))]
     modules = []
     for name, source in sources:
-        code = marshal.dumps(compile(source, f"<{name}>", "exec", dont_inherit=True))
-        modules.append([name, source, binascii.b2a_base64(code, newline=False).decode("ascii")])
-    text = json.dumps([importlib.util.MAGIC_NUMBER.hex(), modules]).encode("ascii")
-    return b"%08x" % len(text) + text
+        modules.append((name, source, marshal.dumps(compile(source, f"<{name}>", "exec", dont_inherit=True))))
+    data = marshal.dumps((importlib.util.MAGIC_NUMBER, modules), 2)  # a version that every Python reads
+    return b"%08x" % len(data) + data
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import platform
 import struct
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -165,7 +164,7 @@ def filter_program(sockets: bool) -> bytes | None:
             this is what closes UDP, raw and unix sockets (`socketpair` stays), and without an IPC namespace shared
             memory that outlives the sandbox.
     """
-    arch = _ARCHES.get(platform.machine())
+    arch = _ARCHES.get(os.uname().machine)
     if arch is None or struct.calcsize("P") != 8:
         return None
     audit, column = arch

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import importlib.util
-import json
+import marshal
 import subprocess
 import sys
 
@@ -26,19 +26,19 @@ def ping(first: bytes, python: str, tmp: str) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("python", ["system", "ours"])
-@pytest.mark.parametrize("magic", [None, "00000000"])
-def test_bootstrap_with_compiled_code_and_from_source(python: str, magic: str | None, tmp_path: str) -> None:
+@pytest.mark.parametrize("magic", [None, b"none"])
+def test_bootstrap_with_compiled_code_and_from_source(python: str, magic: bytes | None, tmp_path: str) -> None:
     first = bundle()
     if magic is not None:
-        text = json.dumps([magic, json.loads(first[8:])[1]]).encode()
-        first = b"%08x" % len(text) + text
+        data = marshal.dumps((magic, marshal.loads(first[8:])[1]), 2)
+        first = b"%08x" % len(data) + data
     reply = ping(first, system_python() if python == "system" else sys.executable, str(tmp_path))
     assert (reply["id"], reply["ok"]) == (5, True)
 
 
 def test_bundle_names_our_byte_code() -> None:
-    magic, modules = json.loads(bundle()[8:])
-    assert magic == importlib.util.MAGIC_NUMBER.hex()
+    magic, modules = marshal.loads(bundle()[8:])
+    assert magic == importlib.util.MAGIC_NUMBER
     assert modules[-1][0] == "sandboxes.supervisor"
     assert int(bundle()[:8], 16) == len(bundle()) - 8
 

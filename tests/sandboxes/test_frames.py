@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import json
 import struct
 
 import pytest
 
+from sandboxes.inside import frames
 from sandboxes.inside.frames import MAX_BODY, BrokenFrame, FrameBuffer, pack
 
 
@@ -38,3 +40,24 @@ def test_what_is_no_frame_is_refused(data: bytes) -> None:
     buffer.feed(data)
     with pytest.raises(BrokenFrame):
         buffer.next()
+
+
+VALUES = {"a": [1, -2.5, True, False, None, 'x\n"\\\udcff\u20ac'], "b": {"c": {}}, "": [[], [0.1, 1e300, 10**30]]}
+
+
+@pytest.mark.parametrize("parts", ["in C", "absent"])
+def test_heads_are_plain_json(parts: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if parts == "absent":
+        monkeypatch.setattr(frames, "_c", None)
+    data = pack(VALUES)
+    assert data[8:] == json.dumps(VALUES, separators=(",", ":")).encode()
+    buffer = FrameBuffer()
+    buffer.feed(data)
+    assert buffer.next() == (VALUES, b"")
+    for text in (b"", b"{} x", b'{"a":}', b"{,}", b'{"a":1', b"nope"):
+        buffer = FrameBuffer()
+        buffer.feed(struct.pack("!II", len(text), 0) + text)
+        with pytest.raises(BrokenFrame):
+            buffer.next()
+    with pytest.raises(TypeError):
+        pack({"a": b"bytes"})
