@@ -99,14 +99,12 @@ ALLOWED = {
     Backend.BUBBLEWRAP: {
         "locks-on-system-files-do-not-reach-a-neighbour",
         "memory-files-count-as-memory",
-        "number-of-files-is-bounded",
     },
     Backend.LANDLOCK: {
         "locks-on-system-files-do-not-reach-a-neighbour",
         "memory-files-count-as-memory",
         "modes-and-times-of-host-files-stay",
         "name-of-the-host-is-hidden",
-        "number-of-files-is-bounded",
         "processes-do-not-reach-a-neighbour",
         "processes-of-the-host-are-invisible",
         "pseudo-terminal-of-a-command-ends-with-it",
