@@ -19,6 +19,10 @@ from pathlib import Path
 from sandboxes.inside.frames import pack
 from sandboxes.sandbox import Limits, SandboxUnavailable
 
+UID = 1000
+"""User and group of commands, where the sandbox has users of its own."""
+SHM_MB = 16
+"""Size of /dev/shm, where the sandbox has one."""
 BOOTSTRAP = """
 import sys, os, marshal
 def take(n):

@@ -9,19 +9,15 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Sequence
 from pathlib import Path
 
-from sandboxes.boot import Settings, bundle, command_line, environment, system_python
+from sandboxes.boot import SHM_MB, UID, Settings, bundle, command_line, environment, system_python
 from sandboxes.cgroup import Group, make_group
-from sandboxes.paths import PathAlias
+from sandboxes.paths import WORKSPACE, PathAlias, check_workdir
 from sandboxes.sandbox import Backend, Limits, SandboxError, SandboxUnavailable
 from sandboxes.transport import PipeTransport, error_file, start_process
 
 NOBODY = 65534
-UID = 1000
-WORKSPACE = "/workspace"
-_SHM_MB = 16
 _HIDDEN = tuple(f"/proc/{name}" for name in ("cmdline", "keys", "key-users", "timer_list", "kallsyms", "config.gz"))
 """Facts about the host that no namespace hides: empty inside."""
 _ETC = {
@@ -55,7 +51,7 @@ class BubblewrapLauncher:
         errors = error_file()
         group: Group | None = None
         try:
-            group = make_group(limits, files_mb=limits.workspace_mb + limits.tmp_mb + _SHM_MB)
+            group = make_group(limits, files_mb=limits.workspace_mb + limits.tmp_mb + SHM_MB)
             process = start_process(
                 [bwrap, *self._arguments(workspace, fds), "--", *command_line(system_python())],
                 user=NOBODY if os.geteuid() == 0 else None,
@@ -108,7 +104,7 @@ class BubblewrapLauncher:
         for hidden in _HIDDEN:
             if os.path.exists(hidden):
                 words += ["--dev-bind", "/dev/null", hidden]
-        words += ["--perms", "1777", "--size", str(_SHM_MB << 20), "--tmpfs", "/dev/shm", "--remount-ro", "/dev"]
+        words += ["--perms", "1777", "--size", str(SHM_MB << 20), "--tmpfs", "/dev/shm", "--remount-ro", "/dev"]
         words += ["--perms", "1777", "--size", str(limits.tmp_mb << 20), "--tmpfs", "/tmp"]
         words += ["--symlink", "../tmp", "/var/tmp"]
         words += ["--perms", "0755", "--size", str(limits.workspace_mb << 20), "--tmpfs", workspace]
@@ -117,43 +113,8 @@ class BubblewrapLauncher:
         return [*words, "--cap-drop", "ALL", "--as-pid-1", "--chdir", "/", "--remount-ro", "/"]
 
 
-_SYSTEM = (
-    "/usr",
-    "/bin",
-    "/sbin",
-    "/lib",
-    "/lib32",
-    "/lib64",
-    "/libx32",
-    "/etc",
-    "/proc",
-    "/dev",
-    "/sys",
-    "/boot",
-    "/run",
-)
-
-
-def check_workdir(path: str) -> str:
-    """An absolute path where a workspace may be mounted.
-
-    Raises:
-        ValueError: Relative, not in normal form, the root, /tmp itself, or inside a system folder.
-    """
-    if not path.startswith("/") or os.path.normpath(path) != path or path in ("/", "/tmp", "/var", "/var/tmp"):
-        raise ValueError(f"workdir {path!r} must be an absolute path in normal form, such as /workspace")
-    if any(path == folder or path.startswith(folder + "/") for folder in _SYSTEM):
-        raise ValueError(
-            f"workdir {path!r} lies in a system folder; use a path such as /workspace or /home/user/project"
-        )
-    return path
-
-
 def _memory_file(content: bytes) -> int:
     fd = os.memfd_create("sandbox-etc", os.MFD_CLOEXEC)
     os.write(fd, content)
     os.lseek(fd, 0, os.SEEK_SET)
     return fd
-
-
-__all__: Sequence[str] = ("BubblewrapLauncher", "check_workdir")

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sandboxes.client import SupervisedSandbox
-from sandboxes.docker import IMAGE, IMAGE_VARIABLE, DockerLauncher
+from sandboxes.docker import IMAGE, DockerLauncher, default_image
 from sandboxes.engines import Engine, client, explain, find_engines, is_engine_error
 from sandboxes.recipe import FOLDER, LABEL, ImageError, instructions, recipe
 from sandboxes.rootfs import archive
@@ -82,7 +82,7 @@ def build_image(
     """
     if offline and base is not None:
         raise ValueError("the offline builder makes its own base; leave out base, or leave out offline")
-    tag = tag or os.environ.get(IMAGE_VARIABLE) or IMAGE
+    tag = tag or default_image()
     repository, name = _split(tag)
     engine = find_engines([engine_url] if engine_url else None)[0]
     packed = archive(suite, cache=cache, mirror=mirror, say=say) if offline else None

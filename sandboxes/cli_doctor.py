@@ -141,11 +141,11 @@ def _engines() -> dict[str, str]:
 def _image(engine: object) -> str:
     from docker.errors import ImageNotFound
 
-    from sandboxes.docker import IMAGE, IMAGE_VARIABLE
+    from sandboxes.docker import default_image
     from sandboxes.engines import Engine, client, explain, is_engine_error
 
     assert isinstance(engine, Engine)
-    name = os.environ.get(IMAGE_VARIABLE) or IMAGE
+    name = default_image()
     try:
         found = client(engine).api.inspect_image(name)
     except ImageNotFound:

@@ -24,11 +24,11 @@ from typing import Any
 
 from pexpect import EOF, TIMEOUT
 
-from sandboxes.bubblewrap import check_workdir
 from sandboxes.cli import Mistake
 from sandboxes.client import SupervisedSandbox
 from sandboxes.inside.files import BadPath, path_parts
 from sandboxes.opening import choose, open_sandbox
+from sandboxes.paths import check_workdir
 from sandboxes.sandbox import EntryKind, FileEntry, Limits, SandboxError
 from sandboxes.terminal import SandboxSpawn
 

@@ -13,13 +13,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from sandboxes.boot import command_line
+from sandboxes.boot import SHM_MB, UID, command_line
 from sandboxes.engines import Engine, EngineFailed, addresses, client, explain, find_engines, is_engine_error
 from sandboxes.owner import owner, owner_lives, run_id
 from sandboxes.sandbox import Limits, SandboxUnavailable
 
-UID = 1000
-SHM_MB = 16
 SUPERVISOR_MB = 48
 """Memory of the supervisor and of what the kernel counts beside the commands' own."""
 INODES_PER_MB = 512

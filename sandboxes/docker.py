@@ -17,7 +17,6 @@ from concurrent.futures import Future
 from sandboxes import fleet
 from sandboxes.attach import AttachTransport
 from sandboxes.boot import Settings, bundle, environment
-from sandboxes.bubblewrap import WORKSPACE, check_workdir
 from sandboxes.containers import (
     configuration,
     last_events,
@@ -30,7 +29,7 @@ from sandboxes.containers import (
     sweep_engine,
 )
 from sandboxes.engines import Address, Engine, EngineFailed, client, explain, is_engine_error, unreachable
-from sandboxes.paths import PathAlias
+from sandboxes.paths import WORKSPACE, PathAlias, check_workdir
 from sandboxes.sandbox import Backend, Limits, SandboxError, SandboxUnavailable
 
 IMAGE = "turngym-shell:bookworm"
@@ -39,6 +38,11 @@ MANY_PROCESSES = 1 << 20
 """RLIMIT_NPROC counts the user's processes in all containers of an engine, so the container's own limit must do."""
 
 Started = tuple[AttachTransport, Engine]
+
+
+def default_image() -> str:
+    """The image of a sandbox for which none is named."""
+    return os.environ.get(IMAGE_VARIABLE) or IMAGE
 
 
 class ImageMissing(EngineFailed):
@@ -58,7 +62,7 @@ class DockerLauncher:
 
     def __init__(self, limits: Limits, *, image: str | None = None, hosts: Sequence[str] | None = None) -> None:
         self.limits = limits
-        self.image = image or os.environ.get(IMAGE_VARIABLE) or IMAGE
+        self.image = image or default_image()
         self._fleet = fleet.Fleet(hosts)
 
     def start(self, workdir: str | None) -> tuple[AttachTransport, bytes, PathAlias]:

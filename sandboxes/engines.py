@@ -176,12 +176,7 @@ _clients_lock = threading.Lock()
 
 
 def _client(url: str, context: str) -> Any:
-    try:
-        import docker
-    except ImportError as error:
-        raise SandboxUnavailable(
-            f"the Python package docker is missing ({error}); remedy: pip install docker"
-        ) from error
+    docker = _library()
 
     try:
         reached = forward(url) if url.startswith("ssh://") else url
@@ -287,12 +282,7 @@ def _context_name() -> tuple[str, str]:
 
 
 def _context_address(name: str, source: str) -> Address:
-    try:
-        import docker
-    except ImportError as error:
-        raise SandboxUnavailable(
-            f"the Python package docker is missing ({error}); remedy: pip install docker"
-        ) from error
+    docker = _library()
     context = docker.context.ContextAPI.get_context(name)
     if context is None or not context.Host:
         raise SandboxUnavailable(

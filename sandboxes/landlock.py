@@ -12,11 +12,10 @@ import sys
 from pathlib import Path
 
 from sandboxes.boot import Settings, bundle, command_line, environment, system_python
-from sandboxes.bubblewrap import WORKSPACE, check_workdir
 from sandboxes.cgroup import Group, make_group
 from sandboxes.folder import PrivateFolder, make_folder
 from sandboxes.inside.kernel import landlock_abi
-from sandboxes.paths import PathAlias
+from sandboxes.paths import WORKSPACE, PathAlias, check_workdir
 from sandboxes.sandbox import Backend, Limits, SandboxError, SandboxUnavailable
 from sandboxes.transport import PipeTransport, error_file, start_process
 

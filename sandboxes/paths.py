@@ -5,6 +5,39 @@ from __future__ import annotations
 import os
 import re
 
+WORKSPACE = "/workspace"
+"""Where commands work, unless a task names another place."""
+_SYSTEM = (
+    "/usr",
+    "/bin",
+    "/sbin",
+    "/lib",
+    "/lib32",
+    "/lib64",
+    "/libx32",
+    "/etc",
+    "/proc",
+    "/dev",
+    "/sys",
+    "/boot",
+    "/run",
+)
+
+
+def check_workdir(path: str) -> str:
+    """An absolute path where a workspace may be mounted.
+
+    Raises:
+        ValueError: Relative, not in normal form, the root, /tmp itself, or inside a system folder.
+    """
+    if not path.startswith("/") or os.path.normpath(path) != path or path in ("/", "/tmp", "/var", "/var/tmp"):
+        raise ValueError(f"workdir {path!r} must be an absolute path in normal form, such as /workspace")
+    if any(path == folder or path.startswith(folder + "/") for folder in _SYSTEM):
+        raise ValueError(
+            f"workdir {path!r} lies in a system folder; use a path such as /workspace or /home/user/project"
+        )
+    return path
+
 
 class PathAlias:
     """Rewrites shown paths to real ones on the way in, and real ones to shown ones on the way out.

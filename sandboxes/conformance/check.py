@@ -40,6 +40,11 @@ def must(holds: object, detail: str) -> None:
         raise Wrong(detail)
 
 
+def must_find_nothing(result: CommandResult, what: str) -> None:
+    """Raise `Wrong` unless a search ran to its end and printed nothing."""
+    must(result.exit_code == 0 and result.stdout == b"", f"{what}: {brief(result)}")
+
+
 def brief(result: CommandResult) -> str:
     """A result in one line."""
     ended = " timed out" if result.timed_out else ""

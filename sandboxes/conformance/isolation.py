@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from sandboxes.client import SupervisedSandbox
-from sandboxes.conformance.check import SECONDS, Group, Trial, brief, holders, must, python, without
+from sandboxes.conformance.check import SECONDS, Group, Trial, brief, holders, must, must_find_nothing, python, without
 from sandboxes.sandbox import Backend, CommandResult
 
 GROUP = Group("isolation")
@@ -64,7 +64,7 @@ def _key(trial: Trial) -> str:
 
 
 def _beside(trial: Trial, first: str, second: str, judge: Callable[[CommandResult, SupervisedSandbox], Any]) -> None:
-    """Run `first` here until it sees the file /workspace/stop, and `second` next door while it runs."""
+    """Run `first` here, and `second` next door while it runs."""
     other = trial.neighbour()
     with ThreadPoolExecutor(1) as thread:
         running = thread.submit(trial.run, first, timeout=SECONDS)
@@ -72,6 +72,15 @@ def _beside(trial: Trial, first: str, second: str, judge: Callable[[CommandResul
         judge(seen, other)
         here = running.result()
     must(b"ready" in here.stdout, f"the first sandbox did not get ready: {brief(here)}")
+
+
+def _unseen(what: str) -> Callable[[CommandResult, SupervisedSandbox], None]:
+    """Judges a search next door that must print nothing."""
+
+    def judge(seen: CommandResult, other: SupervisedSandbox) -> None:
+        must(seen.stdout == b"", f"{what}: {brief(seen)}")
+
+    return judge
 
 
 # --- one after the other --------------------------------------------------------------------------------------------
@@ -184,30 +193,22 @@ def workspace_of_a_neighbour_is_closed_by_its_real_path(trial: Trial) -> None:
 @GROUP.check(exceptions=_SEES)
 def processes_do_not_reach_a_neighbour(trial: Trial) -> None:
     """A running process, looked for next door."""
-
-    def judge(seen: CommandResult, other: SupervisedSandbox) -> None:
-        must(seen.stdout == b"", f"its command line is seen: {brief(seen)}")
-
     _beside(
         trial,
         f"bash -c 'echo ready; sleep 0.8; :' {trial.token}",
         "sleep 0.3; " + holders("/proc/[0-9]*/cmdline", trial.token),
-        judge,
+        _unseen("its command line is seen"),
     )
 
 
 @GROUP.check(exceptions=_OPEN)
 def environment_does_not_reach_a_neighbour(trial: Trial) -> None:
     """A running process with a secret in its environment and in its memory."""
-
-    def judge(seen: CommandResult, other: SupervisedSandbox) -> None:
-        must(seen.stdout == b"", f"it is read in /proc: {brief(seen)}")
-
     _beside(
         trial,
         f"SECRET={trial.token} bash -c 'echo ready; sleep 0.8'",
         "sleep 0.3; " + holders("/proc/[0-9]*/environ", trial.token),
-        judge,
+        _unseen("it is read in /proc"),
     )
 
 
@@ -325,7 +326,7 @@ def keyrings_do_not_reach_a_neighbour_or_the_next_episode(trial: Trial) -> None:
     other = trial.neighbour()
     trial.python(code, "make", trial.token)
     seen = other.run(python(code, "look", trial.token), timeout=SECONDS)
-    must(seen.exit_code == 0 and seen.stdout == b"", f"next door: {brief(seen)}")
+    must_find_nothing(seen, "next door")
     trial.again()
     seen = trial.python(code, "look", trial.token)
-    must(seen.exit_code == 0 and seen.stdout == b"", f"in the next episode: {brief(seen)}")
+    must_find_nothing(seen, "in the next episode")

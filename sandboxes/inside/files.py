@@ -10,6 +10,8 @@ from __future__ import annotations
 import os
 import stat
 
+from sandboxes.inside.frames import write_all
+
 DIR_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 FILE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 MAX_DEPTH = 128
@@ -130,8 +132,7 @@ def _write_new(parent: int, name: str, mode: int, view: memoryview) -> None:
     """Write a file that does not exist yet."""
     fd = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=parent)
     try:
-        while view:
-            view = view[os.write(fd, view) :]
+        write_all(fd, view)
         os.fchmod(fd, mode & 0o777)
     finally:
         os.close(fd)

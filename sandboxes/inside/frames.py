@@ -110,7 +110,7 @@ class FrameBuffer:
         return head, body
 
 
-def write_all(fd: int, data: bytes) -> None:
+def write_all(fd: int, data: bytes | memoryview) -> None:
     """Write every byte to a blocking descriptor."""
     view = memoryview(data)
     while view:

@@ -19,9 +19,10 @@ import signal
 import termios
 import time
 
+from sandboxes.inside.frames import write_all
 from sandboxes.inside.processes import Processes
 from sandboxes.inside.state import State, quote
-from sandboxes.inside.watch import Capture, HostGone, Watch, exit_code
+from sandboxes.inside.watch import Capture, Watch
 
 DUMP_FD, GO_FD, PRELUDE_FD, SCRIPT_FD = 201, 202, 203, 204
 MAX_STATE = 4 << 20
@@ -38,12 +39,13 @@ _DUMP = (
 ).replace("%d", str(DUMP_FD))
 # Bash sources this because BASH_ENV names it. It ends in a wait; what it sources then is state and command.
 _PRELUDE = (
-    f"exec {PRELUDE_FD}<&-; {{ echo 1000 >/proc/self/oom_score_adj; }} 2>/dev/null; ulimit @LIMITS@ 2>/dev/null\n"
+    f"exec {PRELUDE_FD}<&-; @VICTIM@ulimit @LIMITS@ 2>/dev/null\n"
     f"_tg_d=$SHELLOPTS _tg_e=$BASHOPTS; trap '{_DUMP}' EXIT\n"
     "unset -v BASH_ENV TERM SHELL HOSTNAME OLDPWD IFS PS4 OPTERR\n"
     "declare -x PATH=@PATH@\n"
     f"read -ru {GO_FD} _tg_p || exit; exec {GO_FD}<&-; . /dev/fd/{SCRIPT_FD}\n"
 )
+_VICTIM = "{ echo 1000 >/proc/self/oom_score_adj; } 2>/dev/null; "
 _SCRIPT = f"exec {SCRIPT_FD}<&-; unset -v _tg_p; SECONDS=0\n".encode()
 # Then it runs this. Functions of the agent are defined by now, and one may be called `eval`: hence `builtin`. None is
 # called that: the dump above has to be rid of it.
@@ -58,12 +60,12 @@ class Waiting:
         state: The state it was started for; its directory is that of this state.
         note: What stderr begins with.
         fallback: The directory it stands in because that of the state is closed to us, or None.
+        out, err: Where its output is read; None for one on a terminal.
     """
 
     def __init__(self, pid: int, state: State, note: bytes, fallback: str | None, fds: tuple) -> None:
         self.pid, self.state, self.note, self.fallback = pid, state, note, fallback
-        self._go, self._script, self._dump = fds
-        self.out = self.err = -1
+        self._go, self._script, self._dump, self.out, self.err = self._fds = fds
 
     def wake(self, command: bytes) -> None:
         """Hand it state and command. Raises OSError when it is gone."""
@@ -71,7 +73,7 @@ class Waiting:
         script = _SCRIPT + b"_tg_c=" + quote(state.carry(command)) + b"\n" + state.text
         if self.fallback is not None:
             script += b"PWD=" + quote(os.fsencode(state.cwd)) + b"\n"  # where the command believes to be
-        _write(self._script, script)
+        write_all(self._script, script)
         os.write(self._go, b"\n")
 
     def dump(self) -> bytes:
@@ -80,8 +82,8 @@ class Waiting:
 
     def close(self) -> None:
         """Close our ends. One that was not woken ends by itself."""
-        for fd in (self._go, self._script, self._dump, self.out, self.err):
-            if fd >= 0:
+        for fd in self._fds:
+            if fd is not None:
                 os.close(fd)
 
 
@@ -101,8 +103,10 @@ class Shell:
         self._bash = next((path for path in ("/bin/bash", "/usr/bin/bash") if os.path.exists(path)), "/bin/bash")
         path = quote(settings["env"]["PATH"].encode())  # a shell whose PATH was unset finds its programs again
         self._prelude = _memory_file()
+        victim = _VICTIM if enter is None and score is None else ""
         prelude = _PRELUDE.replace("@LIMITS@", self.limits()).replace("@PATH@", path.decode())
-        _write(self._prelude, prelude.encode())
+        prelude = prelude.replace("@VICTIM@", victim)
+        write_all(self._prelude, prelude.encode())
         self.workspace: str = settings["workspace"]
         self._ahead: Waiting | None = None
         self._kept = False
@@ -161,7 +165,7 @@ class Shell:
             cwd, note, fallback = self.prepare(state)
             dump, script = (_memory_file(ours) for _ in range(2))
             wait, go = _pipe(theirs, ours)
-            streams, out, err = [stream] * 3, -1, -1
+            streams, out, err = [stream] * 3, None, None
             if stream is None:
                 out, out_end = _pipe(ours, theirs)
                 err, err_end = _pipe(ours, theirs)
@@ -185,9 +189,7 @@ class Shell:
             os.chdir("/")
             for fd in theirs:
                 os.close(fd)
-        waiting = Waiting(pid, state, note, fallback, (go, script, dump))
-        waiting.out, waiting.err = out, err
-        return waiting
+        return Waiting(pid, state, note, fallback, (go, script, dump, out, err))
 
     def _be_victim(self, willing: bool) -> None:
         """What is started now inherits that the kernel takes it first when memory is short."""
@@ -230,8 +232,8 @@ class Shell:
 
     def _woken(self, state: State, command: bytes) -> Waiting:
         """A bash that has been given the command: the one that was started ahead, if it fits and still lives."""
-        waiting, fits = self._ahead, self._ahead is not None and self._ahead.state is state
-        if fits and waiting is not None:
+        waiting = self._ahead
+        if waiting is not None and waiting.state is state:
             with contextlib.suppress(OSError):  # ended from outside, or reaped with others: another is started
                 if os.waitid(os.P_PID, waiting.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
                     waiting.wake(command)
@@ -323,12 +325,3 @@ def _memory_file(fds: list | None = None) -> int:
     if fds is not None:
         fds.append(fd)
     return fd
-
-
-def _write(fd: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(fd, view) :]
-
-
-__all__ = ["HostGone", "Shell", "Waiting", "exit_code"]
