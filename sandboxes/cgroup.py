@@ -285,7 +285,7 @@ def _try(place: Place) -> str:
         finally:
             _remove(place.folder / name, patience=0.0)
     except OSError as error:
-        return f"{error.filename or place.folder}: {error.strerror}"
+        return f"{place.folder}: {error.strerror}"
     return ""
 
 

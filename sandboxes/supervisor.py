@@ -107,8 +107,9 @@ class Supervisor:
                     reply["ok"] = True
                 except BadPath as error:
                     reply, out = {"ok": False, "kind": "path", "message": str(error)}, b""
-                except FileNotFoundError as error:
-                    reply, out = {"ok": False, "kind": "missing", "message": str(error)}, b""
+                except FileNotFoundError as error:  # of a file that was asked for; else something of ours is gone
+                    kind = "missing" if head.get("op") == "read" else "system"
+                    reply, out = {"ok": False, "kind": kind, "message": str(error)}, b""
                 except (OSError, BrokenFrame) as error:
                     reply, out = {"ok": False, "kind": "system", "message": f"{type(error).__name__}: {error}"}, b""
                 except StillAlive as error:

@@ -269,7 +269,7 @@ def forty_thousand_files_cost_nothing(trial: Trial) -> None:
     must(trial.sandbox.listing() == [], "something is left")
 
 
-@GROUP.check(stress=True, unsafe=True)
+@GROUP.check(stress=True, unsafe=True, exceptions=_WATCHED)
 def number_of_files_is_bounded(trial: Trial) -> None:
     """More empty files than a workspace of this size needs: the command is ended, or the files are refused."""
     result = trial.attack("mkdir -p i; seq 90000 | (cd i && xargs touch 2>/dev/null); ls -f i | wc -l", timeout=_LONG)

@@ -112,7 +112,7 @@ class Watch:
                 if sum(capture.total for capture in self.captures.values()) > self._settings["flood_bytes"]:
                     self.why = "flood"
                     break
-                self.why = self.look()
+                self.why = self.look() if status is None else None  # one that has ended cannot be ended for it
                 if self.why:
                     break
             over = True
@@ -163,20 +163,22 @@ class Watch:
             # Others use this disk, too: only when it fills up is it worth the time to count what is ours.
             grown = (then.f_bavail - now.f_bavail) * now.f_frsize
             if grown > most or then.f_ffree - now.f_ffree > MAX_FILES // 4:
-                size, files = _used(root)
+                size, files = _used(root, most)
                 if size > most or files > MAX_FILES:
                     return "disk" if size > most else "files"
         return None
 
 
-def _used(root: str) -> tuple:
-    """Bytes and entries below a directory."""
+def _used(root: str, most: int) -> tuple:
+    """Bytes and entries below a directory; counts no further than to more than `most` bytes or MAX_FILES entries."""
     size = files = 0
     todo = [root]
-    while todo:
+    while todo and size <= most and files <= MAX_FILES:
         try:
             with os.scandir(todo.pop()) as entries:
                 for entry in entries:
+                    if files > MAX_FILES:
+                        break
                     files += 1
                     size += entry.stat(follow_symlinks=False).st_blocks * 512
                     if entry.is_dir(follow_symlinks=False):

@@ -105,6 +105,7 @@ ALLOWED = {
         "memory-files-count-as-memory",
         "modes-and-times-of-host-files-stay",
         "name-of-the-host-is-hidden",
+        "number-of-files-is-bounded",
         "processes-do-not-reach-a-neighbour",
         "processes-of-the-host-are-invisible",
         "pseudo-terminal-of-a-command-ends-with-it",

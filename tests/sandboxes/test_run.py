@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 
 import pytest
 
-from sandboxes import EntryKind, FileEntry, Limits, Sandbox, SandboxError, SupervisedSandbox
+from sandboxes import Backend, EntryKind, FileEntry, Limits, Sandbox, SandboxError, SupervisedSandbox, open_sandbox
 from sandboxes.opening import launcher
+from tests.sandboxes.conftest import require
 
 
 def out(sandbox: SupervisedSandbox, command: str, **options: object) -> str:
@@ -291,6 +293,18 @@ def test_reset_leaves_nothing(sandbox: SupervisedSandbox) -> None:
     assert out(sandbox, command) == "/workspace\nnone\n/tmp:\n\n/workspace:\n0022\nhBc\n"
     if sandbox.backend == "bubblewrap":
         assert "0x" not in out(sandbox, "ls -A /dev/shm; ipcs -msq")
+
+
+@pytest.mark.parametrize("backend", ["landlock", "local"])
+def test_a_workspace_that_vanished_is_a_loss(backend: str) -> None:
+    require(Backend(backend))
+    with open_sandbox(backend) as sandbox:
+        sandbox.open({"a": "x"})
+        shutil.rmtree(sandbox._alias.real)
+        with pytest.raises(SandboxError, match="lost"):
+            sandbox.run("true")
+        sandbox.open({"a": "x"})
+        assert sandbox.run("cat a").stdout == b"x"
 
 
 def test_an_absolute_workdir(sandbox: SupervisedSandbox) -> None:
