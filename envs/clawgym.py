@@ -15,6 +15,7 @@ from sandboxes import SandboxPool, open_sandbox
 from sandboxes.client import SupervisedSandbox
 from sandboxes.sandbox import Backend, CommandResult, Sandbox, Snapshot
 from tasks.assertions.grade import grade_files
+from tasks.grader import SandboxGrader
 from tasks.outcome import Outcome
 from tasks.sources import load_tasks
 from tasks.task import Task
@@ -91,7 +92,7 @@ class ClawGymEnv(ConversationEnv):
     def _lay(self, task: Task) -> str:
         if self._sandbox is None:
             self._sandbox = self._lease() if self._pool else self._given or open_sandbox(self._backend)
-        self._sandbox.open(task.files())
+        self._sandbox.open(task.files(), workdir=task.workdir)
         self._initial = self._sandbox.snapshot()
         self._last = ObservationClass.START
         self._show(self._initial)
@@ -148,7 +149,9 @@ class ClawGymEnv(ConversationEnv):
         self._file_rate = grade_files(self.task, Outcome(files, self._initial))
 
     def _outcome(self) -> Outcome:
-        return Outcome(self._files, self._initial, self._final)
+        assert self._sandbox is not None
+        said = self._conversation()
+        return Outcome(self._files, self._initial, self._final, said, SandboxGrader(self._sandbox))
 
     def _anchor(self) -> str:
         return anchor(self._hash, self._last)

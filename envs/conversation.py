@@ -89,6 +89,9 @@ class ConversationEnv(gymnasium.Env[str, str]):
         self._phase = Phase.NEW
         self._task: Task | None = None
         self._transcript: list[str] = []
+        """First observation, reply, observation, reply, ..."""
+        self._untouched_rates: dict[str, float] = {}
+        """By content hash."""
 
     # -- for callers ------------------------------------------------------------------------------------------------
 
@@ -148,19 +151,19 @@ class ConversationEnv(gymnasium.Env[str, str]):
         self._last_rate: float | None = None
         with self._guard():
             observation = self._lay(self._task)
+            self._transcript = [observation]
             if len(observation) > OBSERVATION_LENGTH:
                 raise ValueError(
                     f"task '{self._task.id}': its first message has {len(observation)} characters, more than the "
                     f"{OBSERVATION_LENGTH} that an observation may have; shorten the intent"
                 )
             if self.rule.needs_start:
-                self._start_rate = self._last_rate = self._rate()
+                self._start_rate = self._last_rate = self._untouched(self._task)
                 try:
                     self.rule.above(self._start_rate, self._start_rate)
                 except BaselineError as error:
                     raise BaselineError(f"task '{self._task.id}': {error}") from None
         self._phase = Phase.RUNNING
-        self._transcript = [observation]
         return observation, self._info(None)
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
@@ -180,6 +183,7 @@ class ConversationEnv(gymnasium.Env[str, str]):
             raise TypeError(f"a reply is text, not {type(action).__name__}")
         with self._guard():
             exchange = self._exchange(action)
+            self._transcript += [action, exchange.observation]
             self._turns += 1
             if exchange.malformed is not None:
                 self._malformed[exchange.malformed.value] += 1
@@ -192,8 +196,6 @@ class ConversationEnv(gymnasium.Env[str, str]):
                 reward = self._end(StopReason.MAX_TURNS)
             else:
                 reward = self._progress()
-        if self.render_mode == "ansi":
-            self._transcript += [action, exchange.observation]
         return exchange.observation, reward, terminated, truncated, self._info(exchange)
 
     def finish(self, reason: StopReason | str) -> tuple[float | None, dict[str, Any]]:
@@ -256,6 +258,12 @@ class ConversationEnv(gymnasium.Env[str, str]):
     def _release(self) -> None:
         """Free what is held; called by `close` and after a failure. Idempotent, and must not raise."""
 
+    def _conversation(self) -> tuple[dict[str, object], ...]:
+        """The conversation so far as records of `role` and `content`, for `Outcome.transcript`."""
+        roles = ("user", "assistant")
+        said = self._transcript if self._transcript[-1] else self._transcript[:-1]  # nothing answers a submission
+        return tuple({"role": roles[i % 2], "content": text} for i, text in enumerate(said))
+
     def _shown_task(self) -> Task:
         """The task with the turn budget that holds here, for prompts."""
         if self._max_turns is None or self._max_turns == self.task.budget.max_turns:
@@ -283,8 +291,24 @@ class ConversationEnv(gymnasium.Env[str, str]):
         return reward
 
     def _progress(self) -> float:
-        """Reward of a turn that is not the last."""
-        return self._step_to(self._rate()) if self.rule.needs_every_turn else 0.0
+        """Reward of a turn that is not the last. Graders run only at the end, and give what has changed until then."""
+        if not self.rule.needs_every_turn or not all(item.on_files for item in self.task.assertions):
+            return 0.0
+        return self._step_to(self._rate())
+
+    def _untouched(self, task: Task) -> float:
+        """The rate of the workspace as the task lays it.
+
+        What a grader's command leaves behind is no place to start from, so the task is laid out again after one; its
+        rate is measured once.
+        """
+        if all(item.on_files for item in task.assertions):
+            return self._rate()
+        rate = self._untouched_rates.get(task.content_hash)
+        if rate is None:
+            rate = self._untouched_rates[task.content_hash] = self._rate()
+            self._lay(task)
+        return rate
 
     def _step_to(self, rate: float) -> float:
         assert self._last_rate is not None  # reset measured it

@@ -18,6 +18,9 @@ _TAG = "tag:yaml.org,2002:"
 _PLAIN = ("str", "int", "float", "bool", "null", "timestamp", "value", "seq", "map")
 _PLAIN_TAGS = {_TAG + name for name in _PLAIN}
 
+_BAD_SCALAR = (ValueError, ArithmeticError, LookupError, TypeError, AttributeError)
+"""What PyYAML raises for scalars that are not what their tag says; it checks them by using them."""
+
 MAX_NODES = 100_000
 """Values that one file may hold, anchors counted as often as they are used."""
 
@@ -57,6 +60,12 @@ class Document:
 def parse(text: str, file: str) -> Document:
     """Read YAML text into plain data; what is wrong with it is in the document's `problems`."""
     document = Document(file)
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        line = text.count("\n", 0, error.start) + 1
+        document.problems.append(Problem("holds half a surrogate pair, which is no character", file, line))
+        return document
     loader = _LOADER(text)
     try:
         root = loader.get_single_node()
@@ -102,7 +111,7 @@ def _plain(loader: Any, node: yaml.Node, place: Place, document: Document, above
         document.raw[place] = node.value
         try:
             return node.value if node.tag == _TAG + "value" else loader.construct_object(node)
-        except (ValueError, yaml.YAMLError):  # an impossible date such as 2024-99-99: text that needs its quotes
+        except (*_BAD_SCALAR, yaml.YAMLError):  # an impossible date such as 2024-99-99, or a tag such as !!bool maybe
             document.problems.append(document.complain(quote_hint(node.value, "a broken date or number"), place, line))
             return None
     above = above | {id(node)}

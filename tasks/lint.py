@@ -9,6 +9,7 @@ from enum import StrEnum
 from sandboxes.sandbox import CommandResult, Sandbox
 from tasks.assertions.base import Verdict
 from tasks.assertions.grade import Grade, grade
+from tasks.grader import SandboxGrader
 from tasks.outcome import Outcome
 from tasks.task import Task
 
@@ -67,23 +68,28 @@ class _Run:
 
 
 def prove(task: Task, sandbox: Sandbox) -> Proof:
-    """Run a task four times: twice doing nothing, twice with its oracle, each command a turn.
+    """Run a task twice doing nothing, and twice with each way of its oracle, each command a turn.
 
     Raises:
         SandboxError: the machinery failed; that says nothing about the task.
     """
     idle = [_play(task, sandbox, ()) for _ in range(2)]
-    solved = [_play(task, sandbox, task.oracle.commands) for _ in range(2)] if task.oracle else []
     problems = [*_judge_idle(idle[0]), *_judge_repeats(idle, "doing nothing")]
     notes: list[str] = []
-    if task.oracle:
-        problems += _judge_oracle(task, solved[0])
-        problems += _judge_repeats(solved, "the oracle")
-        if solved[0].after != solved[1].after:
+    ways: list[list[_Run]] = []
+    for number, commands in enumerate(task.oracle.ways if task.oracle else ()):
+        name = f"oracle alternative {number}" if number else "oracle"
+        assert task.oracle is not None
+        runs = [_play(task, sandbox, commands, task.oracle.answer, name) for _ in range(2)]
+        ways.append(runs)
+        problems += _judge_oracle(task, runs[0], len(commands), name)
+        problems += _judge_repeats(runs, f"the {name}")
+        if runs[0].after != runs[1].after:
             notes.append(
-                "the oracle leaves another workspace each time (clock, random numbers or process ids in a file?)"
+                f"the {name} leaves another workspace each time (clock, random numbers or process ids in a file?)"
             )
-    hashes = tuple(run.before for run in (*idle, *solved))
+    solved = ways[0] if ways else []
+    hashes = tuple(run.before for runs in (idle, *ways) for run in runs)
     if len(set(hashes)) > 1:
         problems.append("the workspace differs from one start to the next")
     return Proof(
@@ -98,28 +104,36 @@ def prove(task: Task, sandbox: Sandbox) -> Proof:
     )
 
 
-def _play(task: Task, sandbox: Sandbox, commands: Sequence[str]) -> _Run:
-    sandbox.open(task.files())
+def _play(
+    task: Task, sandbox: Sandbox, commands: Sequence[str], answer: str | None = None, name: str = "oracle"
+) -> _Run:
+    sandbox.open(task.files(), workdir=task.workdir)
     initial = sandbox.snapshot()
     before = sandbox.snapshot_hash()
     complaints: list[str] = []
+    transcript: list[dict[str, object]] = [{"role": "user", "content": task.intent}]
     for number, command in enumerate(commands, start=1):
         result = sandbox.run(command, timeout=task.budget.command_seconds)
-        complaint = _complaint(number, result)
+        transcript.append({"role": "assistant", "content": command})
+        transcript.append({"role": "user", "content": result.stdout_text + result.stderr_text})
+        complaint = _complaint(f"{name} command {number}", result)
         if complaint:
             complaints.append(complaint)
-    outcome = Outcome(files=sandbox.snapshot(), initial=initial)
-    return _Run(before, sandbox.snapshot_hash(), grade(task, outcome), tuple(complaints))
+    if answer is not None:
+        transcript.append({"role": "assistant", "content": answer})
+    after = sandbox.snapshot_hash()  # before the grade: what a grader's command leaves is not the agent's
+    outcome = Outcome(sandbox.snapshot(), initial, answer, tuple(transcript), SandboxGrader(sandbox))
+    return _Run(before, after, grade(task, outcome), tuple(complaints))
 
 
-def _complaint(number: int, result: CommandResult) -> str | None:
+def _complaint(what: str, result: CommandResult) -> str | None:
     said = result.stderr_text.strip().splitlines()
     last = f": {said[-1][:160]}" if said else ""
     if result.timed_out:
-        return f"oracle command {number} ran out of time after {result.seconds:.1f} s{last}"
+        return f"{what} ran out of time after {result.seconds:.1f} s{last}"
     if result.exit_code != 0:
-        return f"oracle command {number} ended with exit code {result.exit_code}{last}"
-    return f"oracle command {number} wrote to stderr{last}" if said else None
+        return f"{what} ended with exit code {result.exit_code}{last}"
+    return f"{what} wrote to stderr{last}" if said else None
 
 
 def _judge_idle(run: _Run) -> list[str]:
@@ -128,16 +142,15 @@ def _judge_idle(run: _Run) -> list[str]:
     return [f"cannot be judged: {error.name}: {error.detail}" for error in run.grade.errors]
 
 
-def _judge_oracle(task: Task, run: _Run) -> list[str]:
-    assert task.oracle is not None
+def _judge_oracle(task: Task, run: _Run, commands: int, name: str) -> list[str]:
     problems: list[str] = []
-    turns = len(task.oracle.commands) + 1
+    turns = commands + 1
     if turns > task.budget.max_turns:
-        problems.append(f"the oracle needs {turns} turns (submitting is one), but max_turns is {task.budget.max_turns}")
+        problems.append(f"the {name} needs {turns} turns (submitting is one), but max_turns is {task.budget.max_turns}")
     if not run.grade.passed:
         problems += run.complaints
         problems += [
-            f"after the oracle: {result.name}: {result.verdict}: {result.detail}"
+            f"after the {name}: {result.name}: {result.verdict}: {result.detail}"
             for result in run.grade.results
             if result.verdict is not Verdict.PASS
         ]

@@ -61,11 +61,13 @@ def clean_path(path: str) -> str:
         raise fault(f"path {path!r} holds a control character")
     if path.startswith("/"):
         raise fault(f"path '{path}' is absolute: write it relative to the workspace, for example '{path.strip('/')}'")
-    if path == "~" or path.startswith("~/"):
-        raise fault(f"path '{path}' starts at a home folder: write it relative to the workspace")
     if ".." in path.split("/"):
         raise fault(f"path '{path}' leaves the workspace: '..' is not allowed")
     normal = posixpath.normpath(path)
+    if normal == "~" or normal.startswith("~/"):  # of the one spelling, so that it is accepted where it is read again
+        raise fault(f"path '{path}' starts at a home folder: write it relative to the workspace")
+    if not normal.strip():
+        raise fault(f"path '{path}' has only blanks in its name")
     if normal == ".":
         raise fault(f"path '{path}' is the workspace itself: name something in it")
     return normal

@@ -1,11 +1,34 @@
-"""What an assertion may look at: the workspace before and after, and what the agent said last."""
+"""What an assertion may look at: the workspace before and after, what was said, and a way to run a grader's command."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
-from sandboxes.sandbox import FileEntry
+from sandboxes.sandbox import CommandResult, FileEntry
+
+
+class GraderHandle(Protocol):
+    """Runs commands of a grader where the agent worked, after the agent has ended. Never given to a turn's grade."""
+
+    def run(self, command: str, files: Mapping[str, str] | None = None, timeout: float | None = None) -> CommandResult:
+        """Run one command in clean state, in the workspace.
+
+        Args:
+            command: Bash text.
+            files: Path to text. They are laid in a folder whose name nobody can know before, which `$GRADER` names
+                for the command, and are gone when this returns.
+            timeout: Seconds; the default is the sandbox's own.
+
+        Raises:
+            NoRoom: The agent left no room for the files.
+            SandboxError: The machinery failed. Never a verdict.
+        """
+
+
+class NoRoom(Exception):
+    """What the agent left in the sandbox takes all the room that the grader's files need."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,8 +39,12 @@ class Outcome:
         files: Snapshot of the workspace now.
         initial: Snapshot of the workspace as the task laid it, before the agent's first turn.
         final_message: The agent's submitting reply; `None` where it never submitted.
+        transcript: The conversation so far, records of `role` (`user` or `assistant`) and `content`.
+        grader: Runs commands of graders; `None` while the agent still works.
     """
 
     files: Mapping[str, FileEntry]
     initial: Mapping[str, FileEntry]
     final_message: str | None = None
+    transcript: tuple[Mapping[str, object], ...] = ()
+    grader: GraderHandle | None = None

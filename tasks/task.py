@@ -11,8 +11,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from sandboxes.paths import check_workdir
 from sandboxes.sandbox import EntryKind, FileEntry
-from tasks.assertions.files import Assertion, FileUnchanged
+from tasks.assertions.base import leaves
+from tasks.assertions.files import FileUnchanged
+from tasks.assertions.kinds import Assertion
 from tasks.assertions.paths import stands_at
 from tasks.model import Items, StrictModel, Text, fault
 from tasks.problems import TaskError
@@ -71,19 +74,47 @@ class Budget(StrictModel):
 
 
 class Oracle(StrictModel):
-    """One way to solve the task: commands, each of them one turn."""
+    """One way to solve the task, or several.
 
-    commands: Items[Text] = Field(min_length=1)
+    Attributes:
+        commands: What to run, each command one turn.
+        answer: What to say when submitting, for tasks that judge the answer too.
+        alternatives: Other lists of commands that solve the task as well, each with the same answer; a proof plays all.
+    """
+
+    commands: Items[Text] = ()
+    answer: Text | None = None
+    alternatives: Items[Items[Text]] = ()
 
     @field_validator("commands")
     @classmethod
     def _plain_lines(cls, commands: tuple[str, ...]) -> tuple[str, ...]:
         for number, command in enumerate(commands):
-            if "\r" in command:
-                raise fault(f"oracle command {number + 1} holds a carriage return: bash would take it as text")
-            if not command.strip():
-                raise fault(f"oracle command {number + 1} is blank")
+            if problem := _command_problem(command):
+                raise fault(f"oracle command {number + 1} {problem}", number)
         return commands
+
+    @field_validator("alternatives")
+    @classmethod
+    def _each_plain(cls, alternatives: tuple[tuple[str, ...], ...]) -> tuple[tuple[str, ...], ...]:
+        for which, commands in enumerate(alternatives):
+            if not commands:
+                raise fault(f"oracle alternative {which + 1} needs at least 1 command", which)
+            for number, command in enumerate(commands):
+                if problem := _command_problem(command):
+                    raise fault(f"command {number + 1} of oracle alternative {which + 1} {problem}", which, number)
+        return alternatives
+
+    @model_validator(mode="after")
+    def _does_something(self) -> Oracle:
+        if not self.commands and self.answer is None:
+            raise fault("is empty: an oracle needs at least 1 command, or an answer")
+        return self
+
+    @property
+    def ways(self) -> tuple[tuple[str, ...], ...]:
+        """Every list of commands that solves the task: `commands` first, then the alternatives."""
+        return (self.commands, *self.alternatives)
 
 
 class Task(StrictModel):
@@ -98,6 +129,7 @@ class Task(StrictModel):
         difficulty: The author's estimate.
         family: Name of the procedural family that made the task; None for a hand-written one.
         workspace: What the agent finds.
+        workdir: Absolute path where the workspace must stand; None leaves it to the sandbox.
         budget: What an episode may spend.
         assertions: How the end is judged; at least one. Unnamed ones are named here, so that every name is unique.
         oracle: One way to solve it; without it a task cannot be proven.
@@ -112,6 +144,7 @@ class Task(StrictModel):
     difficulty: Annotated[Difficulty, Field(strict=False)] = Difficulty.MEDIUM
     family: str | None = None
     workspace: Workspace = Field(default_factory=Workspace)
+    workdir: str | None = None
     budget: Budget = Field(default_factory=Budget)
     assertions: Items[Assertion] = Field(min_length=1)
     oracle: Oracle | None = None
@@ -123,6 +156,16 @@ class Task(StrictModel):
         if not intent.strip():
             raise fault("the intent is blank: say what the agent is to do")
         return intent.strip()
+
+    @field_validator("workdir")
+    @classmethod
+    def _mountable(cls, path: str | None) -> str | None:
+        if path is not None:
+            try:
+                return check_workdir(path)
+            except ValueError as error:
+                raise fault(str(error)) from error
+        return path
 
     @field_validator("assertions")
     @classmethod
@@ -147,7 +190,8 @@ class Task(StrictModel):
     @model_validator(mode="after")
     def _comparable(self) -> Task:
         entries = self.workspace.entries()
-        for number, assertion in enumerate(self.assertions):
+        compared = ((number, leaf) for number, item in enumerate(self.assertions) for leaf in leaves(item))
+        for number, assertion in compared:
             if isinstance(assertion, FileUnchanged) and stands_at(entries, assertion.path).entry is None:
                 raise fault(
                     f"file_unchanged needs a path of the workspace, but '{assertion.path}' is not among files or dirs",
@@ -187,7 +231,7 @@ class Task(StrictModel):
 
     def _problem(self) -> dict[str, Any]:
         return {
-            **self._dump("intent", "persona"),
+            **self._dump("intent", "persona", "workdir"),
             "schema_version": self.schema_version,
             "workspace": {path: _fingerprint(entry) for path, entry in self.files().items()},
             "assertions": [assertion.canonical() for assertion in self.assertions],
@@ -195,6 +239,14 @@ class Task(StrictModel):
 
     def _dump(self, *names: str) -> dict[str, Any]:
         return self.model_dump(mode="json", include=set(names), exclude_defaults=True)
+
+
+def _command_problem(command: str) -> str | None:
+    if "\r" in command:
+        return "holds a carriage return: bash would take it as text"
+    if "\0" in command:
+        return "holds a NUL character, which no command can"
+    return None if command.strip() else "is blank"
 
 
 def _fingerprint(entry: FileEntry) -> list[str]:

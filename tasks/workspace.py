@@ -6,6 +6,7 @@ import base64
 import binascii
 import posixpath
 import re
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
@@ -15,6 +16,9 @@ from tasks.model import Items, StrictModel, Text, WorkspacePath, fault
 
 MAX_FILE_BYTES = 16 * 1024 * 1024
 """Largest file that `size:` may ask for."""
+
+_MAX_LINKS = 40
+"""Links that the kernel follows before it gives up on a path."""
 
 _SCRIPT_SUFFIXES = (".sh", ".bash", ".py", ".pl", ".rb", ".awk", ".sed")
 
@@ -59,6 +63,10 @@ class FileSpec(StrictModel):
         if len(given) != 1:
             what = "nothing" if not given else " and ".join(given)
             raise fault(f"a file needs exactly one of text, base64, size or symlink, but has {what}")
+        if self.symlink is not None and "\0" in self.symlink:
+            raise fault("the target of a link cannot hold a NUL character", "symlink")
+        if self.symlink is not None and self.mode != "0644":
+            raise fault("a link has no mode of its own: leave it out", "mode")
         return self
 
     def entry(self) -> FileEntry:
@@ -109,6 +117,8 @@ class Workspace(StrictModel):
                 raise fault(f"'{folder}' is listed as a file and as a folder", "dirs", self.dirs.index(folder))
         for path, spec in self.files.items():
             _check_file(path, spec)
+            if spec.symlink is not None and not _stays_inside(path, self.files):
+                raise fault(f"the link '{path}' leaves the workspace: '{spec.symlink}'", "files", path)
         for path in (*self.files, *self.dirs):
             for parent in parents(path):
                 if parent in self.files:
@@ -145,7 +155,33 @@ def _check_file(path: str, spec: FileSpec) -> None:
             "files",
             path,
         )
-    if spec.symlink is not None:
-        target = posixpath.normpath(posixpath.join(posixpath.dirname(path), spec.symlink))
-        if spec.symlink.startswith("/") or target == ".." or target.startswith("../"):
-            raise fault(f"the link '{path}' leaves the workspace: '{spec.symlink}'", "files", path)
+
+
+def _stays_inside(path: str, files: Mapping[str, FileSpec]) -> bool:
+    """Whether the link at `path` leads to a place in the workspace, other links on the way followed as the kernel does.
+
+    A loop of links leads nowhere, and so not outside.
+    """
+    waiting = path.split("/")[::-1]
+    at: list[str] = []
+    followed = 0
+    while waiting:
+        part = waiting.pop()
+        if part in ("", "."):
+            continue
+        if part == "..":
+            if not at:
+                return False
+            at.pop()
+            continue
+        at.append(part)
+        spec = files.get("/".join(at))
+        if spec is not None and spec.symlink is not None:
+            followed += 1
+            if spec.symlink.startswith("/"):
+                return False
+            if followed > _MAX_LINKS:
+                return True
+            at.pop()
+            waiting += spec.symlink.split("/")[::-1]
+    return True

@@ -1,8 +1,9 @@
 """How an episode is judged: named checks, each with a verdict of pass, fail or error."""
 
-from tasks.assertions.base import AssertionKind, AssertionResult, Verdict
+from tasks.assertions.base import AssertionKind, AssertionResult, BaseAssertion, Verdict
+from tasks.assertions.command import Command
+from tasks.assertions.compose import AllOf, AnyOf, Not
 from tasks.assertions.files import (
-    Assertion,
     FileContains,
     FileExists,
     FileMatches,
@@ -10,11 +11,17 @@ from tasks.assertions.files import (
     FileUnchanged,
 )
 from tasks.assertions.grade import Grade, GradeError, grade, grade_files
+from tasks.assertions.kinds import Assertion
+from tasks.assertions.script import Script, ScriptMode
 
 __all__ = [
+    "AllOf",
+    "AnyOf",
     "Assertion",
     "AssertionKind",
     "AssertionResult",
+    "BaseAssertion",
+    "Command",
     "FileContains",
     "FileExists",
     "FileMatches",
@@ -22,6 +29,9 @@ __all__ = [
     "FileUnchanged",
     "Grade",
     "GradeError",
+    "Not",
+    "Script",
+    "ScriptMode",
     "Verdict",
     "grade",
     "grade_files",

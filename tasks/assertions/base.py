@@ -26,6 +26,36 @@ class AssertionKind(StrEnum):
     """A regular expression is found in the file's text."""
     FILE_UNCHANGED = "file_unchanged"
     """What stands at the path is, byte for byte, what the task laid there."""
+    FILE_EQUALS = "file_equals"
+    """The file's text is the given one."""
+    DIR_EXISTS = "dir_exists"
+    """A folder stands at the path."""
+    FILE_COUNT = "file_count"
+    """So many files match a glob."""
+    FILE_MODE = "file_mode"
+    """The permission bits are the given ones."""
+    LINE_COUNT = "line_count"
+    """The file has so many lines."""
+    SHA256 = "sha256"
+    """The file's bytes have the given SHA-256."""
+    JSON_VALUE = "json_value"
+    """The value at a path in a JSON file is the given one."""
+    YAML_VALUE = "yaml_value"
+    """The value at a path in a YAML file is the given one."""
+    CSV_CELL = "csv_cell"
+    """One cell of a CSV table holds the given text or number."""
+    CSV_ROWS = "csv_rows"
+    """A CSV table has so many rows, these columns, or rows like these."""
+    COMMAND = "command"
+    """A command, run after the agent has ended, ends and prints as it should."""
+    SCRIPT = "script"
+    """A grader's script, run after the agent has ended, prints sub-scores."""
+    ANY_OF = "any_of"
+    """At least one of several assertions holds."""
+    ALL_OF = "all_of"
+    """Each of several assertions holds."""
+    NOT = "not"
+    """An assertion does not hold."""
 
 
 class Verdict(StrEnum):
@@ -45,7 +75,7 @@ class AssertionResult:
 
     Attributes:
         name: Name of the assertion, unique in its task.
-        kind: Which kind of assertion it was.
+        kind: Which kind of assertion it was: an `AssertionKind`, or a name that another package brought.
         verdict: Pass, fail or error.
         score: 1.0 or 0.0 (or between, for kinds that give part credit); None for an error.
         detail: Why, in one line; empty for a plain pass.
@@ -53,7 +83,7 @@ class AssertionResult:
     """
 
     name: str
-    kind: AssertionKind
+    kind: str
     verdict: Verdict
     score: float | None
     detail: str = ""
@@ -63,7 +93,7 @@ class AssertionResult:
         """Return the result as JSON-able values."""
         return {
             "name": self.name,
-            "kind": self.kind.value,
+            "kind": str(self.kind),
             "verdict": self.verdict.value,
             "score": self.score,
             "detail": self.detail,
@@ -80,13 +110,27 @@ class BaseAssertion(StrictModel):
         weight: Weight in the mean score, greater than 0.
     """
 
-    kind: AssertionKind
+    kind: str
     name: Text | None = None
     weight: float = Field(default=1.0, gt=0, allow_inf_nan=False)
+
+    @property
+    def on_files(self) -> bool:
+        """Whether snapshots alone decide it, so that it may be judged after any turn."""
+        return False
+
+    @property
+    def inner(self) -> tuple[BaseAssertion, ...]:
+        """The assertions that this one is made of; none for most kinds."""
+        return ()
 
     @abstractmethod
     def check(self, outcome: Outcome) -> AssertionResult:
         """Judge the outcome. Reads nothing but the outcome."""
+
+    def check_each(self, outcome: Outcome) -> tuple[AssertionResult, ...]:
+        """Judge the outcome: one result, except for kinds that find several named scores."""
+        return (self.check(outcome),)
 
     @abstractmethod
     def default_name(self) -> str:
@@ -98,7 +142,7 @@ class BaseAssertion(StrictModel):
 
     def canonical(self) -> dict[str, Any]:
         """Return what defines this assertion, JSON-able, defaults left out."""
-        return {"kind": self.kind.value, **self.model_dump(mode="json", exclude={"kind"}, exclude_defaults=True)}
+        return {"kind": str(self.kind), **self.model_dump(mode="json", exclude={"kind"}, exclude_defaults=True)}
 
     def passed(self) -> AssertionResult:
         """Return a result with verdict pass."""
@@ -114,3 +158,9 @@ class BaseAssertion(StrictModel):
 
     def _result(self, verdict: Verdict, score: float | None, detail: str) -> AssertionResult:
         return AssertionResult(self.name or self.default_name(), self.kind, verdict, score, detail, self.weight)
+
+
+def leaves(assertion: BaseAssertion) -> tuple[BaseAssertion, ...]:
+    """Return the assertion, or those inside it, at any depth."""
+    inner = assertion.inner
+    return (assertion,) if not inner else tuple(leaf for item in inner for leaf in leaves(item))

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from sandboxes.sandbox import SandboxError
 from tasks.assertions.base import AssertionResult, BaseAssertion, Verdict
-from tasks.assertions.files import FILE_KINDS
 from tasks.outcome import Outcome
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ class GradeError(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class Grade:
-    """The results of one episode, in the order of the task's assertions."""
+    """The results of one episode, in the order of the task's assertions; a script gives one per sub-score."""
 
     results: tuple[AssertionResult, ...]
 
@@ -61,7 +61,11 @@ class Grade:
 
 
 def grade(task: Task, outcome: Outcome) -> Grade:
-    """Check every assertion of the task against the outcome."""
+    """Check every assertion of the task against the outcome, in order.
+
+    Raises:
+        SandboxError: the sandbox failed while a grader's command ran in it. That is no verdict.
+    """
     return Grade(_check_all(task.assertions, outcome))
 
 
@@ -71,15 +75,17 @@ def grade_files(task: Task, outcome: Outcome) -> float | None:
     Returns:
         The weighted mean score; None if the task has no file assertion or one of them could not be decided.
     """
-    return Grade(_check_all([item for item in task.assertions if item.kind in FILE_KINDS], outcome)).rate
+    return Grade(_check_all([item for item in task.assertions if item.on_files], outcome)).rate
 
 
 def _check_all(assertions: Sequence[BaseAssertion], outcome: Outcome) -> tuple[AssertionResult, ...]:
-    return tuple(_check(assertion, outcome) for assertion in assertions)
+    return tuple(result for assertion in assertions for result in _check(assertion, outcome))
 
 
-def _check(assertion: BaseAssertion, outcome: Outcome) -> AssertionResult:
+def _check(assertion: BaseAssertion, outcome: Outcome) -> tuple[AssertionResult, ...]:
     try:
-        return assertion.check(outcome)
+        return assertion.check_each(outcome)
+    except SandboxError:  # the machinery: whoever runs the episode must learn of it
+        raise
     except Exception as error:  # a defect in a check is reported as what it is, and must not look like a failed agent
-        return assertion.erred(f"the check itself failed: {type(error).__name__}: {error}")
+        return (assertion.erred(f"the check itself failed: {type(error).__name__}: {error}"),)

@@ -1,6 +1,38 @@
-"""Procedural families: a seed becomes a task with its oracle. `generate("quickstart", n, seed)` mixes all of them."""
+"""Procedural families: a seed becomes a task with its oracle.
 
-from tasks.families.generate import FAMILIES, MAX_TURNS, MIX, build, generate, source, stream
+`generate("quickstart", n, seed)` mixes the small families, `"office"` those of everyday work, `"all"` both.
+"""
+
+from tasks.families.generate import (
+    ALL,
+    ALL_FAMILIES,
+    FAMILIES,
+    MAX_TURNS,
+    MIX,
+    NAMES,
+    OFFICE_MIX,
+    build,
+    generate,
+    source,
+    stream,
+)
+from tasks.families.office import OFFICE, OfficeFamily
 from tasks.families.parts import Family, TaskParts
 
-__all__ = ["FAMILIES", "MAX_TURNS", "MIX", "Family", "TaskParts", "build", "generate", "source", "stream"]
+__all__ = [
+    "ALL",
+    "ALL_FAMILIES",
+    "FAMILIES",
+    "MAX_TURNS",
+    "MIX",
+    "NAMES",
+    "OFFICE",
+    "OFFICE_MIX",
+    "Family",
+    "OfficeFamily",
+    "TaskParts",
+    "build",
+    "generate",
+    "source",
+    "stream",
+]

@@ -6,8 +6,10 @@ from collections.abc import Iterator
 from itertools import islice
 from random import Random
 
-from tasks.assertions.files import Assertion, FileContains, FileExists, FileMatches, FileNotExists, FileUnchanged
+from tasks.assertions.files import FileContains, FileExists, FileMatches, FileNotExists, FileUnchanged
+from tasks.assertions.kinds import Assertion
 from tasks.families import edits, two_steps, views, whole_files
+from tasks.families.office import OFFICE, OfficeFamily
 from tasks.families.parts import Check, Family, TaskParts
 from tasks.model import unknown_key
 from tasks.problems import TaskError
@@ -17,10 +19,22 @@ from tasks.workspace import Workspace
 FAMILIES: dict[str, Family] = {
     family.name: family for module in (whole_files, edits, views, two_steps) for family in module.FAMILIES
 }
-"""Every procedural family by name."""
+"""Every quickstart family by name: tiny tasks that a small policy can learn."""
 
 MIX = "quickstart"
-"""Name of the mix of all families, the one that the shipped policy knows."""
+"""Name of the mix of the quickstart families, the one that the shipped policy knows."""
+
+OFFICE_MIX = "office"
+"""Name of the mix of the office families."""
+
+ALL = "all"
+"""Name of the mix of every family."""
+
+ALL_FAMILIES: dict[str, Family | OfficeFamily] = {**FAMILIES, **OFFICE}
+"""Every procedural family by name."""
+
+NAMES = (MIX, OFFICE_MIX, ALL, *ALL_FAMILIES)
+"""All that `generate` takes."""
 
 MAX_TURNS = 6
 """Turns an episode of a generated task may take; the longest oracle needs two and the stop."""
@@ -30,7 +44,7 @@ _PATIENCE = 1000
 
 
 def stream(family: str, rng: Random) -> Iterator[tuple[Family, TaskParts]]:
-    """Yield tasks of a family (or of the mix) without end, as parts, repeats included.
+    """Yield tasks of a quickstart family (or of their mix) without end, as parts, repeats included.
 
     The mix walks through all families in blocks, each block in a new random order, so that any stretch of it is
     balanced.
@@ -51,10 +65,10 @@ def stream(family: str, rng: Random) -> Iterator[tuple[Family, TaskParts]]:
 
 
 def generate(family: str, n: int, seed: int = 0) -> list[Task]:
-    """Make `n` different tasks of a family (or of the mix); fewer are always the beginning of more.
+    """Make `n` different tasks of a family (or of a mix); fewer are always the beginning of more.
 
     Args:
-        family: A key of `FAMILIES`, or `quickstart` for all of them.
+        family: A key of `ALL_FAMILIES`, or a mix: `quickstart`, `office` or `all`.
         n: How many tasks; no two have the same problem or the same id.
         seed: Any integer; another seed gives other tasks.
 
@@ -91,8 +105,7 @@ def _distinct(family: str, seed: int, n: int) -> Iterator[Task]:
     problems: set[str] = set()
     ids: set[str] = set()
     repeats = 0
-    for member, parts in stream(family, source(family, seed)):
-        task = build(member, parts)
+    for task in _draws(family, source(family, seed)):
         if task.problem_hash in problems or task.id in ids:
             repeats += 1
             if repeats >= _PATIENCE:
@@ -102,6 +115,24 @@ def _distinct(family: str, seed: int, n: int) -> Iterator[Task]:
         problems.add(task.problem_hash)
         ids.add(task.id)
         yield task
+
+
+def _draws(family: str, rng: Random) -> Iterator[Task]:
+    """Yield tasks of any family or mix without end, repeats included; mixes in blocks, as `stream` has them."""
+    if family not in NAMES:
+        raise TaskError(unknown_key(family, NAMES, "family"))
+    if family == MIX or family in FAMILIES:
+        yield from (build(member, parts) for member, parts in stream(family, rng))
+        return
+    block: list[Family | OfficeFamily]
+    if family == ALL:
+        block = [*ALL_FAMILIES.values()]
+    else:
+        block = [*OFFICE.values()] if family == OFFICE_MIX else [OFFICE[family]]
+    while True:
+        rng.shuffle(block)
+        for member in block:
+            yield member.make(rng) if isinstance(member, OfficeFamily) else build(member, member.make(rng))
 
 
 def _assertion(check: Check) -> Assertion:

@@ -78,3 +78,24 @@ def test_reference_rewards() -> None:
             baseline=None,
         )
         assert got == pytest.approx(case["out"], abs=1e-6), case["name"]
+
+
+def test_recorded_rewards() -> None:
+    """As recorded of the original; but a grade that checks nothing is none, so nothing makes its reward."""
+    cases = [
+        case
+        for case in json.loads(shared("fixtures/credit.json").read_text())["cases"]
+        if case["group"] == "clawgym.reward" and case["inputs"]["grade"]["n_total"]
+    ]
+    assert len(cases) == 6
+    for case in cases:
+        given = case["inputs"]
+        rule = RewardRule(RewardKind(given.get("mode", "shaped")), given["turn_penalty"])
+        got = rule.final(
+            rate=given["grade"]["n_passed"] / given["grade"]["n_total"],
+            passed=given["grade"]["passed"],
+            turns=given["n_turns"],
+            max_turns=given["max_turns"],
+            baseline=None,
+        )
+        assert got == pytest.approx(case["expected"], abs=case["abs_tol"]), case["id"]

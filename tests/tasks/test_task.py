@@ -172,3 +172,29 @@ def test_split_is_a_closed_set() -> None:
     assert make(split="pool").split is SplitName.POOL
     with pytest.raises(ValidationError, match="held_out"):
         make(split="test")
+
+
+def test_an_oracle_may_answer_and_may_know_other_ways() -> None:
+    task = make(oracle={"commands": ["cp a b"], "alternatives": [["cat a > b"], ["touch b"]], "answer": "done"})
+    assert task.oracle is not None
+    assert task.oracle.ways == (("cp a b",), ("cat a > b",), ("touch b",))
+    assert make(oracle={"answer": "42"}).oracle == Oracle(answer="42")
+    assert task.content_hash != make().content_hash
+    assert task.problem_hash == make().problem_hash
+    assert make(oracle={"commands": ["cp a b"], "alternatives": []}).content_hash == make().content_hash
+
+
+@pytest.mark.parametrize(
+    ("oracle", "words"),
+    [
+        ({}, "at least 1 command, or an answer"),
+        ({"answer": ""}, "at least 1 character"),
+        ({"alternatives": [["ls"]]}, "at least 1 command, or an answer"),
+        ({"commands": ["ls"], "alternatives": [[]]}, "oracle alternative 1 needs at least 1 command"),
+        ({"commands": ["ls"], "alternatives": [["ls", "a\r\n"]]}, "command 2 of oracle alternative 1 holds a carriage"),
+        ({"commands": ["a\0b"]}, "NUL"),
+    ],
+)
+def test_oracles_that_make_no_sense(oracle: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValidationError, match=words):
+        make(oracle=oracle)

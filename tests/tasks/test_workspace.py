@@ -81,3 +81,19 @@ def test_scripts_are_told_by_shebang_suffix_or_mode() -> None:
     assert looks_like_script("a.py", "")
     assert looks_like_script("a", "", "0755")
     assert not looks_like_script("a.csv", "x")
+
+
+def test_links_through_links_stay_inside_too() -> None:
+    inside = {"a/b/up": {"symlink": "../.."}, "c/l": {"symlink": "../a/b/up/x"}, "loop": {"symlink": "loop"}}
+    assert set(workspace(files=inside).entries()) >= set(inside)
+    with pytest.raises(ValidationError, match="the link 'c/l' leaves the workspace"):
+        workspace(files={**inside, "c/l": {"symlink": "../a/b/up/../x"}})
+
+
+@pytest.mark.parametrize(
+    ("link", "words"),
+    [({"symlink": "a\0b"}, "NUL"), ({"symlink": "a", "mode": "0755"}, "a link has no mode of its own")],
+)
+def test_links_that_cannot_be_laid(link: dict[str, str], words: str) -> None:
+    with pytest.raises(ValidationError, match=words):
+        workspace(files={"l": link})

@@ -14,8 +14,8 @@ from tasks.assertions import (
     FileNotExists,
     FileUnchanged,
     Verdict,
+    patterns,
 )
-from tasks.assertions import files as files_module
 from tasks.outcome import Outcome
 
 FOLDER = FileEntry(kind=EntryKind.DIR, content=None, mode=0o755)
@@ -113,7 +113,7 @@ def test_a_file_that_the_agent_blew_up_fails_and_one_laid_that_large_is_an_error
 
 
 def test_a_search_without_end_is_an_error_not_a_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files_module, "REGEX_SECONDS", 0.05)
+    monkeypatch.setattr(patterns, "REGEX_SECONDS", 0.05)
     files = {"f": b"a" * 5000 + b"b"}
     result = FileMatches(path="f", pattern=r"(a*)*(a*)*c?\Z(?<=c)|(.*)*x").check(outcome(files))
     assert verdict(result) == "error"

@@ -1,0 +1,156 @@
+"""`script`: a grader's program prints sub-scores, and each becomes a result of its own."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from enum import StrEnum
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, JsonValue
+
+from sandboxes.sandbox import CommandResult
+from tasks.assertions.base import AssertionKind, AssertionResult, Verdict
+from tasks.assertions.graders import GraderAssertion, NoSandbox, last_words
+from tasks.assertions.on_files import shorten
+from tasks.outcome import NoRoom, Outcome
+
+PAYLOAD = "payload.json"
+"""Name of the file, in the folder of the grader, that tells a script what was said."""
+MAX_SCORES = 1000
+"""Sub-scores that one script may print."""
+_NAME_LENGTH = 200
+
+# Whatever a script imports comes from the interpreter or from its own folder, also without `python3 -I`.
+_BEFORE = "export PYTHONSAFEPATH=1\n"
+
+
+class ScriptMode(StrEnum):
+    """What a script prints."""
+
+    JSON = "json"
+    """One JSON value and nothing else: an object of named sub-scores, or a number."""
+    LAST_FLOAT = "last_float"
+    """Anything; the last line is a number."""
+
+
+class _Bad(Exception):
+    """What was printed is no set of scores."""
+
+
+class Script(GraderAssertion):
+    """A program of the grader prints scores in [0, 1], which become one result each, `<name>.<sub-score>`.
+
+    The weight is shared out evenly, so that the scores of a script count together as its `weight` says, and the rate of
+    a task with one script is their mean. An empty object is one score of 0. A script that ends with another exit code
+    than 0, runs out of time, or prints what is no score is an error.
+
+    Attributes:
+        mode: What it prints.
+        payload: With it, a file `payload.json` lies beside `files`: these keys, `final_message` and `transcript`.
+    """
+
+    kind: Literal[AssertionKind.SCRIPT] = AssertionKind.SCRIPT
+    mode: Annotated[ScriptMode, Field(strict=False)] = ScriptMode.JSON
+    payload: dict[str, JsonValue] | None = None
+
+    def check(self, outcome: Outcome) -> AssertionResult:
+        """Judge all sub-scores as one: their mean; an error if one of them is."""
+        results = self.check_each(outcome)
+        if len(results) == 1 and results[0].name == (self.name or self.default_name()):
+            return results[0]
+        errors = [result for result in results if result.verdict is Verdict.ERROR]
+        if errors:
+            return self.erred("; ".join(f"{error.name}: {error.detail}" for error in errors)[:1000])
+        mean = sum(result.score or 0.0 for result in results) / len(results)
+        low = [result.name for result in results if result.verdict is not Verdict.PASS]
+        return self._scored(mean, f"below 1: {', '.join(low)}"[:1000] if low else "")
+
+    def check_each(self, outcome: Outcome) -> tuple[AssertionResult, ...]:
+        """Run the script: one result per sub-score, or one for all where it prints a number or fails."""
+        try:
+            result = self.run(outcome, self._files(outcome), _BEFORE)
+            found = self._read(result)
+        except NoRoom as error:  # the agent's doing; an error would let it out of a bad grade
+            return (self.failed(str(error)),)
+        except (NoSandbox, _Bad) as error:
+            return (self.erred(str(error)),)
+        if not isinstance(found, dict):
+            return (self._judge(found),)
+        if not found:
+            return (self.failed("the script printed no sub-score"),)
+        name = self.name or self.default_name()
+        share = self.weight / len(found)
+        return tuple(
+            replace(self._judge(value), name=f"{name}.{key[:_NAME_LENGTH]}", weight=share)
+            for key, value in found.items()
+        )
+
+    def describe(self) -> str:
+        """Return the condition in words."""
+        return f"the script prints 1 for everything: {shorten(self.command)}"
+
+    def _files(self, outcome: Outcome) -> dict[str, str]:
+        if self.payload is None:
+            return self.files
+        said = {"final_message": outcome.final_message, "transcript": [dict(item) for item in outcome.transcript]}
+        # ASCII only: the agent's text may hold NUL or half a surrogate pair
+        return {**self.files, PAYLOAD: json.dumps({**self.payload, **said})}
+
+    def _read(self, result: CommandResult) -> Any:
+        if result.timed_out:
+            raise _Bad(f"the script ran out of time ({self.timeout:g} s)")
+        if result.exit_code != 0:
+            raise _Bad(f"the script ended with exit code {result.exit_code}{last_words(result)}")
+        if result.truncated:
+            raise _Bad("the script printed more than the sandbox keeps")
+        text = result.stdout_text.strip()
+        if not text:
+            raise _Bad(f"the script printed nothing{last_words(result)}")
+        if self.mode is ScriptMode.LAST_FLOAT:
+            return _number(text.splitlines()[-1])
+        found = _parse(text)
+        if isinstance(found, dict) and len(found) > MAX_SCORES:
+            raise _Bad(f"the script printed {len(found)} sub-scores; at most {MAX_SCORES} are taken")
+        if not isinstance(found, dict) and (isinstance(found, bool) or not isinstance(found, int | float)):
+            raise _Bad(f"the script printed neither an object of sub-scores nor a number: {shorten(text)}")
+        return found
+
+    def _judge(self, value: Any) -> AssertionResult:
+        """Judge one sub-score. True and false count as 1 and 0."""
+        if not isinstance(value, int | float):
+            return self.erred(f"the score is no number: {shorten(json.dumps(value))}")
+        if isinstance(value, float) and not math.isfinite(value):
+            return self.erred(f"the score is {value}")
+        if not 0 <= value <= 1:
+            return self.erred(f"the score {value!s:.40} is not in [0, 1]")
+        return self._scored(float(value), "")
+
+    def _scored(self, score: float, detail: str) -> AssertionResult:
+        if score == 1.0:
+            return self.passed()
+        return replace(self.failed(detail or f"score {score:.4g}"), score=score)
+
+
+def _parse(text: str) -> Any:
+    try:
+        return json.loads(text, object_pairs_hook=_pairs)
+    except (ValueError, RecursionError) as error:
+        raise _Bad(f"the script did not print JSON ({error}): {shorten(text)}") from None
+
+
+def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if key[:_NAME_LENGTH] in found:
+            raise _Bad(f"the script printed the sub-score {shorten(key)} twice")
+        found[key[:_NAME_LENGTH]] = value
+    return found
+
+
+def _number(line: str) -> float:
+    try:
+        return float(line)
+    except ValueError:
+        raise _Bad(f"the last line that the script printed is no number: {shorten(line)}") from None

@@ -1,0 +1,240 @@
+"""Families on small programs: imports after a move, changes by patch, a diff, a licence header."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+from tasks.assertions.command import Command
+from tasks.assertions.files import FileMatches
+from tasks.families.office.parts import Draft, OfficeFamily, contains, equals, gone, kept, write
+from tasks.families.office.pools import CITIES, PEOPLE, TECHNICAL, say, topics
+
+
+def _imports(rng: Random, level: int) -> Draft:
+    package, old, new, value, helper = topics(rng, 5)
+    number = rng.randint(2, 90)
+    files: dict[str, Any] = {
+        f"{package}/__init__.py": "",
+        f"{package}/{new}.py": f"{value.upper()} = {number}\n\n\ndef double():\n    return 2 * {value.upper()}\n",
+        f"{package}/{helper}.py": (
+            f'from {package}.{old} import double\n\n\ndef show():\n    return f"{old}: {{double()}}"\n'
+        ),
+        "main.py": f"from {package}.{helper} import show\n\nprint(show())\n",
+    }
+    if level > 1:
+        files["main.py"] = (
+            f"import {package}.{old}\nfrom {package}.{helper} import show\n\n"
+            f"print(show(), {package}.{old}.{value.upper()})\n"
+        )
+    if level == 3:
+        files[f"{package}/extra.py"] = f"from .{old} import {value.upper()}\n\n{old}_size = {value.upper()} + 1\n"
+        files["main.py"] += f"from {package}.extra import {old}_size\n\nprint({old}_size)\n"
+    after = {}
+    for path, text in files.items():
+        changed = text.replace(f"{package}.{old}", f"{package}.{new}").replace(f"from .{old} ", f"from .{new} ")
+        if changed != text:
+            after[path] = changed
+    printed = f"{old}: {2 * number}" + (f" {number}" if level > 1 else "") + (f"\n{number + 1}" if level == 3 else "")
+    intent = say(
+        rng,
+        "The module {package}/{old}.py is now called {package}/{new}.py, but the imports were forgotten, so python3 "
+        "main.py fails. Correct all uses of the old module in main.py and in {package}/; what the program prints must "
+        "stay the same.",
+        "Somebody renamed {package}.{old} to {package}.{new} and broke main.py. Please fix the imports (and the other "
+        "references to the module) in main.py and {package}/*.py. Texts and variables named {old} are not meant.",
+        "python3 main.py ends with a ModuleNotFoundError, because {package}/{old}.py has become {package}/{new}.py. "
+        "Repair the .py files so that it works again, without bringing the old module back and without changing the "
+        "output.",
+        package=package,
+        old=old,
+        new=new,
+    )
+    sed = (
+        f"sed -i 's/{package}\\.{old}\\b/{package}.{new}/g; s/from \\.{old} import/from .{new} import/' "
+        f"main.py {package}/*.py"
+    )
+    return Draft(
+        intent,
+        files,
+        [
+            Command(
+                command="PYTHONDONTWRITEBYTECODE=1 python3 main.py", stdout=printed, name="main.py works", weight=2.0
+            ),
+            *(equals(path, text) for path, text in after.items()),
+            gone(f"{package}/{old}.py"),
+            *kept(f"{package}/{new}.py"),
+        ],
+        ["grep -rn " + old + " .", sed],
+        [write(path, text) for path, text in after.items()],
+        ("developer", "student"),
+    )
+
+
+def _patches(rng: Random, level: int) -> Draft:
+    names = topics(rng, 1 + level)
+    keys = topics(rng, 6)
+    before = {f"conf/{name}.txt": [f"{key} = {rng.randint(1, 99)}" for key in keys] for name in names}
+    files: dict[str, Any] = {path: "".join(f"{line}\n" for line in lines) for path, lines in before.items()}
+    after = {path: list(lines) for path, lines in before.items()}
+    commands, order = [], []
+    for number, path in enumerate([*before, next(iter(before))][: 1 + level]):
+        at = (1, 4, 1, 4)[number]
+        old = after[path][at]
+        new = f"{keys[at]} = {rng.randint(100, 999)}"
+        lines = after[path]
+        first, last = max(at - 1, 0), min(at + 2, 6)
+        hunk = (
+            [f" {line}" for line in lines[first:at]] + [f"-{old}", f"+{new}"] + [f" {x}" for x in lines[at + 1 : last]]
+        )
+        name = f"{rng.choice(('raise', 'limit', 'tune'))}-{keys[at]}-{number}.patch"
+        files[f"patches/{name}"] = (
+            "\n".join(
+                (
+                    f"--- a/{path}",
+                    f"+++ b/{path}",
+                    f"@@ -{first + 1},{last - first} +{first + 1},{last - first} @@",
+                    *hunk,
+                )
+            )
+            + "\n"
+        )
+        after[path][at] = new
+        order.append(name)
+        commands.append(f"sed -i '{at + 1}s/.*/{new}/' {path}")
+    listed = order
+    if level > 1:  # a patch that is not in the series
+        name = f"draft-{keys[0]}.patch"
+        files[f"patches/{name}"] = f"--- a/conf/{names[0]}.txt\n+++ b/conf/{names[0]}.txt\n@@ -1 +1 @@\n-none\n+some\n"
+    files["patches/series"] = "".join(f"{name}\n" for name in listed)
+    done = {path: "".join(f"{line}\n" for line in lines) for path, lines in after.items()}
+    changed = {path: text for path, text in done.items() if text != files[path]}
+    intent = say(
+        rng,
+        "Apply the patches that patches/series names, in this order, to the files in conf/. The paths in the patches "
+        "start with a/ and b/. Then write 'applied N' with the number of patches into patches/STATUS. Patches that "
+        "are not in the series do not count.",
+        "patches/series lists unified diffs in patches/ in the order in which they belong applied to conf/. Please "
+        "bring conf/ to that state and note 'applied N' (N is how many) in patches/STATUS. Leave no .orig or .rej "
+        "files behind.",
+        "Bring conf/ up to date with the series in patches/ (file patches/series, one patch a line, top first; strip "
+        "the first part of the paths). After that patches/STATUS should say 'applied N', N being the number of "
+        "patches.",
+    )
+    status = f"applied {len(listed)}"
+    return Draft(
+        intent,
+        files,
+        [
+            *(equals(path, text) for path, text in changed.items()),
+            equals("patches/STATUS", status),
+            *kept("patches/series", *(path for path in done if path not in changed)),
+        ],
+        [*commands, f"echo {status} > patches/STATUS"],
+        [*(write(path, text) for path, text in changed.items()), write("patches/STATUS", status)],
+        TECHNICAL,
+    )
+
+
+def _diff(rng: Random, level: int) -> Draft:
+    lines = [f"{topic}: {rng.choice(CITIES)}" for topic in topics(rng, 8)]
+    new = list(lines)
+    changed = rng.sample(range(8), 1 + level)
+    for at in changed:
+        new[at] = f"{lines[at].split(':')[0]}: {rng.choice(PEOPLE)}"
+    before, after = ("".join(f"{line}\n" for line in part) for part in (lines, new))
+    number = len(changed)
+    intent = say(
+        rng,
+        "Make a unified diff that leads from old/plan.txt to new/plan.txt, called plan.patch, and write the number of "
+        "lines that it takes out into removed.txt. Both versions stay.",
+        "I want to mail my changes: put the unified diff (diff -u) between old/plan.txt and new/plan.txt into "
+        "plan.patch. How many lines are removed by it? Just the number, in removed.txt.",
+        "Compare old/plan.txt with new/plan.txt. plan.patch should be a patch in unified format from the old to the "
+        "new one, removed.txt the number of its '-' lines (without the header).",
+    )
+    hunk = "\n".join(f"-{a}\n+{b}" if a != b else f" {a}" for a, b in zip(lines, new, strict=True))
+    patch = f"--- old/plan.txt\n+++ new/plan.txt\n@@ -1,8 +1,8 @@\n{hunk}\n"
+    gone_lines = [f"-{lines[at]}" for at in sorted(changed)]
+    new_lines = [f"+{new[at]}" for at in sorted(changed)]
+    return Draft(
+        intent,
+        {"old/plan.txt": before, "new/plan.txt": after},
+        [
+            contains("plan.patch", *gone_lines),
+            contains("plan.patch", *new_lines),
+            FileMatches(
+                path="plan.patch",
+                pattern=r"(?m)^--- \S*old/plan\.txt[\s\S]*^\+\+\+ \S*new/plan\.txt"
+                r"[\s\S]*^@@ -\d+(,\d+)? \+\d+(,\d+)? @@",
+            ),
+            equals("removed.txt", str(number)),
+            *kept("old/plan.txt", "new/plan.txt"),
+        ],
+        [
+            "diff -u --label old/plan.txt --label new/plan.txt old/plan.txt new/plan.txt > plan.patch; test $? = 1",
+            "grep -c '^-[^-]' plan.patch > removed.txt",
+        ],
+        [write("plan.patch", patch), write("removed.txt", str(number))],
+        ("developer", "student", "writer"),
+    )
+
+
+def _header(rng: Random, level: int) -> Draft:
+    names = topics(rng, 3 + level)
+    owner, year = rng.choice(PEOPLE), rng.randint(2018, 2025)
+    line = f"# Copyright {year} {owner}"
+    files: dict[str, Any] = {}
+    after = {}
+    for i, name in enumerate(names):
+        body = f"{name} = {rng.randint(1, 99)}\n"
+        path = f"app/{'tools/' if i % 2 else ''}{name}.py"
+        script = level > 1 and i == 1
+        if i == 0:
+            files[path] = f"{line}\n{body}"
+            continue
+        if level == 3 and i == 2:  # another owner's file
+            files[path] = f"# Copyright 2011 Somebody\n{body}"
+            continue
+        files[path] = f"#!/usr/bin/env python3\n{body}" if script else body
+        after[path] = f"#!/usr/bin/env python3\n{line}\n{body}" if script else f"{line}\n{body}"
+    files["app/data.txt"] = "no code\n"
+    listed = "".join(f"{path}\n" for path in sorted(after))
+    shebang = " Where a file starts with #!, the line goes below it." if level > 1 else ""
+    intent = say(
+        rng,
+        "Each .py file in app/ and below needs a copyright line. Put '{line}' at the top of those that have no line "
+        "starting with '# Copyright' yet.{shebang} Write the paths of the changed files (app/...) into headers.txt, "
+        "sorted.",
+        "Please add the line '{line}' as first line to all Python files under app/ that lack a line beginning with '# "
+        "Copyright', whoever is named there.{shebang} headers.txt gets the sorted list of files you changed, as "
+        "app/x.py.",
+        "Licence check: find the .py files in app/, subfolders included, without a '# Copyright' line, list them "
+        "sorted in headers.txt (app/...), and give each '{line}' as its first line.{shebang} Others stay as they are.",
+        line=line,
+        shebang=shebang,
+    )
+    insert = (
+        f"while read -r f; do if head -n 1 $f | grep -q '^#!'; then sed -i '1a {line}' $f; "
+        f"else sed -i '1i {line}' $f; fi; done < headers.txt"
+    )
+    return Draft(
+        intent,
+        files,
+        [
+            equals("headers.txt", listed),
+            *(equals(path, text) for path, text in after.items()),
+            *kept(*(path for path in files if path not in after)),
+        ],
+        ["grep -rL --include=*.py '^# Copyright' app | LC_ALL=C sort > headers.txt", insert],
+        [write("headers.txt", listed), *(write(path, text) for path, text in after.items())],
+        ("developer", "student"),
+    )
+
+
+FAMILIES = (
+    OfficeFamily("fix_imports", "repair the imports of a package after a rename", _imports),
+    OfficeFamily("apply_series", "apply patches in their order", _patches),
+    OfficeFamily("make_diff", "write the difference of two files as a patch", _diff),
+    OfficeFamily("licence_header", "add a line to the files that lack it", _header),
+)

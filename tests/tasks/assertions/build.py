@@ -1,0 +1,59 @@
+"""Short ways to build an assertion and an outcome."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from sandboxes.sandbox import CommandResult, EntryKind, FileEntry
+from tasks.assertions import Assertion, AssertionResult, BaseAssertion
+from tasks.outcome import Outcome
+
+_ADAPTER: TypeAdapter[Any] = TypeAdapter(Assertion)
+
+
+def build(kind: str, **keys: Any) -> BaseAssertion:
+    found = _ADAPTER.validate_python({"kind": kind, **keys})
+    assert isinstance(found, BaseAssertion)
+    return found
+
+
+def state(files: Mapping[str, bytes | str | FileEntry | None]) -> dict[str, FileEntry]:
+    """`None` is a folder; a text that starts with `->` is a link."""
+    found: dict[str, FileEntry] = {}
+    for path, given in files.items():
+        if isinstance(given, FileEntry):
+            found[path] = given
+        elif given is None:
+            found[path] = FileEntry(EntryKind.DIR, None, 0o755)
+        elif isinstance(given, str) and given.startswith("->"):
+            found[path] = FileEntry(EntryKind.SYMLINK, None, 0o777, target=given[2:])
+        else:
+            found[path] = FileEntry(content=given.encode() if isinstance(given, str) else given)
+    return found
+
+
+def judge(assertion: BaseAssertion, files: Mapping[str, bytes | str | FileEntry | None]) -> AssertionResult:
+    return assertion.check(Outcome(state(files), {}))
+
+
+def verdict(assertion: BaseAssertion, files: Mapping[str, bytes | str | FileEntry | None]) -> str:
+    return str(judge(assertion, files).verdict)
+
+
+class FakeHandle:
+    """A grader handle that answers with what it was given, and remembers what it was asked."""
+
+    def __init__(self, stdout: bytes | str = b"", exit_code: int = 0, **facts: Any) -> None:
+        out = stdout.encode() if isinstance(stdout, str) else stdout
+        self.result = CommandResult(exit_code, out, facts.pop("stderr", b""), **facts)
+        self.raises: Exception | None = None
+        self.asked: list[tuple[str, dict[str, str], float | None]] = []
+
+    def run(self, command: str, files: Mapping[str, str] | None = None, timeout: float | None = None) -> CommandResult:
+        self.asked.append((command, dict(files or {}), timeout))
+        if self.raises is not None:
+            raise self.raises
+        return self.result

@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tasks.assertions import AssertionResult, patterns
+from tasks.outcome import NoRoom, Outcome
+from tests.tasks.assertions.build import FakeHandle, build
+
+
+def run(handle: FakeHandle, **keys: Any) -> AssertionResult:
+    return build("command", command="make test", **keys).check(Outcome({}, {}, grader=handle))
+
+
+def test_exit_code() -> None:
+    assert run(FakeHandle()).verdict == "pass"
+    assert run(FakeHandle(exit_code=2), exit_code=2).verdict == "pass"
+    result = run(FakeHandle(exit_code=2, stderr=b"no rule\n"))
+    assert result.detail == "the command 'make test' ended with exit code 2 instead of 0: no rule"
+
+
+def test_stdout() -> None:
+    said = FakeHandle("3 passed\n")
+    assert run(said, stdout="3 passed").verdict == "pass"
+    assert run(said, stdout="passed").verdict == "fail"
+    assert run(said, stdout="").verdict == "fail" and run(FakeHandle("\n"), stdout="").verdict == "pass"
+    assert run(said, stdout_contains="passed").verdict == "pass"
+    assert run(said, stdout_contains=["passed", "4"]).detail == "the command 'make test' did not print '4'"
+    assert run(said, stdout_matches=r"^\d passed").verdict == "pass"
+    assert run(said, stdout_matches=r"failed").verdict == "fail"
+    assert run(FakeHandle("3 passed", truncated=True), stdout="3 passed").verdict == "fail"
+
+
+def test_what_the_agent_made_may_not_hang_itself_out_of_a_grade(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert run(FakeHandle(timed_out=True)).verdict == "fail"
+    full = FakeHandle()
+    full.raises = NoRoom("full")
+    assert run(full).verdict == "fail"
+    assert build("command", command="x").check(Outcome({}, {})).verdict == "error"
+    monkeypatch.setattr(patterns, "REGEX_SECONDS", 0.05)
+    assert run(FakeHandle("a" * 60 + "b"), stdout_matches="(a|aa)+$").verdict == "error"
+
+
+def test_names_and_words() -> None:
+    check = build("command", command="make test\nmake lint", stdout="ok")
+    assert check.default_name() == "command:make test"
+    assert "ends with 0 and prints what it should" in check.describe()
+    assert not check.on_files

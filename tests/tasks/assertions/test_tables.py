@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+import pytest
+from pydantic import ValidationError
+
+from tests.tasks.assertions.build import build, judge, verdict
+
+TABLE = 'name,sum,note\nann,2.50,"a, b"\n\nbob,3,\n'
+
+
+def test_a_cell_by_number_and_by_where() -> None:
+    files = {"t": TABLE}
+    assert verdict(build("csv_cell", path="t", column="sum", row=1, equals="2.50"), files) == "pass"
+    assert verdict(build("csv_cell", path="t", column="sum", row=1, equals=2.5), files) == "pass"
+    assert verdict(build("csv_cell", path="t", column="sum", row=1, equals="2.5"), files) == "fail"
+    assert verdict(build("csv_cell", path="t", column=3, row=1, equals="a, b"), files) == "pass"
+    assert verdict(build("csv_cell", path="t", column="sum", where={"name": "bob"}, equals=3), files) == "pass"
+    assert verdict(build("csv_cell", path="t", column="sum", row=2, equals=3.01, tolerance=0.01), files) == "pass"
+    assert verdict(build("csv_cell", path="t", column=1, row=1, header=False, equals="name"), files) == "pass"
+
+
+@pytest.mark.parametrize(
+    ("keys", "why"),
+    [
+        ({"column": "total", "row": 1}, "has no column 'total' (it has name, sum, note)"),
+        ({"column": "sum", "row": 3}, "has 2 rows, so there is no row 3"),
+        ({"column": 9, "row": 1}, "the row has 3 cells, so there is no column 9"),
+        ({"column": "sum", "where": {"name": "cy"}}, "has no row where name is 'cy'"),
+        ({"column": "sum", "row": 1}, "sum of row 1 is '2.50' instead of 1"),
+    ],
+)
+def test_a_cell_that_is_not_there(keys: dict[str, object], why: str) -> None:
+    assert judge(build("csv_cell", path="t", equals=1, **keys), {"t": TABLE}).detail == f"t: {why}"
+
+
+def test_numbers_that_are_none() -> None:
+    check = build("csv_cell", path="t", column=1, row=1, header=False, equals=1)
+    for text in ("nan", "inf", "one", '""'):
+        assert verdict(check, {"t": text}) == "fail"
+
+
+def test_rows() -> None:
+    files = {"t": TABLE}
+    assert verdict(build("csv_rows", path="t", count=2, columns=["name", "sum", "note"]), files) == "pass"
+    assert verdict(build("csv_rows", path="t", rows=[{"name": "ann", "sum": 2.5}, {"name": "bob"}]), files) == "pass"
+    assert judge(build("csv_rows", path="t", count=3), files).detail == "t: has 2 rows instead of 3"
+    assert "instead of sum, name" in judge(build("csv_rows", path="t", columns=["sum", "name"]), files).detail
+    assert (
+        "no row where name is 'ann' and sum is 3"
+        in judge(build("csv_rows", path="t", rows=[{"name": "ann", "sum": 3}]), files).detail
+    )
+    assert verdict(build("csv_rows", path="t", count=1, delimiter=";"), {"t": "a;b\n1;2"}) == "pass"
+    assert verdict(build("csv_rows", path="t", count=0), {"t": ""}) == "pass"
+
+
+def test_what_is_no_csv_fails() -> None:
+    for text in ('a,b\n"x', "a\n" + "x" * 200_000, 'a\n"x"y\n'):
+        assert "is no CSV" in judge(build("csv_rows", path="t", count=1), {"t": text}).detail
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"kind": "csv_cell", "column": "a", "equals": 1},
+        {"kind": "csv_cell", "column": "a", "equals": 1, "row": 1, "where": {"a": 1}},
+        {"kind": "csv_cell", "column": 0, "equals": 1, "row": 1},
+        {"kind": "csv_cell", "column": "a", "equals": 1, "row": 1, "header": False},
+        {"kind": "csv_cell", "column": "a", "equals": True, "row": 1},
+        {"kind": "csv_rows"},
+        {"kind": "csv_rows", "rows": [{}]},
+        {"kind": "csv_rows", "columns": ["a"], "header": False},
+        {"kind": "csv_rows", "count": 1, "delimiter": '"'},
+    ],
+)
+def test_checks_that_ask_nothing_or_too_much_are_refused(keys: dict[str, object]) -> None:
+    with pytest.raises(ValidationError):
+        build(path="t", **keys)  # type: ignore[arg-type]
