@@ -1,13 +1,16 @@
-"""Where tasks come from: the shipped library, procedural families, a YAML file or a folder of them."""
+"""Where tasks come from: the library, procedural families, YAML files, upstream ClawGym folders, field notes."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
+from importlib.metadata import EntryPoint
 from pathlib import Path
 
 from tasks.model import nearest
+from tasks.plugins import TASKS, load_plugin, plugins
 from tasks.problems import Problem, TaskError, collected
-from tasks.sources import generated, library, yaml
+from tasks.sources import clawgym, fieldnotes, generated, library, yaml
 from tasks.task import Task
 
 Spec = str | Path | Sequence[str | Path]
@@ -22,7 +25,11 @@ def load_tasks(spec: Spec) -> list[Task]:
 
             * ``library``: all tasks that ship; ``library:ID``: one of them.
             * ``generated:FAMILY?n=100&seed=0``: `n` tasks of a procedural family (or of ``quickstart``, the mix).
-            * A YAML file, or a folder: every ``*.yaml`` and ``*.yml`` in it and below.
+            * ``clawgym:PATH``: upstream ClawGym tasks, a folder or a tar archive; ``?ids=A,B&prefix=TEXT`` may follow.
+            * ``fieldnotes:FILE``: a JSONL file of field-notes records.
+            * What an installed package adds under the entry-point group ``turngym.tasks``: ``SCHEME:REST``.
+            * A YAML file, or a folder: every ``*.yaml`` and ``*.yml`` in it and below. A folder or archive of ClawGym
+              tasks and a ``.jsonl`` file are known by their shape.
 
     Returns:
         At least one task; no two share an id. A task that two specs name is listed once.
@@ -43,7 +50,7 @@ def load_tasks(spec: Spec) -> list[Task]:
             continue
         for task in loaded:
             other = tasks.setdefault(task.id, task)
-            if other.content_hash != task.content_hash:
+            if other is not task and other.content_hash != task.content_hash:
                 errors.append(
                     TaskError(Problem(f"the id '{task.id}' names two different tasks: rename one", str(part)))
                 )
@@ -52,19 +59,58 @@ def load_tasks(spec: Spec) -> list[Task]:
     return list(tasks.values())
 
 
-def _load(spec: str | Path) -> list[Task]:
+def schemes() -> dict[str, Callable[[str], Sequence[Task]]]:
+    """Return what can stand before the colon of a spec, with what loads the rest; installed plug-ins come last.
+
+    Raises:
+        TaskError: two packages offer the same scheme, or one takes a name of ours.
+    """
+    own: dict[str, Callable[[str], Sequence[Task]]] = {
+        library.SCHEME: library.load,
+        generated.SCHEME: generated.load,
+        clawgym.SCHEME: clawgym.load,
+        fieldnotes.SCHEME: fieldnotes.load,
+    }
+    foreign = plugins(TASKS)
+    for name in foreign:
+        if name in own:
+            raise TaskError(f"the task source '{name}' of {foreign[name].value} has the name of one of ours")
+    return {**own, **{name: partial(_from_plugin, entry) for name, entry in foreign.items()}}
+
+
+def is_spec(spec: str) -> bool:
+    """Whether `spec` starts with a known scheme, and so is no path, whatever files there are."""
+    scheme, colon, _ = spec.partition(":")
+    return scheme == library.SCHEME or (bool(colon) and scheme in schemes())
+
+
+def _load(spec: str | Path) -> Sequence[Task]:
+    known = schemes()
     if isinstance(spec, str):
         scheme, colon, rest = spec.partition(":")
         if scheme == library.SCHEME:
             return library.load(rest if colon else None)
-        if scheme == generated.SCHEME:
-            return generated.load(rest)
+        if scheme == generated.SCHEME or (colon and scheme in known):
+            return known[scheme](rest)
     path = Path(spec).expanduser()
     if not path.exists():
-        guess = nearest(str(spec).partition(":")[0], (library.SCHEME, generated.SCHEME))
+        guess = nearest(str(spec).partition(":")[0], known)
         hint = f"did you mean '{guess}'? " if guess else ""
         raise TaskError(
-            f"no tasks at '{spec}': {hint}there is no such file or folder, and it is neither library, library:ID nor "
-            "generated:FAMILY?n=100&seed=0"
+            f"no tasks at '{spec}': {hint}there is no such file or folder, and it is neither library, library:ID, "
+            f"generated:FAMILY?n=100&seed=0, clawgym:PATH nor fieldnotes:FILE"
         )
+    if clawgym.is_clawgym(path):
+        return clawgym.load(path)
+    if path.is_file() and path.suffix.lower() == fieldnotes.SUFFIX:
+        return fieldnotes.load(path)
     return yaml.load(path)
+
+
+def _from_plugin(entry: EntryPoint, rest: str) -> Sequence[Task]:
+    tasks = load_plugin(entry)(rest)
+    wrong = [type(task).__name__ for task in tasks if not isinstance(task, Task)]
+    if wrong or not tasks:
+        what = f"a {wrong[0]} among its tasks" if wrong else "no tasks"
+        raise TaskError(f"the source '{entry.name}' ({entry.value}) returned {what} for '{entry.name}:{rest}'")
+    return list(tasks)

@@ -17,12 +17,12 @@ def load(rest: str) -> list[Task]:
     Raises:
         TaskError: unknown family or parameter (the nearest is named), or a number that makes no sense.
     """
-    from tasks.families import FAMILIES, MIX, generate  # only here: other sources need not pay for this import
+    from tasks.families import NAMES, generate  # only here: other sources need not pay for this import
 
     family, _, query = rest.partition("?")
     numbers = _parse(query, f"{SCHEME}:{rest}")
-    if family not in (MIX, *FAMILIES):
-        raise TaskError(f"{SCHEME}:{rest}: " + unknown_key(family, (MIX, *FAMILIES), "family"))
+    if family not in NAMES:
+        raise TaskError(f"{SCHEME}:{rest}: " + unknown_key(family, NAMES, "family"))
     return generate(family, numbers["n"], numbers["seed"])
 
 

@@ -1,15 +1,20 @@
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 
 from sandboxes import open_sandbox
 from sandboxes.sandbox import SandboxUnavailable
 from tasks.assertions import AssertionKind
+from tasks.assertions.base import leaves
+from tasks.families.office.pools import PERSONAS
 from tasks.lint import Status, prove
 from tasks.problems import TaskError
 from tasks.sources import library, load_tasks
 from tasks.task import Difficulty, Oracle, Task
 from tests.tasks.fake_sandbox import FakeSandbox
+from tests.tasks.sources.library_traps import TRAPS
 
 TASKS = library.load()
 
@@ -22,9 +27,12 @@ def test_by_name() -> None:
 
 
 def test_the_library_is_varied() -> None:
-    assert len(TASKS) >= 8
+    assert len(TASKS) >= 40
+    asked = Counter(task.persona.role for task in TASKS if task.persona)
+    assert all(asked[role] >= 5 for role in PERSONAS), asked
     assert {task.difficulty for task in TASKS} == set(Difficulty)
-    assert {assertion.kind for task in TASKS for assertion in task.assertions} == set(AssertionKind)
+    kinds = {leaf.kind for task in TASKS for top in task.assertions for leaf in (top, *leaves(top))}
+    assert kinds == set(AssertionKind)
     for task in TASKS:
         assert len(task.assertions) >= 4, task.id
         assert len(task.workspace.files) >= 3, task.id
@@ -51,23 +59,6 @@ def test_every_task_is_proven_in_a_real_sandbox() -> None:
         for task in TASKS:
             proof = prove(task, sandbox)
             assert proof.status is Status.PROVEN, (task.id, proof.problems)
-
-
-TRAPS = {
-    "archive-old-logs": "mkdir -p archive/2023; mv logs/*2023* logs/*/*2023* archive/2023/",
-    "bump-version": "grep -rl 1.4.2 . | xargs sed -i s/1.4.2/1.5.0/; rm RELEASE_PENDING",
-    "change-port": "find services -type f | xargs -d '\\n' sed -i s/8080/9090/g",
-    "invoice-totals": "rm invoices/2024-004.txt",
-    "leaked-key": "grep -rl quill-live . > leaks.txt; echo .env >> .gitignore",
-    "meeting-actions": "grep -h -F '- [ ]' minutes/*.md > actions/maya.md",
-    "merge-contacts": "cat contacts/*.csv | sort -u > all.csv",
-    "release-links": "ln -sf releases/1.10.0 current",
-    "rename-photos": 'tail -n +2 names.csv | while IFS=, read -r old new; do mv "photos/$old" "photos/$new"; done',
-    "repair-backup-script": "rm backup/.lock; bash tools/backup.sh",
-    "start-project": "mkdir src tests; cp main.py src/; cp test_main.py tests/",
-    "stock-difference": "comm -23 stock/monday.txt stock/friday.txt > sold.txt",
-}
-"""What a hasty agent does: it must not pass."""
 
 
 @pytest.mark.parametrize("task", TASKS, ids=lambda task: task.id)

@@ -1,0 +1,222 @@
+"""Upstream ClawGym tasks: `clawgym:PATH?ids=..&prefix=..`, from a folder of `task_XXXX/` or straight from a .tar.xz.
+
+What a task asks is in its `data_entry.json`, what the agent finds in `input_files/`, and the judge is
+`reward/check.py`: it prints a JSON object of named sub-scores, whose mean upstream's `reward.sh` prints. Here each
+sub-score is a result of its own and the rate is the same mean. One thing differs: a judge that fails (crash, missing
+module, no JSON) is an error, never a score.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from sandboxes.sandbox import EntryKind, FileEntry
+from tasks.document import Document
+from tasks.explain import explain
+from tasks.model import unknown_key
+from tasks.problems import Problem, TaskError, collected
+from tasks.sources.clawgym_files import CHECK, ENTRY, REWARD, Folder, is_clawgym, read_folders
+from tasks.task import Task
+
+__all__ = ["SCHEME", "is_clawgym", "load"]
+
+SCHEME = "clawgym"
+MOUNT = "/root/.openclaw/workspace"
+"""Where upstream mounts the workspace of every task: their judges, and some requests, name this path."""
+
+RUNNER = "reward.sh"
+RUNNER_SHA256 = "2c892af9d8248934e5e67646a02524d9da0f5a1fcc5fadadd077e485238d6e65"
+"""The one `reward.sh` of all upstream tasks: runs `check.py`, prints the mean. A different one is run as it is."""
+
+PAYLOAD = "OPENCLAW_REWARD_PAYLOAD"
+"""Variable that names the JSON file from which a judge learns what was asked and what was said."""
+
+_JUDGE = """\
+unset PYTHONSAFEPATH
+trap 'rm -rf -- "$WORKSPACE/reward"' EXIT
+place=$WORKSPACE/reward
+{{ rm -rf -- "$place" && cp -RT -- "$GRADER" "$place"; }} 2>/dev/null || place=$GRADER
+shown={shown}
+if [ "$WORKSPACE" != "$shown" ]; then sed -i "s|$shown|$WORKSPACE|g" -- "$place"/*; fi
+{run}
+"""
+"""How a judge is run.
+
+It stands in `reward/` of the workspace, as upstream: some judges count all files, or look for what lies beside them.
+Where the agent left no room for that, it runs from where it was laid. What it starts (often what the agent wrote) finds
+its own modules. Where the workspace cannot be mounted at its path, that path is replaced in the judge; it is written
+here in two pieces, so that a backend that rewrites paths in commands leaves it alone.
+"""
+
+_PACKAGES = re.compile(r"^\s*(?:import|from)\s+(yaml|cryptography)\b", re.MULTILINE)
+"""Packages that judges import, often where a failed import would only look like an agent's mistake."""
+
+GRADER_SECONDS = 120.0
+BUDGET = {"max_turns": 30, "command_seconds": 30.0, "turn_tokens": 2048}
+"""Upstream states no budget; these leave room for tasks that ask for several reports."""
+
+
+def load(rest: str | Path) -> list[Task]:
+    """Load the upstream tasks for what stands after `clawgym:`, sorted by id.
+
+    Args:
+        rest: Path of a folder, one task folder, or a tar archive; as text it may end in `?ids=A,B` (those only) and
+            `&prefix=TEXT` (put before every id: upstream uses the same ids in its training and evaluation set).
+
+    Raises:
+        TaskError: every problem of every task folder.
+    """
+    path, ids, prefix = _parse(rest) if isinstance(rest, str) else (rest, (), "")
+    folders = read_folders(path)
+    if ids:
+        names = {folder.name: folder for folder in folders}
+        missing = [name for name in ids if name not in names]
+        if missing:
+            raise TaskError(Problem(f"has no {', '.join(missing)}: it holds {folders[0].name} and others", str(path)))
+        folders = [names[name] for name in dict.fromkeys(ids)]
+    tasks: dict[str, Task] = {}
+    errors: list[TaskError] = []
+    for folder in folders:
+        try:
+            task = make_task(folder, prefix)
+        except TaskError as error:
+            errors.append(error)
+            continue
+        if tasks.setdefault(task.id, task) is not task:
+            errors.append(TaskError(Problem(f"the id '{task.id}' stands in two folders", folder.place, key="task_id")))
+    if errors:
+        raise collected(errors)
+    return list(tasks.values())
+
+
+def make_task(folder: Folder, prefix: str = "") -> Task:
+    """Make the task of one upstream folder.
+
+    Raises:
+        TaskError: what is missing or malformed, with the file and the key.
+    """
+    entry = _entry(folder)
+    name = entry["task_id"]
+    data = {
+        "id": prefix + name.lower(),
+        "intent": entry["user_query"],
+        "tags": [SCHEME],
+        "difficulty": "hard",
+        "workspace": _workspace(folder.inputs),
+        "workdir": entry.get("input_mount_dir") or MOUNT,
+        "budget": BUDGET,
+        "assertions": [_script(folder, entry)],
+    }
+    try:
+        return Task.model_validate(data)
+    except ValidationError as error:
+        found = explain(error, Document(folder.place, data))
+        raise TaskError(*(Problem(problem.message, problem.file, key=problem.key) for problem in found)) from error
+
+
+def _parse(rest: str) -> tuple[Path, tuple[str, ...], str]:
+    """Split `PATH?ids=A,B&prefix=TEXT`; a `?` with no `name=` after it belongs to the path."""
+    text, mark, query = rest.rpartition("?")
+    if not mark or "=" not in query:
+        text, query = rest, ""
+    if not text:
+        raise TaskError(f"{SCHEME}:{rest}: name a folder or archive, such as {SCHEME}:data/clawgym_train.tar.xz")
+    found = {"ids": "", "prefix": ""}
+    for item in query.split("&") if query else ():
+        name, _, value = item.partition("=")
+        if name not in found:
+            raise TaskError(f"{SCHEME}:{rest}: " + unknown_key(name, found, "parameter"))
+        found[name] = value
+    return Path(text).expanduser(), tuple(item for item in found["ids"].split(",") if item), found["prefix"]
+
+
+def _entry(folder: Folder) -> dict[str, Any]:
+    file = f"{folder.place}/{ENTRY}"
+    if folder.entry is None:
+        raise TaskError(Problem("is missing: a task folder needs it", file))
+    try:
+        entry = json.loads(folder.entry)
+    except (ValueError, RecursionError) as error:  # a UnicodeDecodeError is a ValueError
+        raise TaskError(Problem(f"is no JSON: {error}", file)) from error
+    if not isinstance(entry, dict):
+        raise TaskError(Problem("must be a JSON object", file))
+    problems = [
+        Problem("must be a text", file, key=key)
+        for key in ("task_id", "user_query")
+        if not isinstance(entry.get(key), str)
+    ]
+    mount = entry.get("input_mount_dir")
+    if mount is not None and not isinstance(mount, str):
+        problems.append(Problem("must be a text, or absent", file, key="input_mount_dir"))
+    if problems:
+        raise TaskError(*problems)
+    return entry
+
+
+def _workspace(inputs: dict[str, FileEntry]) -> dict[str, Any]:
+    files: dict[str, Any] = {}
+    folders: list[str] = []
+    for path, entry in inputs.items():
+        if entry.kind is EntryKind.DIR:
+            folders.append(path)
+        elif entry.kind is EntryKind.SYMLINK:
+            files[path] = {"symlink": entry.target}
+        else:
+            files[path] = {**_content(entry.content or b""), "mode": f"{entry.mode:04o}"}
+    full = {path.rpartition("/")[0] for path in inputs}
+    return {"files": files, "dirs": [path for path in folders if path not in full]}
+
+
+def _content(content: bytes) -> dict[str, str]:
+    if b"\r" not in content:  # scripts with carriage returns are refused as text, for good reason; here they are data
+        try:
+            return {"text": content.decode("utf-8")}
+        except UnicodeDecodeError:
+            pass
+    return {"base64": base64.b64encode(content).decode("ascii")}
+
+
+def _script(folder: Folder, entry: dict[str, Any]) -> dict[str, Any]:
+    files: dict[str, str] = {}
+    for name, file in folder.reward.items():
+        try:
+            if file.content is None or "/" in name:
+                raise ValueError("only plain files can be judges")
+            files[name] = file.content.decode("utf-8")
+        except ValueError as error:
+            raise TaskError(Problem(f"cannot be used: {error}", f"{folder.place}/{REWARD}/{name}")) from error
+    runner = folder.reward.get(RUNNER)
+    plain = runner is None or hashlib.sha256(runner.content or b"").hexdigest() == RUNNER_SHA256
+    if plain:
+        files.pop(RUNNER, None)
+    if (CHECK if plain else RUNNER) not in files:
+        raise TaskError(Problem("is missing: it is what judges the task", f"{folder.place}/{REWARD}/{CHECK}"))
+    mount = entry.get("input_mount_dir") or MOUNT
+    run = f'python3 -I "$place/{CHECK}" "$WORKSPACE"' if plain else f'bash "$place/{RUNNER}"'
+    script: dict[str, Any] = {
+        "kind": "script",
+        "name": "reward",
+        "files": files,
+        "timeout": GRADER_SECONDS,
+        "mode": "json" if plain else "last_float",
+    }
+    needed = sorted({package for text in files.values() for package in _PACKAGES.findall(text)})
+    if any(PAYLOAD in text for text in files.values()):
+        script["payload"] = {key: entry[key] for key in ("task_id", "user_query", "metadata") if key in entry}
+        run = f'{PAYLOAD}="$place/payload.json" {run}'
+    if needed:
+        run = f"python3 -I -c 'import {', '.join(needed)}' || exit 125\n{run}"
+    return {**script, "command": _JUDGE.format(shown=_in_pieces(mount), run=run)}
+
+
+def _in_pieces(path: str) -> str:
+    head, _, last = path.rpartition("/")
+    return f"{shlex.quote(head)}'/'{shlex.quote(last)}"
