@@ -1,58 +1,14 @@
-"""`python -m tasks`: list, show, check and write tasks."""
+"""`python -m tasks`: list, show, prove, write, import, count and split tasks."""
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
-from sandboxes.sandbox import Backend
 from tasks import cli
+from tasks.command_line import parser
 from tasks.problems import TaskError, counted
-
-
-def parser() -> argparse.ArgumentParser:
-    """Build the command line."""
-    spec = "library, library:ID, generated:FAMILY?n=100&seed=0, a YAML file or a folder"
-    main = argparse.ArgumentParser(prog="python -m tasks", description="List, show, prove and write tasks.")
-    commands = main.add_subparsers(dest="command", required=True, metavar="COMMAND")
-
-    listing = commands.add_parser("list", help="one line per task", description=f"List tasks. SPEC: {spec}.")
-    listing.add_argument("spec", nargs="?", default="library", metavar="SPEC", help="default: library")
-
-    show = commands.add_parser(
-        "show",
-        help="one task in full",
-        description=f"Show one task: request, workspace, assertions, oracle. SPEC: {spec}.",
-    )
-    show.add_argument("spec", metavar="ID_OR_SPEC", help="id of a library task, or a source")
-    show.add_argument("--id", help="which task of the source (default: the first)")
-    show.add_argument("--yaml", action="store_true", help="print it as a task file")
-
-    check = commands.add_parser(
-        "check",
-        help="prove tasks",
-        description="Prove tasks in a sandbox: the oracle scores 1, doing nothing does not pass, both twice the same. "
-        f"SPEC: {spec}. Exit code 1 if a task or a file is broken.",
-    )
-    check.add_argument("spec", nargs="*", metavar="SPEC", help="default: library")
-    check.add_argument("--all", action="store_true", help="the library and a sample of every procedural family")
-    check.add_argument(
-        "--sample", type=_positive, default=20, metavar="N", help="tasks per family with --all (default 20)"
-    )
-    check.add_argument("--seed", type=int, default=0, help="seed of that sample (default 0)")
-    backends = ["auto", *(backend.value for backend in Backend)]
-    check.add_argument("--sandbox", default="auto", choices=backends, help="where commands run (default: auto)")
-    check.add_argument(
-        "--jobs", type=_positive, metavar="N", help="sandboxes at a time (default: one per core, at most 8)"
-    )
-
-    new = commands.add_parser("new", help="write a task file to start from")
-    new.add_argument("name", metavar="NAME", help="id of the task and name of the file")
-    new.add_argument("--dir", type=Path, default=Path("my_tasks"), help="folder (default: my_tasks)")
-    return main
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
@@ -65,11 +21,41 @@ def run(arguments: Sequence[str] | None = None) -> int:
     try:
         match options.command:
             case "list":
-                return cli.list_tasks(options.spec)
+                wanted = cli.Filter(
+                    families=options.family,
+                    tags=options.tag,
+                    difficulties=options.difficulty,
+                    kinds=options.assertion,
+                    words=options.grep,
+                    proven=options.oracle,
+                )
+                return cli.list_tasks(options.spec, wanted)
             case "show":
                 return cli.show(options.spec, options.id, as_yaml=options.yaml)
             case "new":
                 return cli.new(options.name, options.dir)
+            case "import":
+                from tasks import transfer
+
+                return transfer.import_tasks(options.source, options.destination)
+            case "generate":
+                from tasks import transfer
+
+                return transfer.generate(options.family, options.n, options.seed, options.out)
+            case "stats":
+                from tasks import stats
+
+                return stats.stats(cli.load_tasks(options.spec), as_json=options.json)
+            case "split":
+                from tasks import splitting
+
+                return splitting.split(
+                    options.spec,
+                    fraction=options.fraction,
+                    seed=options.seed,
+                    unseen=options.unseen,
+                    out=options.out,
+                )
             case _:
                 from tasks import checking  # only here: it starts threads and sandboxes
 
@@ -80,18 +66,13 @@ def run(arguments: Sequence[str] | None = None) -> int:
                     seed=options.seed,
                     backend=options.sandbox,
                     jobs=options.jobs,
+                    as_json=options.json,
+                    junit=options.junit,
                 )
     except TaskError as error:
         print(error, file=sys.stderr)
         print(f"{counted(len(error.problems), 'problem')}, nothing was done", file=sys.stderr)
         return 1
-
-
-def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{text} is less than 1")
-    return number
 
 
 if __name__ == "__main__":

@@ -8,18 +8,30 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 from sandboxes import open_sandbox
 from sandboxes.sandbox import Sandbox, SandboxError, SandboxUnavailable
 from tasks.lint import Proof, Status, prove
 from tasks.problems import Problem, TaskError, counted
-from tasks.sources import generated, library, load_tasks
+from tasks.reports import SANDBOX_FAILED, to_json, write_junit
+from tasks.sources import clawgym, generated, is_spec, library, load_tasks
 from tasks.task import Task
 
 
-def check(specs: Sequence[str], *, every: bool, sample: int, seed: int, backend: str, jobs: int | None) -> int:
-    """Prove the tasks of all specs and print one line each.
+def check(
+    specs: Sequence[str],
+    *,
+    every: bool,
+    sample: int,
+    seed: int,
+    backend: str,
+    jobs: int | None,
+    as_json: bool = False,
+    junit: Path | None = None,
+) -> int:
+    """Prove the tasks of all specs and print one line each, or one JSON document at the end.
 
     Broken files are listed and make the exit code 1, but the tasks of the other files are still proven.
 
@@ -29,25 +41,50 @@ def check(specs: Sequence[str], *, every: bool, sample: int, seed: int, backend:
     tasks, problems = gather(specs if specs or every else [library.SCHEME], every=every, sample=sample, seed=seed)
     for problem in problems:
         print(problem, file=sys.stderr)
-    if not tasks:
-        print(f"nothing to prove, {counted(len(problems), 'problem')} in files", file=sys.stderr)
-        return 1
-    counts: Counter[Status] = Counter()
-    width = max(len(task.id) for task in tasks)
+    proofs: list[Proof] = []
+    width = max((len(task.id) for task in tasks), default=0)
     workers = min(jobs or min(os.cpu_count() or 1, 8), len(tasks))
     try:
-        for proof in prove_all(tasks, lambda: open_sandbox(backend), workers):
-            if not counts:
-                print(f"{'id':<{width}}  {'hash':<12}  oracle  no-op  result")
-            counts[proof.status] += 1
-            print(_line(proof, width), flush=True)
+        with _progress(len(tasks)) as advance:
+            for proof in prove_all(tasks, lambda: open_sandbox(backend), workers) if tasks else ():
+                if not as_json:
+                    if not proofs:
+                        print(f"{'id':<{width}}  {'hash':<12}  oracle  no-op  result")
+                    print(_line(proof, width), flush=True)
+                proofs.append(proof)
+                advance()
     except SandboxUnavailable as error:
         print(f"no sandbox: {error}", file=sys.stderr)
         return 2
+    if as_json:
+        print(to_json(proofs, problems))
+    if junit is not None:
+        write_junit(junit, proofs, problems)
+    if not tasks:
+        print(f"nothing to prove, {counted(len(problems), 'problem')} in files", file=sys.stderr)
+        return 1
+    counts = Counter(proof.status for proof in proofs)
     failed = counts[Status.FAILED]
     summary = f"{counts[Status.PROVEN]} proven, {counts[Status.UNPROVEN]} unproven (no oracle), {failed} failed"
-    print(summary + (f"; {counted(len(problems), 'problem')} in files" if problems else ""))
+    if not as_json:
+        print(summary + (f"; {counted(len(problems), 'problem')} in files" if problems else ""))
     return 1 if failed or problems else 0
+
+
+@contextmanager
+def _progress(total: int) -> Iterator[Callable[[], None]]:
+    """Show a bar on stderr while a person looks at it; yields what moves it on by one task."""
+    if not sys.stderr.isatty() or total < 2:
+        yield lambda: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("proving"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, transient=True, redirect_stdout=sys.stdout.isatty()) as bar:
+        row = bar.add_task("proving", total=total)
+        yield lambda: bar.advance(row)
 
 
 def gather(specs: Sequence[str], *, every: bool, sample: int, seed: int) -> tuple[list[Task], list[Problem]]:
@@ -58,18 +95,17 @@ def gather(specs: Sequence[str], *, every: bool, sample: int, seed: int) -> tupl
     wanted: list[str | Path] = []
     for spec in specs:
         folder = Path(spec).expanduser()
-        scheme = spec.partition(":")[0]
-        if scheme not in (library.SCHEME, generated.SCHEME) and folder.is_dir():
+        if not is_spec(spec) and folder.is_dir() and not clawgym.is_clawgym(folder):
             from tasks.sources.yaml import task_files
 
             wanted += task_files(folder)
         else:
             wanted.append(spec)
     if every:
-        from tasks.families import FAMILIES
+        from tasks.families import ALL_FAMILIES
 
         wanted = [library.SCHEME, *wanted]
-        wanted += [f"{generated.SCHEME}:{family}?n={sample}&seed={seed}" for family in FAMILIES]
+        wanted += [f"{generated.SCHEME}:{family}?n={sample}&seed={seed}" for family in ALL_FAMILIES]
     tasks: dict[str, Task] = {}
     problems: list[Problem] = []
     for source in wanted:
@@ -115,7 +151,7 @@ def prove_all(tasks: Sequence[Task], make: Callable[[], Sandbox], workers: int) 
                 reason = str(error)
                 sandbox.close()
                 own.sandbox = None
-        return Proof(task.id, task.content_hash, None, None, (), (), problems=(f"the sandbox failed twice: {reason}",))
+        return Proof(task.id, task.content_hash, None, None, (), (), problems=(f"{SANDBOX_FAILED}: {reason}",))
 
     executor = ThreadPoolExecutor(workers, thread_name_prefix="prove")
     try:
@@ -127,9 +163,10 @@ def prove_all(tasks: Sequence[Task], make: Callable[[], Sandbox], workers: int) 
 
 
 def _line(proof: Proof, width: int) -> str:
+    result = f"{proof.status}{' (no oracle)' if proof.status is Status.UNPROVEN else ''}"
     line = (
         f"{proof.task_id:<{width}}  {proof.task_hash[:12]}  {_rate(proof.oracle_rate):<6}  "
-        f"{_rate(proof.noop_rate):<5}  {proof.status}"
+        f"{_rate(proof.noop_rate):<5}  {result}"
     )
     remarks = [*proof.problems, *(f"note: {note}" for note in proof.notes)]
     return "\n".join([line, *(f"    {remark}" for remark in remarks)])

@@ -5,16 +5,21 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from sandboxes.sandbox import EntryKind, FileEntry
+from tasks.assertions.base import leaves
 from tasks.model import unknown_key
 from tasks.problems import TaskError, counted
-from tasks.sources import generated, library, load_tasks
+from tasks.sources import is_spec, library, load_tasks
 from tasks.task import ID_PATTERN, Task
 from tasks.yaml_io import dump_task
 
 TEMPLATE = Path(__file__).resolve().parent / "templates" / "task.yaml"
+HAND_WRITTEN = "hand-written"
+"""What stands for the family of a task that has none."""
+
 SHOWN_LINES = 40
 """Lines of one file that `show` prints."""
 
@@ -29,20 +34,56 @@ def table(rows: Iterable[Sequence[str]]) -> str:
     return "\n".join(line.rstrip() for line in lines)
 
 
-def list_tasks(spec: str) -> int:
-    """Print one line per task."""
-    tasks = load_tasks(spec)
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Which tasks to list; what is None or empty does not count.
+
+    Attributes:
+        families: Names of families; `hand-written` stands for none.
+        tags: Tags that a task must all have.
+        difficulties: Difficulties.
+        kinds: Kinds of assertion, one of which a task must use.
+        words: Texts that must stand in the id or the request, whatever their case.
+        proven: True for tasks with an oracle, False for those without.
+    """
+
+    families: Sequence[str] = ()
+    tags: Sequence[str] = ()
+    difficulties: Sequence[str] = ()
+    kinds: Sequence[str] = ()
+    words: Sequence[str] = ()
+    proven: bool | None = None
+
+    def takes(self, task: Task) -> bool:
+        """Whether a task is wanted."""
+        kinds = {str(leaf.kind) for item in task.assertions for leaf in leaves(item)}
+        text = f"{task.id} {task.intent}".lower()
+        return (
+            (not self.families or (task.family or HAND_WRITTEN) in self.families)
+            and all(tag in task.tags for tag in self.tags)
+            and (not self.difficulties or task.difficulty in self.difficulties)
+            and (not self.kinds or any(kind in kinds for kind in self.kinds))
+            and all(word.lower() in text for word in self.words)
+            and (self.proven is None or self.proven == (task.oracle is not None))
+        )
+
+
+def list_tasks(spec: str, wanted: Filter = Filter()) -> int:
+    """Print one line per task that is wanted."""
+    everything = load_tasks(spec)
+    tasks = [task for task in everything if wanted.takes(task)]
     rows = [("id", "kind", "assertions", "turns", "hash")]
     for task in tasks:
-        kind = f"{task.family or 'hand-written'}/{task.difficulty}"
+        kind = f"{task.family or HAND_WRITTEN}/{task.difficulty}"
         rows.append((task.id, kind, str(len(task.assertions)), str(task.budget.max_turns), task.content_hash[:12]))
     print(table(rows))
-    print(counted(len(tasks), "task"))
+    left_out = len(everything) - len(tasks)
+    print(counted(len(tasks), "task") + (f" of {len(everything)}" if left_out else ""))
     return 0
 
 
 def show(spec: str, task_id: str | None, *, as_yaml: bool) -> int:
-    """Print one task in full."""
+    """Print one task in full: with colours on a terminal, as plain text elsewhere."""
     tasks = _named(spec)
     if task_id is not None:
         chosen = next((task for task in tasks if task.id == task_id), None)
@@ -52,14 +93,20 @@ def show(spec: str, task_id: str | None, *, as_yaml: bool) -> int:
         chosen = tasks[0]
         if len(tasks) > 1:
             print(f"the first of {len(tasks)} tasks (--id ID shows another)", file=sys.stderr)
-    print(dump_task(chosen) if as_yaml else describe(chosen), end="")
+    if as_yaml:
+        print(dump_task(chosen), end="")
+    elif sys.stdout.isatty():
+        from tasks.rendering import render  # only here: the rest need not pay for rich
+
+        render(chosen)
+    else:
+        print(describe(chosen), end="")
     return 0
 
 
 def _named(spec: str) -> list[Task]:
     """Load by spec, or by the bare id of a library task."""
-    scheme = spec.partition(":")[0]
-    if scheme in (library.SCHEME, generated.SCHEME) or Path(spec).expanduser().exists():
+    if is_spec(spec) or Path(spec).expanduser().exists():
         return load_tasks(spec)
     shipped = library.load()
     found = [task for task in shipped if task.id == spec]
@@ -71,16 +118,16 @@ def _named(spec: str) -> list[Task]:
 
 def describe(task: Task) -> str:
     """Write a task for people: what the agent is asked and finds, how it is judged, and how it can be done."""
-    lines = [f"{task.id}  ({task.family or 'hand-written'}, {task.difficulty})  hash {task.content_hash[:12]}", ""]
+    lines = [f"{task.id}  ({task.family or HAND_WRITTEN}, {task.difficulty})  hash {task.content_hash[:12]}", ""]
     if task.persona is not None:
         context = f": {task.persona.context}" if task.persona.context else ""
         lines.append(f"Asked by a {task.persona.role}{context}")
     lines += ["Request", *_indent(task.intent), "", "Workspace"]
     entries = task.files()
-    lines += [f"  {_listed(path, entry)}" for path, entry in entries.items()] or ["  (empty)"]
+    lines += [f"  {listed(path, entry)}" for path, entry in entries.items()] or ["  (empty)"]
     for path, entry in entries.items():
         if entry.kind is EntryKind.FILE:
-            lines += ["", f"  --- {path}", *_content(entry)]
+            lines += ["", f"  --- {path}", *content_lines(entry)]
     budget = task.budget
     lines += ["", f"Budget  {budget.max_turns} turns, {budget.command_seconds:g} s a command, "]
     lines[-1] += f"{budget.turn_tokens} tokens a turn"
@@ -93,9 +140,13 @@ def describe(task: Task) -> str:
     if task.oracle is None:
         lines.append("  none: the task cannot be proven")
     else:
-        for number, command in enumerate(task.oracle.commands, start=1):
-            first, *rest = command.rstrip("\n").split("\n")
-            lines += [f"  {number}$ {first}", *(f"     {line}" for line in rest)]
+        for way, commands in enumerate(task.oracle.ways):
+            lines += [f"  another way ({way})"] if way else []
+            for number, command in enumerate(commands, start=1):
+                first, *rest = command.rstrip("\n").split("\n")
+                lines += [f"  {number}$ {first}", *(f"     {line}" for line in rest)]
+        if task.oracle.answer is not None:
+            lines += ["  answer:", *_indent(task.oracle.answer)]
     return "\n".join(lines) + "\n"
 
 
@@ -121,7 +172,8 @@ def _indent(text: str) -> list[str]:
     return [f"  {line}".rstrip() for line in text.split("\n")]
 
 
-def _listed(path: str, entry: FileEntry) -> str:
+def listed(path: str, entry: FileEntry) -> str:
+    """Return the line of a path in a listing."""
     if entry.kind is EntryKind.DIR:
         return f"{path}/"
     if entry.kind is EntryKind.SYMLINK:
@@ -130,7 +182,8 @@ def _listed(path: str, entry: FileEntry) -> str:
     return f"{path}  ({entry.size} bytes{mode})"
 
 
-def _content(entry: FileEntry) -> list[str]:
+def content_lines(entry: FileEntry) -> list[str]:
+    """Return what a file holds, a line each, cut after `SHOWN_LINES`; bytes that are no text are only hinted at."""
     content = entry.content or b""
     try:
         text = content.decode("utf-8")

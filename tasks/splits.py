@@ -4,53 +4,85 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from functools import cached_property
 from random import Random
 
+from tasks.model import unknown_key
 from tasks.problems import TaskError
 from tasks.task import SplitName, Task
 
 
+class Choice(StrEnum):
+    """How it was decided which tasks are held out."""
+
+    SEED = "seed"
+    """By a seeded draw over contents (and by what files say under `split:`), before anything was measured."""
+    OUTCOME = "outcome"
+    """By how an agent did on them. The sides then differ by design, and a gap between them says nothing."""
+
+
 @dataclass(frozen=True)
 class Split:
-    """Two lists of tasks that share no id and no problem.
+    """Lists of tasks that share no id and no problem.
 
     Attributes:
         pool: Tasks trained on.
-        held_out: Tasks only measured on.
+        held_out: Tasks only measured on, of families that are also trained on.
+        unseen: Tasks only measured on, of families that are never trained on; empty unless asked for.
+        choice: How it was decided.
     """
 
     pool: tuple[Task, ...]
     held_out: tuple[Task, ...]
+    unseen: tuple[Task, ...] = ()
+    choice: Choice = Choice.SEED
 
     def __post_init__(self) -> None:
         """Refuse overlap.
 
         Raises:
-            TaskError: a task stands on both sides, by id or by content.
+            TaskError: a task stands on two sides, by id or by content, or an unseen family is trained on.
         """
         known = _Known(self.pool)
-        shared = [task.id for task in self.held_out if known.holds(task)]
-        if shared:
-            raise TaskError(f"{len(shared)} held-out tasks are also in the pool: {', '.join(shared[:5])}")
+        for side, tasks in (("held-out", self.held_out), ("unseen", self.unseen)):
+            shared = [task.id for task in tasks if known.holds(task)]
+            if shared:
+                raise TaskError(f"{len(shared)} {side} tasks are also in the pool: {', '.join(shared[:5])}")
+        twice = [task.id for task in self.unseen if _Known(self.held_out).holds(task)] if self.unseen else []
+        if twice:
+            raise TaskError(f"{len(twice)} unseen tasks are also held out: {', '.join(twice[:5])}")
+        seen = {task.family for task in self.pool if task.family is not None}
+        trained = sorted({task.family for task in self.unseen if task.family is not None} & seen)
+        if trained:
+            raise TaskError(f"families that should be unseen are in the pool: {', '.join(trained)}")
+
+    @property
+    def sides(self) -> dict[str, tuple[Task, ...]]:
+        """The lists by name; `unseen` only where there is one."""
+        return {"pool": self.pool, "held_out": self.held_out, **({"unseen": self.unseen} if self.unseen else {})}
 
     @cached_property
     def hash(self) -> str:
-        """SHA-256 (hex) of both lists of ids and contents; the order within a side does not count."""
+        """SHA-256 (hex) of the lists of ids and contents; the order within a side does not count."""
         text = json.dumps(self.lock(), sort_keys=True)
         return hashlib.sha256(text.encode("utf-8")).hexdigest()
 
     def lock(self) -> dict[str, dict[str, str]]:
         """Return id -> content hash of each side, JSON-able: what a run keeps to prove what it used."""
-        return {
-            "pool": {task.id: task.content_hash for task in self.pool},
-            "held_out": {task.id: task.content_hash for task in self.held_out},
-        }
+        return {side: {task.id: task.content_hash for task in tasks} for side, tasks in self.sides.items()}
 
 
-def split_tasks(tasks: Sequence[Task], *, held_out_fraction: float = 0.2, seed: int = 0) -> Split:
+def split_tasks(
+    tasks: Sequence[Task],
+    *,
+    held_out_fraction: float = 0.2,
+    seed: int = 0,
+    unseen_families: int | Sequence[str] = 0,
+) -> Split:
     """Split tasks by a seeded draw; each family (and the hand-written tasks) is split in about the same proportion.
 
     Tasks with the same problem go to the same side together. A task whose file says `split:` goes where it says, and
@@ -61,18 +93,25 @@ def split_tasks(tasks: Sequence[Task], *, held_out_fraction: float = 0.2, seed: 
         held_out_fraction: Share of the undecided tasks to hold out, in [0, 1]. Strictly between, and with at least
             two such tasks, neither side gets none.
         seed: Any integer, 0 included.
+        unseen_families: Whole families that are only measured on: their names, or how many to draw. They are `unseen`
+            of the result; the fraction then applies to the rest.
 
     Raises:
-        TaskError: a fraction outside [0, 1], two tasks with one id, or twins that ask for different sides.
+        TaskError: a fraction outside [0, 1], two tasks with one id, twins that ask for different sides, a family that
+            is not there, or no family left to train on.
     """
     if not 0 <= held_out_fraction <= 1:
         raise TaskError(f"held_out_fraction is {held_out_fraction}: it must lie between 0 and 1")
+    _refuse_double_ids(tasks)
+    left_out = _unseen(tasks, unseen_families, seed)
+    unseen = _select(tasks, lambda task: task.family in left_out)
+    hidden = {task.problem_hash for task in unseen}
+    rest = [task for task in tasks if task.family not in left_out]
+    stray = [task.id for task in rest if task.problem_hash in hidden]
+    if stray:
+        raise TaskError(f"{', '.join(stray[:5])}: the same problem stands in a family that should stay unseen")
     twins: dict[str, list[Task]] = {}
-    ids: set[str] = set()
-    for task in tasks:
-        if task.id in ids:
-            raise TaskError(f"two tasks have the id '{task.id}'")
-        ids.add(task.id)
+    for task in rest:
         twins.setdefault(task.problem_hash, []).append(task)
     held_out: set[str] = set()
     undecided: dict[str, list[str]] = {}
@@ -90,8 +129,37 @@ def split_tasks(tasks: Sequence[Task], *, held_out_fraction: float = 0.2, seed: 
         Random(f"split:{seed}:{family}").shuffle(order)
         held_out.update(order[:share])
     return Split(
-        pool=_select(tasks, lambda task: task.problem_hash not in held_out),
-        held_out=_select(tasks, lambda task: task.problem_hash in held_out),
+        pool=_select(rest, lambda task: task.problem_hash not in held_out),
+        held_out=_select(rest, lambda task: task.problem_hash in held_out),
+        unseen=unseen,
+    )
+
+
+def split_by_outcome(tasks: Sequence[Task], hold_out: Callable[[Task], bool], *, allow_outcome: bool = False) -> Split:
+    """Split tasks by a rule that looks at results, such as "the base policy never solved it".
+
+    The sides of such a split are not exchangeable: held-out tasks that were chosen for being hard stay behind the pool
+    whatever is learned, and the gap is no overfitting. So it is refused unless asked for by name.
+
+    Args:
+        tasks: Tasks with unique ids.
+        hold_out: Whether to hold a task out.
+        allow_outcome: Says that this is meant. The split, and its lock file, carry `choice: outcome`.
+
+    Raises:
+        TaskError: not allowed, two tasks with one id, or twins on both sides.
+    """
+    if not allow_outcome:
+        raise TaskError(
+            "a split chosen by outcome is refused: its sides differ by design, so a gap between them is no sign of "
+            "overfitting. Use split_tasks(seed=...), or say allow_outcome=True if this is meant"
+        )
+    _refuse_double_ids(tasks)
+    chosen = {task.id for task in tasks if hold_out(task)}
+    return Split(
+        pool=_select(tasks, lambda task: task.id not in chosen),
+        held_out=_select(tasks, lambda task: task.id in chosen),
+        choice=Choice.OUTCOME,
     )
 
 
@@ -110,6 +178,34 @@ class _Known:
 
     def holds(self, task: Task) -> bool:
         return task.id in self.ids or task.problem_hash in self.problems
+
+
+def _refuse_double_ids(tasks: Sequence[Task]) -> None:
+    counts = Counter(task.id for task in tasks)
+    twice = [name for name, count in counts.items() if count > 1]
+    if twice:
+        raise TaskError(f"two tasks have the id '{twice[0]}'")
+
+
+def _unseen(tasks: Sequence[Task], wanted: int | Sequence[str], seed: int) -> frozenset[str]:
+    """Return the families to leave out of training: those named, or so many drawn by the seed."""
+    families = sorted({task.family for task in tasks if task.family is not None})
+    if isinstance(wanted, str):
+        wanted = [wanted]
+    if not isinstance(wanted, int):
+        for name in wanted:
+            if name not in families:
+                raise TaskError(unknown_key(name, families, "family"))
+        chosen = frozenset(wanted)
+    elif wanted < 0:
+        raise TaskError(f"unseen_families is {wanted}: a number of families cannot be negative")
+    else:
+        if wanted > len(families):
+            raise TaskError(f"unseen_families is {wanted}, but the tasks have {len(families)} families")
+        chosen = frozenset(Random(f"unseen:{seed}").sample(families, wanted))
+    if chosen and all(task.family in chosen for task in tasks):
+        raise TaskError("every family would be unseen: nothing is left to train on")
+    return chosen
 
 
 def _select(tasks: Sequence[Task], wanted: Callable[[Task], bool]) -> tuple[Task, ...]:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tasks.problems import TaskError
 from tasks.sources import load_tasks
-from tasks.splits import Split, disjoint, split_tasks
+from tasks.splits import Choice, Split, disjoint, split_by_outcome, split_tasks
 from tasks.task import Task
 
 
@@ -96,3 +96,49 @@ def test_disjoint_removes_by_id_and_by_content() -> None:
     pool = [make("a"), make("b")]
     kept = disjoint(pool, [make("a", intent="other"), make("c", intent="make b"), make("d")])
     assert [task.id for task in kept] == ["d"]
+
+
+def test_whole_families_can_stay_unseen() -> None:
+    split = split_tasks(TASKS, held_out_fraction=0.2, seed=0, unseen_families=3)
+    unseen = {task.family for task in split.unseen}
+    assert len(unseen) == 3
+    assert not unseen & {task.family for task in (*split.pool, *split.held_out)}
+    assert len(split.pool) + len(split.held_out) + len(split.unseen) == len(TASKS)
+    assert len(split.held_out) == round(0.2 * (len(TASKS) - len(split.unseen)))
+    assert split_tasks(TASKS[::-1], held_out_fraction=0.2, seed=0, unseen_families=3).hash == split.hash
+    named = split_tasks(TASKS, unseen_families=["copy"])
+    assert {task.family for task in named.unseen} == {"copy"}
+    assert split_tasks(TASKS, held_out_fraction=0.2, seed=0).sides.keys() == {"pool", "held_out"}
+
+
+@pytest.mark.parametrize(
+    ("wanted", "words"),
+    [
+        (["cop"], "unknown family 'cop': did you mean 'copy'"),
+        (-1, "cannot be negative"),
+        (1000, "1000, but the tasks have"),
+        (sorted({task.family or "" for task in TASKS}), "nothing is left to train on"),
+    ],
+)
+def test_families_that_cannot_be_left_out(wanted: Any, words: str) -> None:
+    with pytest.raises(TaskError, match=words):
+        split_tasks(TASKS, unseen_families=wanted)
+
+
+def test_an_unseen_problem_is_nowhere_else() -> None:
+    same = {"intent": "the same"}
+    with pytest.raises(TaskError, match="b: the same problem stands in a family that should stay unseen"):
+        split_tasks([make("a", family="odd", **same), make("b", **same), make("c")], unseen_families=["odd"])
+    with pytest.raises(TaskError, match="should be unseen are in the pool: odd"):
+        Split((make("a", family="odd"),), (), (make("b", family="odd"),))
+    with pytest.raises(TaskError, match="1 unseen tasks are also held out: b"):
+        Split((make("a"),), (make("b"),), (make("b"),))
+
+
+def test_a_split_by_outcome_is_refused_unless_meant() -> None:
+    tasks = [make("easy"), make("hard")]
+    with pytest.raises(TaskError, match="chosen by outcome is refused.*allow_outcome=True"):
+        split_by_outcome(tasks, lambda task: task.id == "hard")
+    split = split_by_outcome(tasks, lambda task: task.id == "hard", allow_outcome=True)
+    assert [task.id for task in split.held_out] == ["hard"]
+    assert split.choice is Choice.OUTCOME

@@ -1,0 +1,184 @@
+"""The command line of `python -m tasks`: every command, its options and an example."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from sandboxes.sandbox import Backend
+from tasks.task import Difficulty
+
+SPEC = "library, library:ID, generated:FAMILY?n=100&seed=0, clawgym:PATH, fieldnotes:FILE, a YAML file or a folder"
+
+
+def parser() -> argparse.ArgumentParser:
+    """Build the command line."""
+    main = argparse.ArgumentParser(
+        prog="python -m tasks",
+        description="List, show, prove, write, import, count and split tasks.",
+        epilog="example:\n  python -m tasks new tidy-orders && python -m tasks check my_tasks",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    commands = main.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    _listing(commands)
+    _show(commands)
+    _check(commands)
+    _new(commands)
+    _import(commands)
+    _generate(commands)
+    _stats(commands)
+    _split(commands)
+    return main
+
+
+def _add(commands: Any, name: str, summary: str, description: str, example: str) -> argparse.ArgumentParser:
+    made: argparse.ArgumentParser = commands.add_parser(
+        name,
+        help=summary,
+        description=description,
+        epilog=f"example:\n  {example}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    return made
+
+
+def _listing(commands: Any) -> None:
+    command = _add(
+        commands,
+        "list",
+        "one line per task",
+        f"List tasks, all or those that fit every filter.\nSPEC: {SPEC}.",
+        "python -m tasks list library --difficulty hard --tag csv",
+    )
+    command.add_argument("spec", nargs="?", default="library", metavar="SPEC", help="default: library")
+    more: dict[str, Any] = {"action": "append", "default": []}
+    command.add_argument("--family", **more, metavar="NAME", help="of this family (or hand-written); may be repeated")
+    command.add_argument("--tag", **more, metavar="TAG", help="with this tag; repeated: with all of them")
+    command.add_argument("--difficulty", **more, choices=[*Difficulty], help="of this difficulty; may be repeated")
+    command.add_argument("--assertion", **more, metavar="KIND", help="with an assertion of this kind; may be repeated")
+    command.add_argument("--grep", **more, metavar="TEXT", help="with this text in id or request; repeated: with all")
+    command.add_argument(
+        "--oracle", action=argparse.BooleanOptionalAction, default=None, help="only tasks with (without) an oracle"
+    )
+
+
+def _show(commands: Any) -> None:
+    command = _add(
+        commands,
+        "show",
+        "one task in full",
+        f"Show one task: request, workspace, assertions, oracle.\nSPEC: {SPEC}.",
+        "python -m tasks show merge-contacts",
+    )
+    command.add_argument("spec", metavar="ID_OR_SPEC", help="id of a library task, or a source")
+    command.add_argument("--id", help="which task of the source (default: the first)")
+    command.add_argument("--yaml", action="store_true", help="print it as a task file")
+
+
+def _check(commands: Any) -> None:
+    command = _add(
+        commands,
+        "check",
+        "prove tasks",
+        "Prove tasks in a sandbox: the oracle scores 1, doing nothing does not pass, both twice the same.\n"
+        f"SPEC: {SPEC}.\nExit code 1 if a task or a file is broken, 2 if no sandbox works here.",
+        "python -m tasks check my_tasks --jobs 2 --junit report.xml",
+    )
+    command.add_argument("spec", nargs="*", metavar="SPEC", help="default: library")
+    command.add_argument("--all", action="store_true", help="the library and a sample of every procedural family")
+    command.add_argument(
+        "--sample", type=_positive, default=20, metavar="N", help="tasks per family with --all (default 20)"
+    )
+    command.add_argument("--seed", type=int, default=0, help="seed of that sample (default 0)")
+    backends = ["auto", *(backend.value for backend in Backend)]
+    command.add_argument("--sandbox", default="auto", choices=backends, help="where commands run (default: auto)")
+    command.add_argument(
+        "--jobs", type=_positive, metavar="N", help="sandboxes at a time (default: one per core, at most 8)"
+    )
+    command.add_argument("--json", action="store_true", help="print one JSON document instead of lines")
+    command.add_argument("--junit", type=Path, metavar="FILE", help="write a JUnit file too")
+
+
+def _new(commands: Any) -> None:
+    command = _add(
+        commands,
+        "new",
+        "write a task file to start from",
+        "Write a commented task file that proves as it is. Never overwrites.",
+        "python -m tasks new tidy-orders --dir my_tasks",
+    )
+    command.add_argument("name", metavar="NAME", help="id of the task and name of the file")
+    command.add_argument("--dir", type=Path, default=Path("my_tasks"), help="folder (default: my_tasks)")
+
+
+def _import(commands: Any) -> None:
+    command = _add(
+        commands,
+        "import",
+        "write tasks of another source as files",
+        f"Write tasks of any source as YAML files, or as field-notes JSONL. Never overwrites.\nSRC: {SPEC}.",
+        "python -m tasks import fieldnotes:records.jsonl my_tasks",
+    )
+    command.add_argument("source", metavar="SRC", help="where the tasks are")
+    command.add_argument("destination", metavar="DST", type=Path, help="a folder, or a file that ends in .jsonl")
+
+
+def _generate(commands: Any) -> None:
+    command = _add(
+        commands,
+        "generate",
+        "write tasks of a procedural family",
+        "Make tasks of a procedural family; the same arguments give the same bytes. Without FAMILY: name the families.",
+        "python -m tasks generate quickstart -n 50 --seed 1 --out my_tasks",
+    )
+    command.add_argument("family", nargs="?", metavar="FAMILY", help="a family, or quickstart for a mix")
+    command.add_argument("-n", type=_positive, default=10, metavar="N", help="how many (default 10)")
+    command.add_argument("--seed", type=int, default=0, help="default 0")
+    command.add_argument("--out", type=Path, metavar="FOLDER", help="where to write them; without it: only their ids")
+
+
+def _stats(commands: Any) -> None:
+    command = _add(
+        commands,
+        "stats",
+        "count tasks by family, difficulty, assertion and more",
+        f"Count the tasks of a source.\nSPEC: {SPEC}.",
+        "python -m tasks stats 'generated:quickstart?n=200' --json",
+    )
+    command.add_argument("spec", nargs="?", default="library", metavar="SPEC", help="default: library")
+    command.add_argument("--json", action="store_true", help="print JSON, with every name")
+
+
+def _split(commands: Any) -> None:
+    command = _add(
+        commands,
+        "split",
+        "choose what is held out, and lock it in a file",
+        "Split tasks into a pool to train on and held-out tasks to measure on, by a seeded draw: no id and no content\n"
+        "is on both sides. With --out it is written to a lock file, which `--held_out FILE` of the trainer and\n"
+        f"`--split FILE` of the evaluation take.\nSPEC: {SPEC}.",
+        "python -m tasks split 'generated:office?n=200' --unseen 5 --out office.lock",
+    )
+    command.add_argument("spec", metavar="SPEC")
+    command.add_argument("--fraction", type=float, default=0.2, metavar="X", help="share to hold out (default 0.2)")
+    command.add_argument("--seed", type=int, default=0, help="default 0")
+    command.add_argument(
+        "--unseen",
+        type=_families,
+        default=0,
+        metavar="FAMILIES",
+        help="whole families that are never trained on: how many to draw, or their names with commas",
+    )
+    command.add_argument("--out", type=Path, metavar="FILE", help="lock file to write; one that differs is left alone")
+
+
+def _families(text: str) -> int | list[str]:
+    return int(text) if text.isdigit() else [name for name in text.split(",") if name]
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text} is less than 1")
+    return number

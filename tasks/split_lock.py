@@ -1,0 +1,149 @@
+"""A split as a file: ids and content hashes of each side, so that what was held out can be proven later."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tasks.problems import Problem, TaskError, counted
+from tasks.splits import Choice, Split
+from tasks.task import Task
+
+VERSION = 1
+SUFFIX = ".lock"
+"""How names of lock files end."""
+SIDES = ("pool", "held_out", "unseen")
+"""Names of the sides in a lock file; `unseen` may be absent."""
+
+
+def write_lock(split: Split, path: Path) -> None:
+    """Write the lock file of a split. One that says the same is left alone.
+
+    Raises:
+        TaskError: the file is there and says something else, or it cannot be written.
+    """
+    if path.exists():
+        verify_lock(split, path)
+        return
+    try:
+        _write_whole(path, json.dumps(lock_record(split), indent=1, ensure_ascii=False) + "\n")
+    except OSError as error:
+        raise TaskError(Problem(f"cannot be written: {error.strerror or error}", str(path))) from error
+
+
+def lock_record(split: Split) -> dict[str, Any]:
+    """Return what a lock file holds, JSON-able."""
+    sides = split.lock()
+    return {
+        "schema_version": VERSION,
+        "choice": split.choice.value,
+        "hash": _digest(split.choice.value, sides),
+        **{side: dict(sorted(entries.items())) for side, entries in sides.items()},
+    }
+
+
+def verify_lock(split: Split, path: Path) -> None:
+    """Compare a split with its lock file.
+
+    Raises:
+        TaskError: the file is damaged, or the split is another one; every difference is listed.
+    """
+    choice, locked = _read(path)
+    problems = [
+        Problem(f"{name} {what}", str(path), key=side)
+        for side in SIDES
+        for name, what in _differences(locked.get(side, {}), split.lock().get(side, {}))
+    ]
+    if choice is not split.choice:
+        problems.append(Problem(f"is '{choice}', but the split was chosen by {split.choice}", str(path), key="choice"))
+    if problems:
+        raise TaskError(*_short(problems, path))
+
+
+def apply_lock(tasks: Sequence[Task], path: Path, *, allow_outcome: bool = False) -> Split:
+    """Split tasks as the lock file says.
+
+    Args:
+        tasks: Must hold every task that is locked; others are left out.
+        path: The lock file.
+        allow_outcome: Take a split that was chosen by outcome.
+
+    Raises:
+        TaskError: the file is damaged; a task is missing or its content has changed; or the split was chosen by outcome
+            and that is not allowed.
+    """
+    choice, locked = _read(path)
+    if choice is Choice.OUTCOME and not allow_outcome:
+        raise TaskError(
+            Problem(
+                "this split was chosen by outcome: say allow_outcome=True if that is meant", str(path), key="choice"
+            )
+        )
+    here = {task.id: task for task in tasks}
+    present = {name: task.content_hash for name, task in here.items()}
+    problems = [
+        Problem(f"{name} {what}", str(path), key=side)
+        for side, entries in locked.items()
+        for name, what in _differences(entries, {name: present[name] for name in entries if name in present})
+    ]
+    if problems:
+        raise TaskError(*_short(problems, path))
+    chosen = {side: tuple(here[name] for name in entries) for side, entries in locked.items()}
+    return Split(chosen["pool"], chosen["held_out"], chosen.get("unseen", ()), choice)
+
+
+def _write_whole(path: Path, text: str) -> None:
+    """Write a file so that an interrupted writer leaves none, rather than the beginning of one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fresh = path.with_name(f"{path.name}.tmp")
+    fresh.write_text(text, encoding="utf-8", newline="\n")
+    fresh.replace(path)
+
+
+def _differences(locked: dict[str, str], present: dict[str, str]) -> list[tuple[str, str]]:
+    found = [(name, "is locked, but not among the tasks") for name in locked if name not in present]
+    found += [(name, "is among the tasks, but not locked") for name in present if name not in locked]
+    changed = (name for name in locked if name in present and present[name] != locked[name])
+    found += [(name, f"has changed: {locked[name][:12]} is locked, {present[name][:12]} is found") for name in changed]
+    return found
+
+
+def _short(problems: list[Problem], path: Path, limit: int = 20) -> list[Problem]:
+    if len(problems) <= limit:
+        return problems
+    return [*problems[:limit], Problem(f"and {counted(len(problems) - limit, 'more difference')}", str(path))]
+
+
+def _read(path: Path) -> tuple[Choice, dict[str, dict[str, str]]]:
+    def refuse(message: str, key: str = "") -> TaskError:
+        return TaskError(Problem(message, str(path), key=key))
+
+    try:
+        record: Any = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise refuse(f"cannot be read: {error.strerror or error}") from error
+    except (ValueError, RecursionError) as error:
+        raise refuse(f"is no lock file: {error}") from error
+    if not isinstance(record, dict) or record.get("schema_version") != VERSION:
+        raise refuse(f"is no lock file of a split: it must say {VERSION}", "schema_version")
+    sides: dict[str, dict[str, str]] = {}
+    for side in SIDES:
+        entries = record.get(side)
+        if entries is None and side == "unseen":
+            continue
+        if not isinstance(entries, dict) or not all(isinstance(value, str) for value in entries.values()):
+            raise refuse("must map ids to content hashes", side)
+        sides[side] = entries
+    if record.get("choice") not in list(Choice):
+        raise refuse(f"must be one of {', '.join(Choice)}", "choice")
+    choice = Choice(record["choice"])
+    if record.get("hash") != _digest(choice.value, sides):
+        raise refuse("does not fit the rest of the file: it was edited by hand, or cut off", "hash")
+    return choice, sides
+
+
+def _digest(choice: str, sides: dict[str, dict[str, str]]) -> str:
+    return hashlib.sha256(json.dumps([choice, sides], sort_keys=True).encode("utf-8")).hexdigest()

@@ -1,0 +1,41 @@
+"""What `python -m tasks split` does: choose what is held out, show it, and lock it in a file."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+from tasks.cli import HAND_WRITTEN, table
+from tasks.problems import counted
+from tasks.sources import load_tasks
+from tasks.split_lock import write_lock
+from tasks.splits import Split, split_tasks
+
+
+def split(spec: str, *, fraction: float, seed: int, unseen: int | Sequence[str], out: Path | None) -> int:
+    """Split the tasks of a source and print how many of each family are on each side.
+
+    Raises:
+        TaskError: the split makes no sense, or `out` is there and locks another one.
+    """
+    made = split_tasks(load_tasks(spec), held_out_fraction=fraction, seed=seed, unseen_families=unseen)
+    print(summary(made))
+    if out is None:
+        print("nothing was written: --out FILE locks this split")
+        return 0
+    write_lock(made, out)
+    print(f"locked in {out}")
+    return 0
+
+
+def summary(split: Split) -> str:
+    """Return the number of tasks on each side, by family, as a table, and the hash of the split."""
+    sides = list(split.sides)
+    counts = {side: Counter(task.family or HAND_WRITTEN for task in tasks) for side, tasks in split.sides.items()}
+    families = sorted(set().union(*counts.values()))
+    rows = [["family", *sides]]
+    rows += [[family, *(str(counts[side][family]) for side in sides)] for family in families]
+    rows.append(["all", *(str(counts[side].total()) for side in sides)])
+    total = sum(counts[side].total() for side in sides)
+    return f"{table(rows)}\n{counted(total, 'task')}, chosen by {split.choice}, hash {split.hash[:12]}"

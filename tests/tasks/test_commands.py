@@ -1,0 +1,189 @@
+from __future__ import annotations
+
+import io
+import json
+import re
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from tasks import checking
+from tasks.__main__ import run
+from tasks.rendering import render
+from tasks.sources import load_tasks
+from tasks.split_lock import apply_lock
+from tasks.task import Task
+from tests.tasks.fake_sandbox import FakeSandbox
+
+GOOD = """\
+id: good
+intent: make b
+assertions: [{kind: file_exists, path: b}]
+oracle: {commands: [touch b], alternatives: [["echo > b"]]}
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a task that proves, one without an oracle, one that fails and a broken file."""
+    monkeypatch.setattr(checking, "open_sandbox", lambda backend: FakeSandbox())
+    (tmp_path / "bad.yaml").write_text("id: bad\n")
+    (tmp_path / "good.yaml").write_text(GOOD)
+    (tmp_path / "open.yaml").write_text(GOOD.split("oracle")[0].replace("good", "open"))
+    (tmp_path / "wrong.yaml").write_text(GOOD.replace("good", "wrong").replace("touch b", "touch c"))
+    return tmp_path
+
+
+@pytest.mark.parametrize("command", ["list", "show", "check", "new", "import", "generate", "stats"])
+def test_every_command_has_help_with_an_example(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        run([command, "--help"])
+    assert caught.value.code == 0
+    assert f"example:\n  python -m tasks {command}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("filters", "wanted"),
+    [
+        (["--family", "hand-written", "--grep", "QUILLPAD"], "bump-version"),
+        (["--grep", "contact", "--difficulty", "hard"], "merge-contacts"),
+        (["--no-oracle"], ""),
+        (["--tag", "no such tag"], ""),
+        (["--assertion", "no_such_kind"], ""),
+    ],
+)
+def test_list_takes_filters(filters: list[str], wanted: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["list", "library", *filters]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    shown = [line.split()[0] for line in lines[1:-1]]
+    assert (wanted in shown) if wanted else shown == []
+    assert f" of {len(load_tasks('library'))}" in lines[-1]
+
+
+def test_check_as_json(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["check", str(folder), "--json"]) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert [(task["id"], task["status"]) for task in found["tasks"]] == [
+        ("good", "proven"),
+        ("open", "unproven"),
+        ("wrong", "failed"),
+    ]
+    assert found["counts"] == {"proven": 1, "unproven": 1, "failed": 1}
+    assert {problem["key"] for problem in found["problems"]} == {"assertions", "intent"}
+    assert found["problems"][0]["line"] == 1
+
+
+def test_check_as_junit(folder: Path) -> None:
+    report = folder / "report.xml"
+    assert run(["check", str(folder), "--junit", str(report)]) == 1
+    suite = ElementTree.parse(report).getroot()
+    assert (suite.get("tests"), suite.get("failures"), suite.get("errors")) == ("5", "1", "2")
+    cases = {case.get("name"): case for case in suite}
+    assert len(cases["good"]) == 0
+    assert cases["open"][0].text == "unproven (no oracle)"
+    assert "after the oracle" in (cases["wrong"].find("failure").text or "")  # type: ignore[union-attr]
+    assert cases[f"{folder / 'bad.yaml'}:1"].find("error") is not None
+
+
+def test_a_report_that_cannot_be_written(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["check", str(folder / "good.yaml"), "--junit", str(folder / "no" / "r.xml")]) == 1
+    assert "cannot be written: No such file" in capsys.readouterr().err
+
+
+def test_junit_holds_any_text(folder: Path) -> None:
+    text = GOOD.replace("good", "odd").replace("touch b", "\"printf '\\\\001' >&2; exit 3\"")
+    (folder / "odd.yaml").write_text(text)
+    report = folder / "report.xml"
+    run(["check", str(folder / "odd.yaml"), "--junit", str(report)])
+    assert ElementTree.parse(report).getroot().get("failures") == "1"
+
+
+def test_import_and_generate_write_what_loads(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made = tmp_path / "made"
+    assert run(["generate", "copy", "-n", "3", "--seed", "4", "--out", str(made)]) == 0
+    assert f"python -m tasks check {made}" in capsys.readouterr().out
+    wanted = {task.id: task for task in load_tasks("generated:copy?n=3&seed=4")}
+    assert {task.id: task for task in load_tasks(made)} == wanted
+    records = tmp_path / "deep" / "records.jsonl"
+    assert run(["import", str(made), str(records)]) == 0
+    back = tmp_path / "back"
+    assert run(["import", f"fieldnotes:{records}", str(back)]) == 0
+    assert {task.id: task.content_hash for task in load_tasks(back)} == {
+        name: task.content_hash for name, task in wanted.items()
+    }
+
+
+def test_nothing_is_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["import", "library", str(tmp_path)]) == 0
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    assert run(["import", "library", str(tmp_path)]) == 1
+    assert capsys.readouterr().err.count("is there already and was left as it is") == len(before)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+    records = tmp_path / "x.jsonl"
+    records.write_text("mine")
+    assert run(["import", "generated:copy?n=1", str(records)]) == 1
+    assert records.read_text() == "mine"
+    assert run(["import", "generated:copy?n=1", str(tmp_path / "bump-version.yaml")]) == 1
+    assert "is no folder" in capsys.readouterr().err
+
+
+def test_generate_without_names_tells_them(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["generate"]) == 0
+    assert {"quickstart", "copy"} <= set(capsys.readouterr().out.split())
+    assert run(["generate", "copy", "-n", "2"]) == 0
+    assert "nothing was written" in capsys.readouterr().out
+    assert run(["generate", "coppy"]) == 1
+    assert "did you mean 'copy'?" in capsys.readouterr().err
+
+
+def test_stats(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["stats", "generated:copy?n=5"]) == 0
+    assert "hand-written" not in (text := capsys.readouterr().out)
+    assert "copy 5" in text
+    assert run(["stats", "library", "--json"]) == 0
+    counts = json.loads(capsys.readouterr().out)
+    assert counts["tasks"] == counts["different_problems"] == len(load_tasks("library"))
+    assert sum(counts["difficulty"].values()) == counts["tasks"]
+
+
+def test_a_task_on_a_terminal_shows_its_texts_as_they_are() -> None:
+    task = Task.model_validate(
+        {
+            "id": "odd",
+            "intent": "write [bold]b[/bold] \x1b[2J",
+            "persona": {"role": "cook", "context": "in [red]a hurry"},
+            "tags": ["[t]"],
+            "workspace": {"files": {"a.py": "x = [1]\n", "b.bin": {"base64": "AAE="}, "l": {"symlink": "a.py"}}},
+            "assertions": [{"kind": "file_exists", "path": "b", "name": "[n]"}],
+            "oracle": {"commands": ["touch b"], "answer": "done [x]", "alternatives": [["echo > b"]]},
+        }
+    )
+    stream = io.StringIO()
+    render(task, stream, width=100)
+    text = stream.getvalue()
+    assert "\x1b[2J" not in text
+    for part in ("[bold]b[/bold]", "in [red]a hurry", "[t]", "[n]", "done [x]", "l -> a.py", "another way"):
+        assert part in text, part
+
+
+def test_every_library_task_can_be_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    for task in load_tasks("library"):
+        render(task, io.StringIO())
+
+
+def test_split_shows_both_sides_and_locks_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    spec, path = "generated:quickstart?n=40", tmp_path / "locks" / "my.lock"
+    assert run(["split", spec, "--unseen", "2"]) == 0
+    out = capsys.readouterr().out
+    assert "unseen" in out and "nothing was written" in out
+    assert run(["split", spec, "--unseen", "copy,rename", "--fraction", "0.25", "--out", str(path)]) == 0
+    out = capsys.readouterr().out
+    assert re.search(r"^all +27 +9 +4$", out, re.MULTILINE) and "40 tasks, chosen by seed, hash " in out
+    split = apply_lock(load_tasks(spec), path)
+    assert {task.family for task in split.unseen} == {"copy", "rename"} and len(split.held_out) == 9
+    before = path.read_bytes()
+    assert run(["split", spec, "--seed", "1", "--out", str(path)]) == 1
+    assert "is locked, but not among the tasks" in capsys.readouterr().err and path.read_bytes() == before
+    assert run(["split", spec, "--unseen", "copi"]) == 1
+    assert "did you mean 'copy'?" in capsys.readouterr().err

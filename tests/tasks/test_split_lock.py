@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tasks.problems import TaskError
+from tasks.sources import load_tasks
+from tasks.split_lock import apply_lock, verify_lock, write_lock
+from tasks.splits import Split, split_by_outcome, split_tasks
+
+TASKS = load_tasks("generated:quickstart?n=40")
+SPLIT = split_tasks(TASKS, held_out_fraction=0.25, seed=0, unseen_families=2)
+
+
+@pytest.fixture
+def lock(tmp_path: Path) -> Path:
+    path = tmp_path / "split.lock"
+    write_lock(SPLIT, path)
+    return path
+
+
+def test_the_same_tasks_give_the_same_split(lock: Path) -> None:
+    again = apply_lock(TASKS[::-1], lock)
+    assert again.hash == SPLIT.hash
+    verify_lock(SPLIT, lock)
+    before = lock.read_bytes()
+    write_lock(SPLIT, lock)
+    assert lock.read_bytes() == before
+
+
+def test_tasks_that_are_not_locked_are_left_out(lock: Path) -> None:
+    more = load_tasks("generated:quickstart?n=60")
+    assert apply_lock(more, lock).hash == SPLIT.hash
+
+
+def test_drift_is_refused(lock: Path) -> None:
+    changed = [task.model_copy(update={"intent": "other"}) if task is TASKS[0] else task for task in TASKS]
+    with pytest.raises(TaskError, match=f"{TASKS[0].id} has changed: {TASKS[0].content_hash[:12]} is locked"):
+        apply_lock(changed, lock)
+    with pytest.raises(TaskError, match=f"{TASKS[3].id} is locked, but not among the tasks"):
+        apply_lock([*TASKS[:3], *TASKS[4:]], lock)
+    other = split_tasks(TASKS, held_out_fraction=0.25, seed=1)
+    for check in (verify_lock, write_lock):
+        with pytest.raises(TaskError, match="is locked, but not among the tasks"):
+            check(other, lock)
+
+
+def test_long_lists_of_differences_are_cut(lock: Path) -> None:
+    with pytest.raises(TaskError) as caught:
+        apply_lock([], lock)
+    assert len(caught.value.problems) == 21
+    assert "and 20 more differences" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("edit", "words"),
+    [
+        (lambda record: record["pool"].update({TASKS[0].id: "0" * 64}), "hash: does not fit the rest"),
+        (lambda record: record.update(choice="luck"), "choice: must be one of seed, outcome"),
+        (lambda record: record.update(choice="outcome"), "hash: does not fit the rest"),
+        (lambda record: record.pop("held_out"), "held_out: must map ids to content hashes"),
+        (lambda record: record.update(schema_version=2), "schema_version: is no lock file"),
+    ],
+)
+def test_a_file_that_was_edited_is_refused(edit: object, words: str, lock: Path) -> None:
+    record = json.loads(lock.read_text())
+    edit(record)  # type: ignore[operator]
+    lock.write_text(json.dumps(record))
+    with pytest.raises(TaskError, match=words):
+        apply_lock(TASKS, lock)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"[]", b"\xff", b"[" * 100_000, b'{"schema_version": 1'],
+    ids=["empty", "list", "bytes", "deep", "cut"],
+)
+def test_what_is_no_lock_file(content: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "split.lock"
+    path.write_bytes(content)
+    with pytest.raises(TaskError, match="split.lock: "):
+        apply_lock(TASKS, path)
+    with pytest.raises(TaskError, match="cannot be read: No such file"):
+        apply_lock(TASKS, tmp_path / "none")
+    with pytest.raises(TaskError, match="cannot be written: "):
+        write_lock(SPLIT, path / "below-a-file.lock")
+
+
+def test_a_locked_choice_by_outcome_must_be_allowed(tmp_path: Path) -> None:
+    split = split_by_outcome(TASKS, lambda task: task in TASKS[:5], allow_outcome=True)
+    path = tmp_path / "split.lock"
+    write_lock(split, path)
+    with pytest.raises(TaskError, match="chosen by outcome"):
+        apply_lock(TASKS, path)
+    assert apply_lock(TASKS, path, allow_outcome=True).choice is split.choice
+    with pytest.raises(TaskError, match="choice: is 'outcome', but the split was chosen by seed"):
+        verify_lock(Split(split.pool, split.held_out), path)
