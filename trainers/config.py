@@ -27,8 +27,9 @@ class EnvArguments:
     held_out: str = field(
         default="split",
         metadata={
-            "help": "Tasks only measured on: a source like `tasks`; `split` holds out a part of `tasks`; `none` "
-            "measures nothing, and then nothing selects a checkpoint."
+            "help": "Tasks only measured on: a source like `tasks`; `split` holds out a part of `tasks`; FILE.lock "
+            "takes both sides out of `tasks`, as `python -m tasks split` locked them; `none` measures nothing, and "
+            "then nothing selects a checkpoint."
         },
     )
     held_out_fraction: float = field(default=0.25, metadata={"help": "Share of `tasks` held out by `split`."})

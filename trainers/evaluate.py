@@ -3,6 +3,7 @@
     python -m trainers.evaluate                                      # the quickstart policy, as shipped
     python -m trainers.evaluate --model runs/quickstart --samples 4  # the checkpoint a run chose, pass@k
     python -m trainers.evaluate --model oracle --tasks my_tasks/     # are my tasks solvable?
+    python -m trainers.evaluate --tasks my_tasks/ --split my.lock    # are both sides of a split equally hard?
     python -m trainers.evaluate --compare runs/eval-a runs/eval-b    # paired p-value of two evaluations
 
 Every figure comes with its counts, interval and decode settings. Exit codes: 0 measured, 1 the engine failed or nothing
@@ -41,6 +42,8 @@ from envs.conversation import ConversationEnv
 from sandboxes import SandboxPool, SandboxUnavailable, open_sandbox
 from tasks.problems import TaskError
 from tasks.sources import load_tasks
+from tasks.split_lock import apply_lock
+from tasks.splits import Split
 from tasks.task import Task
 from trainers.compare import compare_arms, read_arms
 from trainers.evaluation import EvaluationRecord
@@ -48,6 +51,7 @@ from trainers.jsonl import RunFolderError
 from trainers.machine import ENVIRONMENTS, set_threads
 from trainers.measure import Measurement, measure
 from trainers.record import CONFIG, TASKS
+from trainers.sides import side_rates
 from trainers.stats import mean_pass_at_k
 from trainers.tables import count_table, measurement_table, percent
 
@@ -144,7 +148,7 @@ def _evaluate(a: argparse.Namespace, console: Console) -> int:
         raise EvaluateError(f"--env {a.env}: can be measured now: {', '.join(ENVIRONMENTS)}")
     if a.samples < 1 or a.slots < 1:
         raise EvaluateError("--samples and --slots must be at least 1")
-    tasks = load_tasks(a.tasks)[: a.limit or None]
+    tasks, split = _tasks(a)
     with open_sandbox(a.sandbox) as sandbox:
         backend = str(sandbox.backend)
     folder = Path(a.output_dir) if a.output_dir else _default_folder(a.model)
@@ -176,10 +180,22 @@ def _evaluate(a: argparse.Namespace, console: Console) -> int:
             measured[name] = measure(result.trajectories, sampling.label())
             record.add(name, measured[name], result)
             _show(console, name, measured[name], a.samples)
+            if split is not None:
+                console.print(f"\nby side of {a.split}\n{side_rates(split, measured[name])}", markup=False)
             console.print(_speed(result, time.perf_counter() - start), soft_wrap=True)
     record.finish()
     console.print(f"stored in {folder}", markup=False, soft_wrap=True)
     return 0 if all(m.graded for m in measured.values()) else 1
+
+
+def _tasks(a: argparse.Namespace) -> tuple[list[Task], Split | None]:
+    """What to play, and the split it comes from, if one was named."""
+    if not a.split:
+        return load_tasks(a.tasks)[: a.limit or None], None
+    if a.limit:
+        raise EvaluateError("--limit would cut a side of --split short: leave one of them out")
+    split = apply_lock(load_tasks(a.tasks), Path(a.split).expanduser(), allow_outcome=True)
+    return [task for side in split.sides.values() for task in side], split
 
 
 def _show(console: Console, name: str, m: Measurement, samples: int) -> None:
@@ -286,6 +302,7 @@ def _parser() -> argparse.ArgumentParser:
         default=DEFAULT_TASKS,
         help="a YAML file, a folder, library, generated:<family>?n=..&seed=.. (%(default)s)",
     )
+    add("--split", metavar="FILE", help="lock file of a split of --tasks: play every side, and compare them")
     add("--samples", type=int, default=1, metavar="K", help="attempts per task; above 1 also pass@k")
     add("--temperature", type=float, nargs="+", metavar="T", help="one arm per temperature; 0 is greedy (default 1.0)")
     add("--greedy", action="store_true", help="greedy decoding: alone, or beside --temperature")

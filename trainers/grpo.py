@@ -170,7 +170,7 @@ def open_record(run: Run, checkpoint: Path | None) -> RunRecord:
     config = run.settings.config
     record = RunRecord(config.output_dir, resume=config.resume)
     # First what can refuse: a folder that is refused stays as it was.
-    record.write_tasks(run.tasks.pool, run.tasks.held_out, str(run.tasks.lock["hash"]))
+    record.write_tasks(run.tasks.split)
     if config.resume:
         record.resume_at(step_of(checkpoint) if checkpoint else -1)
     record.write_config(run.settings.resolved())

@@ -17,7 +17,9 @@ from typing import Any
 import yaml
 
 from agents.trajectory import Trajectory, write_jsonl
-from tasks.task import Task
+from tasks.problems import TaskError
+from tasks.split_lock import write_lock
+from tasks.splits import Split
 from trainers.environment import describe_environment
 from trainers.jsonl import (
     LONE_SURROGATES,
@@ -89,34 +91,26 @@ class RunRecord:
         """Versions, machine and commit, with what the caller adds (backend, model hash, prompt hash)."""
         write_json(self.path / ENVIRONMENT, {**describe_environment(), **extra})
 
-    def write_tasks(self, pool: Iterable[Task], held_out: Iterable[Task], split_hash: str) -> None:
-        """Id and content hash of every task trained or measured on; intent and family of each, for people.
+    def write_tasks(self, split: Split) -> None:
+        """The lock file of the run's tasks; intent and family of each, for people.
 
         Raises:
             RunFolderError: The run resumes and its tasks are not those it started with.
         """
-        pool, held_out = list(pool), list(held_out)
-        lock = {
-            "pool": {task.id: task.content_hash for task in pool},
-            "held_out": {task.id: task.content_hash for task in held_out},
-            "hash": split_hash,
-        }
         path = self.path / TASKS
-        if path.exists():
-            before = json.loads(path.read_text(encoding="utf-8"))
-            changed = [name for name in ("pool", "held_out") if before.get(name) != lock[name]]
-            if changed:
-                raise RunFolderError(
-                    f"{path}: the {' and the '.join(changed)} tasks are not those this run started with; "
-                    "resume with the same --tasks, or choose another --output_dir"
-                )
+        try:
+            write_lock(split, path)
+        except TaskError as error:
+            raise RunFolderError(
+                f"{path}: the tasks are not those this run started with; resume with the same --tasks and --held_out, "
+                f"or choose another --output_dir\n{error}"
+            ) from error
         lines = [
             {"id": task.id, "split": name, "family": task.family, "intent": task.intent}
-            for name, tasks in (("pool", pool), ("held_out", held_out))
+            for name, tasks in split.sides.items()
             for task in tasks
         ]
         write_whole(self.path / INTENTS, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
-        write_json(path, lock)
 
     # -- as the run goes ----------------------------------------------------------------------------------------
 

@@ -1,14 +1,13 @@
-"""Pool and held-out of a run, from its settings: loaded, made disjoint, hashed."""
+"""Pool and held-out of a run, from its settings: loaded, and made disjoint."""
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 from tasks.sources import load_tasks
-from tasks.splits import disjoint, split_tasks
+from tasks.split_lock import SUFFIX, apply_lock
+from tasks.splits import Choice, Split, disjoint, split_tasks
 from tasks.task import Task
 from trainers.config import EnvArguments
 from trainers.refusals import ConfigError
@@ -22,62 +21,76 @@ class TaskSets:
     """Tasks of a run.
 
     Attributes:
-        pool: Trained on.
-        held_out: Only measured on; none of them is in the pool, by id or by content.
+        split: What is trained on and what is only measured on, disjoint by id and by content.
         notes: What people should know (tasks moved, nothing held out).
     """
 
-    pool: tuple[Task, ...]
-    held_out: tuple[Task, ...]
-    notes: tuple[str, ...]
+    split: Split
+    notes: tuple[str, ...] = ()
 
     @property
-    def lock(self) -> dict[str, object]:
-        """Ids and content hashes, and one hash over all of them: `tasks.lock` of the run folder."""
-        pool = {task.id: task.content_hash for task in self.pool}
-        held_out = {task.id: task.content_hash for task in self.held_out}
-        text = json.dumps([sorted(pool.items()), sorted(held_out.items())])
-        return {"pool": pool, "held_out": held_out, "hash": hashlib.sha256(text.encode()).hexdigest()}
+    def pool(self) -> tuple[Task, ...]:
+        """Trained on."""
+        return self.split.pool
+
+    @property
+    def held_out(self) -> tuple[Task, ...]:
+        """Only measured on."""
+        return self.split.held_out
 
 
 def load_task_sets(env: EnvArguments, seed: int) -> TaskSets:
     """Load and split the tasks of a run.
 
     Raises:
-        tasks.problems.TaskError: A task file is wrong (all of them are named).
+        tasks.problems.TaskError: A task file is wrong (all of them are named), or the tasks are not those of a lock.
         ConfigError: Nothing to train on.
     """
-    everything = load_tasks(env.tasks)
+    everything = tuple(load_tasks(env.tasks))
     notes: list[str] = []
     if env.held_out == "none":
-        pool: Sequence[Task] = everything
-        held_out: Sequence[Task] = ()
+        split = Split(everything, ())
         notes.append("held_out=none: nothing is measured, so nothing selects a checkpoint; the last one is kept.")
     elif env.held_out == "split":
         if len(everything) < 2:
-            pool, held_out = everything, ()
+            split = Split(everything, ())
             notes.append(
                 f"{env.tasks} holds one task, which cannot be split: nothing is held out, so nothing selects a "
                 "checkpoint and the last one is kept. Add a second task, or name others with --held_out."
             )
         else:
-            parts = split_tasks(everything, held_out_fraction=env.held_out_fraction, seed=seed)
-            pool, held_out = parts.pool, parts.held_out
+            split = split_tasks(everything, held_out_fraction=env.held_out_fraction, seed=seed)
+    elif env.held_out.endswith(SUFFIX):
+        split = apply_lock(everything, Path(env.held_out).expanduser(), allow_outcome=True)
+        notes += _notes_on_lock(split, len(everything))
     else:
-        pool = everything
         loaded = load_tasks(env.held_out)
-        held_out = disjoint(pool, loaded)
-        if dropped := len(loaded) - len(held_out):
+        split = Split(everything, disjoint(everything, loaded))
+        if dropped := len(loaded) - len(split.held_out):
             notes.append(f"{dropped} held-out tasks are also in the pool and were left out.")
     if env.held_out_limit:
-        held_out = held_out[: env.held_out_limit]
-    if 0 < len(held_out) < FEW:
+        split = replace(split, held_out=split.held_out[: env.held_out_limit])
+    if 0 < len(split.held_out) < FEW:
         notes.append(
-            f"held-out tasks: {len(held_out)}, too few to choose a checkpoint well (look at the interval). {FEW} or "
-            "more say something; name some with --held_out."
+            f"held-out tasks: {len(split.held_out)}, too few to choose a checkpoint well (look at the interval). "
+            f"{FEW} or more say something; name some with --held_out."
         )
-    if not pool:
+    if not split.pool:
         raise ConfigError(f"tasks={env.tasks}: no task to train on")
-    if env.held_out not in ("none", "split") and not held_out:
+    if env.held_out not in ("none", "split") and not split.held_out:
         raise ConfigError(f"held_out={env.held_out}: every task of it is in the pool; name other tasks or another seed")
-    return TaskSets(tuple(pool), tuple(held_out), tuple(notes))
+    return TaskSets(split, tuple(notes))
+
+
+def _notes_on_lock(split: Split, loaded: int) -> list[str]:
+    notes = []
+    if split.choice is Choice.OUTCOME:
+        notes.append("the split was chosen by outcome: a gap between pool and held-out is no sign of overfitting.")
+    if split.unseen:
+        notes.append(
+            f"{len(split.unseen)} tasks of unseen families are neither trained on nor measured here; "
+            "`python -m trainers.evaluate --split` measures them."
+        )
+    if left_out := loaded - sum(map(len, split.sides.values())):
+        notes.append(f"{left_out} tasks are not in the lock file and were left out.")
+    return notes

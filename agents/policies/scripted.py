@@ -62,13 +62,15 @@ class _Scripted:
 
 
 class OraclePolicy(_Scripted):
-    """Plays the task's oracle, one command a turn, then submits."""
+    """Plays the task's oracle, one command a turn, then submits with its answer, if it has one."""
 
     def _text(self, task: Task, turn: int) -> str:
         if task.oracle is None:
             raise PolicyError(f"task '{task.id}' has no oracle: nothing to play")
         commands = task.oracle.commands
-        return fenced(commands[turn]) if turn < len(commands) else STOP_WORD
+        if turn < len(commands):
+            return fenced(commands[turn])
+        return STOP_WORD if task.oracle.answer is None else f"{task.oracle.answer}\n{STOP_WORD}"
 
 
 class NoOpPolicy(_Scripted):

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from agents.policy import Candidate, FinishReason
 from agents.trajectory import Trajectory, Turn
+from tasks.splits import Split
 from tasks.task import Task
 from trainers.measure import Measurement, measure
 from trainers.record import RunRecord
@@ -143,7 +144,7 @@ def make_run(folder: Path, *, steps: int = 40, n_held_out: int = 60, seed: int =
     record = RunRecord(folder)
     record.write_config({"model_name_or_path": "quickstart", "seed": seed, "temperature": 1.0, "max_steps": steps})
     record.write_environment(sandbox="bubblewrap", prompt_style="compact")
-    record.write_tasks(pool, held, "0" * 64)
+    record.write_tasks(Split(tuple(pool), tuple(held)))
     clock = Clock()
     history: list[tuple[int, dict[str, Measurement]]] = []
     best_step, best_rate = 0, -1.0

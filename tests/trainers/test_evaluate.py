@@ -7,6 +7,9 @@ import pytest
 
 from agents.trajectory import read_jsonl
 from sandboxes import SandboxUnavailable, open_sandbox
+from tasks.sources import load_tasks
+from tasks.split_lock import write_lock
+from tasks.splits import split_tasks
 from trainers.evaluate import main
 
 TASKS = "generated:quickstart?n=6&seed=11"
@@ -90,3 +93,16 @@ def test_mistakes_get_one_line(
     assert code == 2
     assert message in captured.err and "Traceback" not in captured.err
     assert not (tmp_path / "runs").exists()
+
+
+def test_both_sides_of_a_split_are_compared(
+    evaluated: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lock = tmp_path / "my.lock"
+    write_lock(split_tasks(load_tasks(TASKS), held_out_fraction=0.5), lock)
+    argv = ["--model", "oracle", "--tasks", TASKS, "--split", str(lock), "--output_dir", str(tmp_path / "e")]
+    assert main(argv) == 0
+    out = capsys.readouterr().out
+    assert "pool: 100.0 % of 3 tasks\nheld_out: 100.0 % of 3 tasks\n" in out and "warning" not in out
+    assert main([*argv, "--limit", "2"]) == 2
+    assert "--limit would cut a side" in capsys.readouterr().err

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tasks.splits import Split
 from tests.trainers.fake_run import episode, make_run, task
 from trainers.jsonl import RunFolderError
 from trainers.record import RunRecord
@@ -47,7 +48,7 @@ def test_whole_run_reads_back(tmp_path: Path) -> None:
     assert len(run.held_out_episodes(10, "sampled")) == 12
     assert run.notes == []
     lock = json.loads((folder / "tasks.lock").read_text())
-    assert set(lock) == {"pool", "held_out", "hash"} and len(lock["held_out"]) == 12
+    assert set(lock) == {"schema_version", "choice", "pool", "held_out", "hash"} and len(lock["held_out"]) == 12
     assert run.tasks[next(iter(lock["held_out"]))].split == "held_out"
     environment = json.loads((folder / "environment.json").read_text())
     assert environment["packages"]["trl"] and environment["cores"] >= 1 and environment["sandbox"] == "bubblewrap"
@@ -133,11 +134,11 @@ def test_resume_after_kill_cuts_what_is_beyond_the_checkpoint(tmp_path: Path) ->
 
 def test_resume_with_other_tasks_is_refused(tmp_path: Path) -> None:
     record = RunRecord(tmp_path / "run")
-    record.write_tasks([task(0, "pool")], [task(1, "held")], "h")
+    record.write_tasks(Split((task(0, "pool"),), (task(1, "held"),)))
     again = RunRecord(tmp_path / "run", resume=True)
-    again.write_tasks([task(0, "pool")], [task(1, "held")], "h")
-    with pytest.raises(RunFolderError, match="the held_out tasks are not those this run started with"):
-        again.write_tasks([task(0, "pool")], [task(2, "held")], "h2")
+    again.write_tasks(Split((task(0, "pool"),), (task(1, "held"),)))
+    with pytest.raises(RunFolderError, match="(?s)not those this run started with.*held_out"):
+        again.write_tasks(Split((task(0, "pool"),), (task(2, "held"),)))
 
 
 def test_changed_settings_keep_the_older_file(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from agents.policies.scripted import NoOpPolicy, OraclePolicy, ReplayPolicy, fen
 from agents.policy import FinishReason, Policy, PolicyError, Request, Sampling, TaskAware
 from agents.rollout import Job, RolloutEngine
 from agents.trajectory import read_jsonl, write_jsonl
-from envs.actions import Command, parse
+from envs.actions import Command, Submit, parse
 from tests.agents.fakes import FakeEnv, task
 
 SAMPLING = Sampling(0.0, 200)
@@ -35,6 +35,16 @@ def test_oracle_plays_the_commands_then_submits() -> None:
     policy.begin("a", task())
     again = policy.complete([Request("a", [1], seed=0)], SAMPLING)[0]
     assert policy.tokenizer.decode(again.ids[:-1]) == replies[0]
+
+
+def test_oracle_says_its_answer_with_the_stop_word() -> None:
+    policy = OraclePolicy()
+    policy.begin("a", task(oracle={"commands": ["echo one"], "answer": "It is 42."}))
+    replies = [policy.complete([Request("a", [1], seed=0)], SAMPLING)[0] for _ in range(2)]
+    said = policy.tokenizer.decode(replies[1].ids[:-1])
+    assert said == "It is 42.\nTASK_COMPLETE"
+    action = parse(said)
+    assert isinstance(action, Submit) and action.text == said
 
 
 def test_cap_cuts_a_scripted_reply() -> None:
