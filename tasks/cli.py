@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from sandboxes.sandbox import EntryKind, FileEntry
 from tasks.assertions.base import leaves
+from tasks.description import HAND_WRITTEN, describe
 from tasks.model import unknown_key
 from tasks.problems import TaskError, counted
 from tasks.sources import is_spec, library, load_tasks
@@ -17,11 +17,6 @@ from tasks.task import ID_PATTERN, Task
 from tasks.yaml_io import dump_task
 
 TEMPLATE = Path(__file__).resolve().parent / "templates" / "task.yaml"
-HAND_WRITTEN = "hand-written"
-"""What stands for the family of a task that has none."""
-
-SHOWN_LINES = 40
-"""Lines of one file that `show` prints."""
 
 
 def table(rows: Iterable[Sequence[str]]) -> str:
@@ -116,40 +111,6 @@ def _named(spec: str) -> list[Task]:
     return found
 
 
-def describe(task: Task) -> str:
-    """Write a task for people: what the agent is asked and finds, how it is judged, and how it can be done."""
-    lines = [f"{task.id}  ({task.family or HAND_WRITTEN}, {task.difficulty})  hash {task.content_hash[:12]}", ""]
-    if task.persona is not None:
-        context = f": {task.persona.context}" if task.persona.context else ""
-        lines.append(f"Asked by a {task.persona.role}{context}")
-    lines += ["Request", *_indent(task.intent), "", "Workspace"]
-    entries = task.files()
-    lines += [f"  {listed(path, entry)}" for path, entry in entries.items()] or ["  (empty)"]
-    for path, entry in entries.items():
-        if entry.kind is EntryKind.FILE:
-            lines += ["", f"  --- {path}", *content_lines(entry)]
-    budget = task.budget
-    lines += ["", f"Budget  {budget.max_turns} turns, {budget.command_seconds:g} s a command, "]
-    lines[-1] += f"{budget.turn_tokens} tokens a turn"
-    lines += ["", f"Judged by ({len(task.assertions)}, all must hold)"]
-    for assertion in task.assertions:
-        weight = f"  (weight {assertion.weight:g})" if assertion.weight != 1 else ""
-        name = "" if assertion.name == assertion.default_name() else f"{assertion.name}: "
-        lines.append(f"  {name}{assertion.kind}: {assertion.describe()}{weight}")
-    lines += ["", "Oracle"]
-    if task.oracle is None:
-        lines.append("  none: the task cannot be proven")
-    else:
-        for way, commands in enumerate(task.oracle.ways):
-            lines += [f"  another way ({way})"] if way else []
-            for number, command in enumerate(commands, start=1):
-                first, *rest = command.rstrip("\n").split("\n")
-                lines += [f"  {number}$ {first}", *(f"     {line}" for line in rest)]
-        if task.oracle.answer is not None:
-            lines += ["  answer:", *_indent(task.oracle.answer)]
-    return "\n".join(lines) + "\n"
-
-
 def new(name: str, folder: Path) -> int:
     """Write a commented task file that proves as it is; never overwrites."""
     if not re.fullmatch(ID_PATTERN, name):
@@ -166,35 +127,3 @@ def new(name: str, folder: Path) -> int:
         raise TaskError(f"{path} cannot be written: {error.strerror}") from error
     print(f"wrote {path}\nprove it:  python -m tasks check {path}")
     return 0
-
-
-def _indent(text: str) -> list[str]:
-    return [f"  {line}".rstrip() for line in text.split("\n")]
-
-
-def listed(path: str, entry: FileEntry) -> str:
-    """Return the line of a path in a listing."""
-    if entry.kind is EntryKind.DIR:
-        return f"{path}/"
-    if entry.kind is EntryKind.SYMLINK:
-        return f"{path} -> {entry.target}"
-    mode = "" if entry.mode == 0o644 else f", mode {entry.mode:04o}"
-    return f"{path}  ({entry.size} bytes{mode})"
-
-
-def content_lines(entry: FileEntry) -> list[str]:
-    """Return what a file holds, a line each, cut after `SHOWN_LINES`; bytes that are no text are only hinted at."""
-    content = entry.content or b""
-    try:
-        text = content.decode("utf-8")
-    except UnicodeDecodeError:
-        text = "\0"
-    if any(ord(character) < 32 and character not in "\n\t\r" for character in text):
-        return [f"  | (no text: {content[:16].hex(' ')}{' ...' if len(content) > 16 else ''})"]
-    lines = text.removesuffix("\n").split("\n") if text else []
-    shown = [f"  | {line}".replace("\r", "\\r").rstrip() for line in lines[:SHOWN_LINES]]
-    if len(lines) > SHOWN_LINES:
-        shown.append(f"  | ... {len(lines) - SHOWN_LINES} more lines")
-    if text and not text.endswith("\n"):
-        shown.append("  | (no newline at the end)")
-    return shown or ["  | (empty)"]

@@ -1,4 +1,4 @@
-"""A task on a terminal: the same as `cli.describe`, with colours, a box per part and highlighted files."""
+"""A task on a terminal: the same as `description.describe`, with colours, a box per part and highlighted files."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from sandboxes.sandbox import EntryKind, FileEntry
-from tasks.cli import SHOWN_LINES, content_lines, listed
+from tasks.description import HAND_WRITTEN, SHOWN_LINES, content_lines, listed
 from tasks.task import Task
 
 
@@ -24,7 +24,7 @@ def render(task: Task, stream: IO[str] | None = None, *, width: int | None = Non
         width: Columns; those of the terminal by default.
     """
     console = Console(file=stream, width=width, force_terminal=True if stream is not None else None, highlight=False)
-    head = Text.assemble((task.id, "bold"), f"  {task.family or 'hand-written'}, {task.difficulty}")
+    head = Text.assemble((task.id, "bold"), f"  {task.family or HAND_WRITTEN}, {task.difficulty}")
     head.append(f"  {task.content_hash[:12]}", "dim")
     console.print(head)
     if task.tags:

@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from tasks.cli import HAND_WRITTEN, table
+from tasks.cli import table
+from tasks.description import HAND_WRITTEN
 from tasks.problems import counted
 from tasks.sources import load_tasks
 from tasks.split_lock import write_lock

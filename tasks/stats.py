@@ -9,6 +9,7 @@ from statistics import median
 from typing import Any
 
 from tasks.assertions.base import leaves
+from tasks.description import HAND_WRITTEN
 from tasks.task import Task
 
 TOP = 12
@@ -25,7 +26,7 @@ def count(tasks: Sequence[Task]) -> dict[str, Any]:
         "with_oracle": len(turns),
         "with_alternatives": sum(bool(task.oracle and task.oracle.alternatives) for task in tasks),
         "different_problems": len({task.problem_hash for task in tasks}),
-        "family": _ordered(task.family or "hand-written" for task in tasks),
+        "family": _ordered(task.family or HAND_WRITTEN for task in tasks),
         "difficulty": _ordered(task.difficulty.value for task in tasks),
         "persona": _ordered(task.persona.role if task.persona else "none" for task in tasks),
         "tags": _ordered(tag for task in tasks for tag in task.tags),
