@@ -16,7 +16,7 @@ from sandboxes.client import SupervisedSandbox
 from sandboxes.sandbox import Backend, CommandResult, Sandbox, Snapshot
 from tasks.assertions.grade import grade_files
 from tasks.grader import SandboxGrader
-from tasks.outcome import Outcome
+from tasks.outcome import Outcome, cut_short
 from tasks.sources import load_tasks
 from tasks.task import Task
 
@@ -144,14 +144,16 @@ class ClawGymEnv(ConversationEnv):
 
     def _show(self, files: Snapshot) -> None:
         """Take `files` as the workspace now."""
+        assert self._sandbox is not None
         self._files = files
         self._hash = workspace_hash(files)
-        self._file_rate = grade_files(self.task, Outcome(files, self._initial))
+        self._cut_short = cut_short(files, self._sandbox.limits)
+        self._file_rate = grade_files(self.task, Outcome(files, self._initial, cut_short=self._cut_short))
 
     def _outcome(self) -> Outcome:
         assert self._sandbox is not None
         said = self._conversation()
-        return Outcome(self._files, self._initial, self._final, said, SandboxGrader(self._sandbox))
+        return Outcome(self._files, self._initial, self._final, said, SandboxGrader(self._sandbox), self._cut_short)
 
     def _anchor(self) -> str:
         return anchor(self._hash, self._last)

@@ -15,7 +15,7 @@ from sandboxes import open_sandbox
 from sandboxes.sandbox import Sandbox, SandboxError, SandboxUnavailable
 from tasks.lint import Proof, Status, prove
 from tasks.problems import Problem, TaskError, counted
-from tasks.reports import SANDBOX_FAILED, to_json, write_junit
+from tasks.reports import refuse_to_overwrite, to_json, write_junit
 from tasks.sources import clawgym, generated, is_spec, library, load_tasks
 from tasks.task import Task
 
@@ -36,8 +36,13 @@ def check(
     Broken files are listed and make the exit code 1, but the tasks of the other files are still proven.
 
     Returns:
-        Exit code: 0 nothing failed, 1 a task or file is broken, 2 no sandbox works here.
+        Exit code: 0 nothing failed, 1 a task or file is broken, 2 no sandbox works here, or one failed.
+
+    Raises:
+        TaskError: The JUnit file cannot be written. Found out before anything is proven.
     """
+    if junit is not None:
+        refuse_to_overwrite(junit)
     tasks, problems = gather(specs if specs or every else [library.SCHEME], every=every, sample=sample, seed=seed)
     for problem in problems:
         print(problem, file=sys.stderr)
@@ -64,11 +69,13 @@ def check(
         print(f"nothing to prove, {counted(len(problems), 'problem')} in files", file=sys.stderr)
         return 1
     counts = Counter(proof.status for proof in proofs)
-    failed = counts[Status.FAILED]
+    failed, undecided = counts[Status.FAILED], counts[Status.UNDECIDED]
     summary = f"{counts[Status.PROVEN]} proven, {counts[Status.UNPROVEN]} unproven (no oracle), {failed} failed"
+    if undecided:
+        summary += f", {undecided} undecided (the sandbox failed)"
     if not as_json:
         print(summary + (f"; {counted(len(problems), 'problem')} in files" if problems else ""))
-    return 1 if failed or problems else 0
+    return 1 if failed or problems else 2 if undecided else 0
 
 
 @contextmanager
@@ -93,12 +100,16 @@ def gather(specs: Sequence[str], *, every: bool, sample: int, seed: int) -> tupl
     A folder is loaded file by file, so that one broken file does not keep the others from being proven.
     """
     wanted: list[str | Path] = []
+    problems: list[Problem] = []
     for spec in specs:
         folder = Path(spec).expanduser()
         if not is_spec(spec) and folder.is_dir() and not clawgym.is_clawgym(folder):
             from tasks.sources.yaml import task_files
 
-            wanted += task_files(folder)
+            try:
+                wanted += task_files(folder)
+            except TaskError as error:
+                problems += error.problems
         else:
             wanted.append(spec)
     if every:
@@ -107,7 +118,6 @@ def gather(specs: Sequence[str], *, every: bool, sample: int, seed: int) -> tupl
         wanted = [library.SCHEME, *wanted]
         wanted += [f"{generated.SCHEME}:{family}?n={sample}&seed={seed}" for family in ALL_FAMILIES]
     tasks: dict[str, Task] = {}
-    problems: list[Problem] = []
     for source in wanted:
         try:
             loaded = load_tasks(source)
@@ -151,7 +161,8 @@ def prove_all(tasks: Sequence[Task], make: Callable[[], Sandbox], workers: int) 
                 reason = str(error)
                 sandbox.close()
                 own.sandbox = None
-        return Proof(task.id, task.content_hash, None, None, (), (), problems=(f"{SANDBOX_FAILED}: {reason}",))
+        problem = f"the sandbox failed twice: {reason}"
+        return Proof(task.id, task.content_hash, None, None, (), (), problems=(problem,), undecided=True)
 
     executor = ThreadPoolExecutor(workers, thread_name_prefix="prove")
     try:

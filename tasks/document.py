@@ -18,8 +18,11 @@ _TAG = "tag:yaml.org,2002:"
 _PLAIN = ("str", "int", "float", "bool", "null", "timestamp", "value", "seq", "map")
 _PLAIN_TAGS = {_TAG + name for name in _PLAIN}
 
-_BAD_SCALAR = (ValueError, ArithmeticError, LookupError, TypeError, AttributeError)
+BAD_SCALAR = (ValueError, ArithmeticError, LookupError, TypeError, AttributeError)
 """What PyYAML raises for scalars that are not what their tag says; it checks them by using them."""
+
+MAX_NUMBER = 400
+"""Characters of a number, date or the like; YAML's reading of long ones takes time that grows with their square."""
 
 MAX_NODES = 100_000
 """Values that one file may hold, anchors counted as often as they are used."""
@@ -109,9 +112,13 @@ def _plain(loader: Any, node: yaml.Node, place: Place, document: Document, above
         return None
     if isinstance(node, yaml.ScalarNode):
         document.raw[place] = node.value
+        if len(node.value) > MAX_NUMBER and node.tag != _TAG + "str":
+            message = f"is a number of {len(node.value)} characters; if text is meant, put it in quotes"
+            document.problems.append(document.complain(message, place, line))
+            return None
         try:
             return node.value if node.tag == _TAG + "value" else loader.construct_object(node)
-        except (*_BAD_SCALAR, yaml.YAMLError):  # an impossible date such as 2024-99-99, or a tag such as !!bool maybe
+        except (*BAD_SCALAR, yaml.YAMLError):  # an impossible date such as 2024-99-99, or a tag such as !!bool maybe
             document.problems.append(document.complain(quote_hint(node.value, "a broken date or number"), place, line))
             return None
     above = above | {id(node)}

@@ -10,7 +10,7 @@ from sandboxes.sandbox import CommandResult, Sandbox
 from tasks.assertions.base import Verdict
 from tasks.assertions.grade import Grade, grade
 from tasks.grader import SandboxGrader
-from tasks.outcome import Outcome
+from tasks.outcome import Outcome, cut_short
 from tasks.task import Task
 
 
@@ -21,6 +21,8 @@ class Status(StrEnum):
     """The oracle scores 1, doing nothing does not pass, and both came out the same twice."""
     UNPROVEN = "unproven"
     """Nothing is wrong, but without an oracle nobody knows whether the task can be solved."""
+    UNDECIDED = "undecided"
+    """The sandbox failed, twice: that says nothing about the task."""
     FAILED = "failed"
     """The task is broken; the problems say how."""
 
@@ -38,6 +40,7 @@ class Proof:
         final_hashes: Hash of the workspace after the oracle in each run.
         problems: What is wrong; empty if nothing is.
         notes: What is worth knowing, but not wrong.
+        undecided: The sandbox failed, so nothing was found out.
     """
 
     task_id: str
@@ -48,10 +51,13 @@ class Proof:
     final_hashes: tuple[str, ...]
     problems: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    undecided: bool = False
 
     @property
     def status(self) -> Status:
-        """Proven, unproven or failed."""
+        """What the proof came to."""
+        if self.undecided:
+            return Status.UNDECIDED
         if self.problems:
             return Status.FAILED
         return Status.PROVEN if self.final_hashes else Status.UNPROVEN
@@ -65,6 +71,9 @@ class _Run:
     after: str
     grade: Grade
     complaints: tuple[str, ...]
+
+
+_FLOOD = "printed more than the sandbox keeps"
 
 
 def prove(task: Task, sandbox: Sandbox) -> Proof:
@@ -122,13 +131,17 @@ def _play(
     if answer is not None:
         transcript.append({"role": "assistant", "content": answer})
     after = sandbox.snapshot_hash()  # before the grade: what a grader's command leaves is not the agent's
-    outcome = Outcome(sandbox.snapshot(), initial, answer, tuple(transcript), SandboxGrader(sandbox))
+    files = sandbox.snapshot()
+    unseen = cut_short(files, sandbox.limits)
+    outcome = Outcome(files, initial, answer, tuple(transcript), SandboxGrader(sandbox), unseen)
     return _Run(before, after, grade(task, outcome), tuple(complaints))
 
 
 def _complaint(what: str, result: CommandResult) -> str | None:
     said = result.stderr_text.strip().splitlines()
     last = f": {said[-1][:160]}" if said else ""
+    if result.truncated:
+        return f"{what} {_FLOOD}{last}"
     if result.timed_out:
         return f"{what} ran out of time after {result.seconds:.1f} s{last}"
     if result.exit_code != 0:
@@ -155,7 +168,7 @@ def _judge_oracle(task: Task, run: _Run, commands: int, name: str) -> list[str]:
             if result.verdict is not Verdict.PASS
         ]
     else:  # a command may well exit with 1 on the way (grep, diff), but one that was killed proves nothing
-        problems += [complaint for complaint in run.complaints if "out of time" in complaint]
+        problems += [complaint for complaint in run.complaints if "out of time" in complaint or _FLOOD in complaint]
     return problems
 
 

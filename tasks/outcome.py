@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from sandboxes.sandbox import CommandResult, FileEntry
+from sandboxes.sandbox import CommandResult, FileEntry, Limits
 
 
 class GraderHandle(Protocol):
@@ -41,6 +41,7 @@ class Outcome:
         final_message: The agent's submitting reply; `None` where it never submitted.
         transcript: The conversation so far, records of `role` (`user` or `assistant`) and `content`.
         grader: Runs commands of graders; `None` while the agent still works.
+        cut_short: `files` may lack paths, because there were too many: nothing can be said to be absent.
     """
 
     files: Mapping[str, FileEntry]
@@ -48,3 +49,13 @@ class Outcome:
     final_message: str | None = None
     transcript: tuple[Mapping[str, object], ...] = ()
     grader: GraderHandle | None = None
+    cut_short: bool = False
+
+
+DEEPEST = 127
+"""Slashes in a path below which a snapshot does not look."""
+
+
+def cut_short(files: Mapping[str, FileEntry], limits: Limits) -> bool:
+    """Whether a snapshot taken under `limits` may lack paths."""
+    return len(files) >= limits.snapshot_entries or any(path.count("/") >= DEEPEST for path in files)

@@ -13,9 +13,6 @@ from xml.etree import ElementTree
 from tasks.lint import Proof, Status
 from tasks.problems import Problem, TaskError
 
-SANDBOX_FAILED = "the sandbox failed twice"
-"""How the problem of a proof starts that says nothing about its task."""
-
 # XML 1.0 knows no way to write these, not even escaped.
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
@@ -45,6 +42,23 @@ def to_json(proofs: Sequence[Proof], problems: Sequence[Problem]) -> str:
     return json.dumps(record, indent=1, ensure_ascii=False, allow_nan=False)
 
 
+def refuse_to_overwrite(path: Path) -> None:
+    """Refuse a place where a JUnit file cannot be written, before anything takes time.
+
+    Raises:
+        TaskError: another file stands there, or the folder is missing.
+    """
+    if not path.parent.is_dir():
+        raise TaskError(Problem("there is no such folder", str(path.parent)))
+    if path.is_dir():
+        raise TaskError(Problem("is a folder; a file is needed", str(path)))
+    if path.exists() and path.stat().st_size:
+        with path.open("rb") as file:
+            start = file.read(200)
+        if b"<testsuite" not in start:
+            raise TaskError(Problem("is there already, and is no JUnit file: it was left as it is", str(path)))
+
+
 def write_junit(path: Path, proofs: Sequence[Proof], problems: Sequence[Problem]) -> None:
     """Write a JUnit file: a test case per task and per broken file.
 
@@ -59,7 +73,7 @@ def write_junit(path: Path, proofs: Sequence[Proof], problems: Sequence[Problem]
     for proof in proofs:
         case = ElementTree.SubElement(suite, "testcase", classname="tasks", name=_xml(proof.task_id))
         if proof.problems:
-            infrastructure = proof.problems[0].startswith(SANDBOX_FAILED)
+            infrastructure = proof.status is Status.UNDECIDED
             failures, errors = failures + (not infrastructure), errors + infrastructure
             _add(case, "error" if infrastructure else "failure", proof.problems[0], "\n".join(proof.problems))
         elif proof.status is Status.UNPROVEN:

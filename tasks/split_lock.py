@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,13 @@ SIDES = ("pool", "held_out", "unseen")
 """Names of the sides in a lock file; `unseen` may be absent."""
 
 
-def write_lock(split: Split, path: Path) -> None:
+def write_lock(split: Split, path: Path, made_from: Mapping[str, Any] | None = None) -> None:
     """Write the lock file of a split. One that says the same is left alone.
+
+    Args:
+        split: What to lock.
+        path: The file; its folder is made.
+        made_from: What to note beside it for people, such as the seed; it is not compared.
 
     Raises:
         TaskError: the file is there and says something else, or it cannot be written.
@@ -29,17 +35,18 @@ def write_lock(split: Split, path: Path) -> None:
         verify_lock(split, path)
         return
     try:
-        _write_whole(path, json.dumps(lock_record(split), indent=1, ensure_ascii=False) + "\n")
+        _write_whole(path, json.dumps(lock_record(split, made_from), indent=1, ensure_ascii=False) + "\n")
     except OSError as error:
         raise TaskError(Problem(f"cannot be written: {error.strerror or error}", str(path))) from error
 
 
-def lock_record(split: Split) -> dict[str, Any]:
+def lock_record(split: Split, made_from: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Return what a lock file holds, JSON-able."""
     sides = split.lock()
     return {
         "schema_version": VERSION,
         "choice": split.choice.value,
+        **({"made_from": dict(made_from)} if made_from else {}),
         "hash": _digest(split.choice.value, sides),
         **{side: dict(sorted(entries.items())) for side, entries in sides.items()},
     }
@@ -52,11 +59,19 @@ def verify_lock(split: Split, path: Path) -> None:
         TaskError: the file is damaged, or the split is another one; every difference is listed.
     """
     choice, locked = _read(path)
-    problems = [
-        Problem(f"{name} {what}", str(path), key=side)
-        for side in SIDES
-        for name, what in _differences(locked.get(side, {}), split.lock().get(side, {}))
-    ]
+    sides = split.lock()
+    now = {name: side for side, entries in sides.items() for name in entries}
+    problems: list[Problem] = []
+    for side in SIDES:
+        for name, what in _differences(locked.get(side, {}), sides.get(side, {})):
+            before = next((other for other in SIDES if name in locked.get(other, {})), None)
+            if name in now and before is not None and now[name] != before:
+                if side == before:
+                    problems.append(
+                        Problem(f"{name} is locked here, but stands in {now[name]} now", str(path), key=side)
+                    )
+            else:
+                problems.append(Problem(f"{name} {what}", str(path), key=side))
     if choice is not split.choice:
         problems.append(Problem(f"is '{choice}', but the split was chosen by {split.choice}", str(path), key="choice"))
     if problems:
@@ -98,9 +113,18 @@ def apply_lock(tasks: Sequence[Task], path: Path, *, allow_outcome: bool = False
 def _write_whole(path: Path, text: str) -> None:
     """Write a file so that an interrupted writer leaves none, rather than the beginning of one."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    fresh = path.with_name(f"{path.name}.tmp")
-    fresh.write_text(text, encoding="utf-8", newline="\n")
-    fresh.replace(path)
+    with tempfile.NamedTemporaryFile(
+        "w", encoding="utf-8", newline="\n", dir=path.parent, prefix=f".{path.name}.", delete=False
+    ) as file:
+        fresh = Path(file.name)
+        try:
+            file.write(text)
+            file.flush()
+            fresh.chmod(0o644)
+            fresh.replace(path)
+        except BaseException:
+            fresh.unlink(missing_ok=True)
+            raise
 
 
 def _differences(locked: dict[str, str], present: dict[str, str]) -> list[tuple[str, str]]:

@@ -124,7 +124,9 @@ def split_tasks(
             undecided.setdefault(group[0].family or "", []).append(problem)
         elif wanted == {SplitName.HELD_OUT}:
             held_out.add(problem)
-    for family, share in _shares({name: len(group) for name, group in undecided.items()}, held_out_fraction).items():
+    for family, share in _shares(
+        {name: len(group) for name, group in undecided.items()}, held_out_fraction, seed
+    ).items():
         order = sorted(undecided[family])
         Random(f"split:{seed}:{family}").shuffle(order)
         held_out.update(order[:share])
@@ -193,6 +195,8 @@ def _unseen(tasks: Sequence[Task], wanted: int | Sequence[str], seed: int) -> fr
     if isinstance(wanted, str):
         wanted = [wanted]
     if not isinstance(wanted, int):
+        if not families:
+            raise TaskError("no family can stay unseen: the tasks have none (only generated tasks do)")
         for name in wanted:
             if name not in families:
                 raise TaskError(unknown_key(name, families, "family"))
@@ -212,14 +216,19 @@ def _select(tasks: Sequence[Task], wanted: Callable[[Task], bool]) -> tuple[Task
     return tuple(task for task in tasks if wanted(task))
 
 
-def _shares(sizes: Mapping[str, int], fraction: float) -> dict[str, int]:
-    """Return how many to hold out of each family: whole numbers whose sum is the rounded total (largest remainder)."""
+def _shares(sizes: Mapping[str, int], fraction: float, seed: int) -> dict[str, int]:
+    """Return how many to hold out of each family: whole numbers whose sum is the rounded total (largest remainder).
+
+    Families with equal claims are drawn: by name, the first of the alphabet would always be held out.
+    """
     everything = sum(sizes.values())
     total = round(fraction * everything)
     if 0 < fraction < 1 and everything > 1:
         total = min(max(total, 1), everything - 1)
     shares = {family: int(fraction * size) for family, size in sizes.items()}
-    by_remainder = sorted(sizes, key=lambda family: (shares[family] - fraction * sizes[family], -sizes[family], family))
+    drawn = sorted(sizes)
+    Random(f"shares:{seed}").shuffle(drawn)
+    by_remainder = sorted(drawn, key=lambda family: (shares[family] - fraction * sizes[family], -sizes[family]))
     for family in by_remainder:
         if sum(shares.values()) < total and shares[family] < sizes[family]:
             shares[family] += 1

@@ -25,7 +25,7 @@ def split(spec: str, *, fraction: float, seed: int, unseen: int | Sequence[str],
     if out is None:
         print("nothing was written: --out FILE locks this split")
         return 0
-    write_lock(made, out)
+    write_lock(made, out, {"tasks": spec, "fraction": fraction, "seed": seed, "unseen": unseen})
     print(f"locked in {out}")
     return 0
 

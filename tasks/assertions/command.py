@@ -43,9 +43,9 @@ class Command(GraderAssertion):
                 wanted = f"exit code {result.exit_code} instead of {self.exit_code}"
                 return self.failed(f"{self._shown()} ended with {wanted}{last_words(result)}")
             problem = self._wrong(result.stdout_text, result.truncated)
-        except NoRoom as error:  # the agent's doing; an error would let it out of a bad grade
+        except (NoRoom, TooSlow) as error:  # the agent's doing; an error would let it out of a bad grade
             return self.failed(str(error))
-        except (NoSandbox, TooSlow) as error:
+        except NoSandbox as error:
             return self.erred(str(error))
         return self.failed(f"{self._shown()} {problem}") if problem else self.passed()
 

@@ -8,6 +8,7 @@ from pydantic import Field, field_validator
 
 from sandboxes.sandbox import SandboxError
 from tasks.assertions.base import AssertionKind, AssertionResult, BaseAssertion, Verdict
+from tasks.assertions.on_files import UNSEEN
 from tasks.model import Items, fault
 from tasks.outcome import Outcome
 
@@ -117,7 +118,9 @@ class Not(_Composed):
         result = _check(self.of, outcome)
         if result.verdict is Verdict.ERROR:
             return self.erred(_details([result]))
-        return self.failed(f"holds: {self.of.describe()}") if result.verdict is Verdict.PASS else self.passed()
+        if result.verdict is Verdict.PASS:
+            return self.failed(f"holds: {self.of.describe()}")
+        return self.failed(UNSEEN) if outcome.cut_short and self.on_files else self.passed()
 
     def describe(self) -> str:
         """Return the condition in words."""

@@ -11,7 +11,7 @@ from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from sandboxes.sandbox import EntryKind
 from tasks.assertions.base import AssertionKind, AssertionResult
-from tasks.assertions.on_files import WORDS, FileAssertion, OnFiles, TextAssertion, shorten
+from tasks.assertions.on_files import UNSEEN, WORDS, FileAssertion, OnFiles, TextAssertion, shorten
 from tasks.assertions.paths import find
 from tasks.model import StrictModel, clean_path, fault
 from tasks.outcome import Outcome
@@ -110,6 +110,8 @@ class DirExists(FileAssertion):
         if self.empty is not None:
             prefix = f"{found.path}/" if found.path else ""
             full = any(path.startswith(prefix) for path in outcome.files)
+            if self.empty and not full and outcome.cut_short:
+                return self.failed(UNSEEN)
             if full is self.empty:
                 return self.failed(f"{self.path}: {'is not empty' if full else 'is empty'}")
         return self.passed()
@@ -145,6 +147,8 @@ class FileCount(Counted, OnFiles):
             for path, entry in outcome.files.items()
             if entry.kind is EntryKind.FILE and _matches(path.split("/"), parts)
         ]
+        if outcome.cut_short:
+            return self.failed(UNSEEN)
         if self.fits(len(hits)):
             return self.passed()
         some = f" ({', '.join(hits[:5])}{', ...' if len(hits) > 5 else ''})" if hits else ""

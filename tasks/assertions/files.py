@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, Field
 
 from sandboxes.sandbox import EntryKind, FileEntry
 from tasks.assertions.base import AssertionKind, AssertionResult
-from tasks.assertions.on_files import WORDS, FileAssertion, TextAssertion, as_list, shorten, too_large
+from tasks.assertions.on_files import UNSEEN, WORDS, FileAssertion, TextAssertion, as_list, shorten, too_large
 from tasks.assertions.paths import find, stands_at
 from tasks.assertions.patterns import Pattern, TooSlow, search
 from tasks.model import Items, Text
@@ -40,7 +40,7 @@ class FileNotExists(FileAssertion):
         """Pass if the path is free."""
         found = stands_at(outcome.files, self.path)
         if found.entry is None:
-            return self.passed()
+            return self.failed(UNSEEN) if outcome.cut_short else self.passed()
         return self.failed(f"{self.path}: a {WORDS[found.entry.kind]} stands there")
 
     def describe(self) -> str:
@@ -81,14 +81,14 @@ class FileMatches(TextAssertion):
     pattern: Pattern
 
     def check(self, outcome: Outcome) -> AssertionResult:
-        """Pass if the pattern is found; a search that takes too long is an error."""
+        """Pass if the pattern is found; a search that takes too long fails, too."""
         text = self.text(outcome)
         if isinstance(text, AssertionResult):
             return text
         try:
             found = search(self.pattern, text)
         except TooSlow as error:
-            return self.erred(f"{self.path}: {error}")
+            return self.too_slow(outcome, str(error))
         return self.passed() if found else self.failed(f"{self.path}: no match for {shorten(self.pattern)}")
 
     def describe(self) -> str:
@@ -113,6 +113,8 @@ class FileUnchanged(FileAssertion):
         if after.entry is None:
             return self.failed(f"{self.path}: gone")
         if before.entry.kind is EntryKind.DIR and after.entry.kind is EntryKind.DIR:
+            if outcome.cut_short:
+                return self.failed(UNSEEN)
             return self._compare_folders(_below(outcome.initial, before.path), _below(outcome.files, after.path))
         return self._compare(self.path, before.entry, after.entry) or self.passed()
 

@@ -17,6 +17,10 @@ WORDS = {
 """How an entry is called in details."""
 
 
+UNSEEN = "the workspace holds more than a snapshot shows, so nothing in it can be said to be absent"
+"""Detail where a check on absence fails because the agent made too many paths."""
+
+
 class OnFiles(BaseAssertion):
     """A check that snapshots alone decide."""
 
@@ -53,6 +57,15 @@ class TextAssertion(FileAssertion):
             # The agent made it this large. An error would let it out of a bad grade: an episode that errs has none.
             return self.failed(too_large(self.path, found.entry))
         return found.entry.content
+
+    def too_slow(self, outcome: Outcome, detail: str) -> AssertionResult:
+        """Judge a file on which a search ran out of time: the agent's doing, unless the file is as the task laid it.
+
+        An error would let the agent out of a bad grade: an episode that errs has none.
+        """
+        now, laid = find(outcome.files, self.path).entry, find(outcome.initial, self.path).entry
+        same = now is not None and laid is not None and now.content == laid.content
+        return self.erred(f"{self.path}: {detail}") if same else self.failed(f"{self.path}: {detail}")
 
     def text(self, outcome: Outcome) -> str | AssertionResult:
         """Return the text of the file: UTF-8, invalid bytes replaced, line endings as they are."""

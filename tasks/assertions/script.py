@@ -35,6 +35,15 @@ class ScriptMode(StrEnum):
     """Anything; the last line is a number."""
 
 
+class OnFailure(StrEnum):
+    """What it means that a script fails itself."""
+
+    ERROR = "error"
+    """Nothing is known: no grade."""
+    FAIL = "fail"
+    """The script runs what the agent made, which can bring it down: the agent's doing."""
+
+
 class _Bad(Exception):
     """What was printed is no set of scores."""
 
@@ -44,15 +53,17 @@ class Script(GraderAssertion):
 
     The weight is shared out evenly, so that the scores of a script count together as its `weight` says, and the rate of
     a task with one script is their mean. An empty object is one score of 0. A script that ends with another exit code
-    than 0, runs out of time, or prints what is no score is an error.
+    than 0, runs out of time, or prints what is no score is an error, unless `on_failure` says otherwise.
 
     Attributes:
         mode: What it prints.
+        on_failure: What it means that the script fails itself.
         payload: With it, a file `payload.json` lies beside `files`: these keys, `final_message` and `transcript`.
     """
 
     kind: Literal[AssertionKind.SCRIPT] = AssertionKind.SCRIPT
     mode: Annotated[ScriptMode, Field(strict=False)] = ScriptMode.JSON
+    on_failure: Annotated[OnFailure, Field(strict=False)] = OnFailure.ERROR
     payload: dict[str, JsonValue] | None = None
 
     def check(self, outcome: Outcome) -> AssertionResult:
@@ -74,8 +85,10 @@ class Script(GraderAssertion):
             found = self._read(result)
         except NoRoom as error:  # the agent's doing; an error would let it out of a bad grade
             return (self.failed(str(error)),)
-        except (NoSandbox, _Bad) as error:
+        except NoSandbox as error:
             return (self.erred(str(error)),)
+        except _Bad as error:
+            return (self._bad(str(error)),)
         if not isinstance(found, dict):
             return (self._judge(found),)
         if not found:
@@ -117,14 +130,17 @@ class Script(GraderAssertion):
             raise _Bad(f"the script printed neither an object of sub-scores nor a number: {shorten(text)}")
         return found
 
+    def _bad(self, detail: str) -> AssertionResult:
+        return self.failed(detail) if self.on_failure is OnFailure.FAIL else self.erred(detail)
+
     def _judge(self, value: Any) -> AssertionResult:
         """Judge one sub-score. True and false count as 1 and 0."""
         if not isinstance(value, int | float):
-            return self.erred(f"the score is no number: {shorten(json.dumps(value))}")
+            return self._bad(f"the score is no number: {shorten(json.dumps(value))}")
         if isinstance(value, float) and not math.isfinite(value):
-            return self.erred(f"the score is {value}")
+            return self._bad(f"the score is {value}")
         if not 0 <= value <= 1:
-            return self.erred(f"the score {value!s:.40} is not in [0, 1]")
+            return self._bad(f"the score {value!s:.40} is not in [0, 1]")
         return self._scored(float(value), "")
 
     def _scored(self, score: float, detail: str) -> AssertionResult:

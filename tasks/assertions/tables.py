@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
+import re
 from typing import Literal
 
 from pydantic import Field, field_validator, model_validator
@@ -13,6 +14,8 @@ from tasks.assertions.base import AssertionKind, AssertionResult
 from tasks.assertions.on_files import TextAssertion, shorten
 from tasks.model import Items, Text, fault
 from tasks.outcome import Outcome
+
+_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,4})?")
 
 Value = str | int | float
 """What a cell is compared with: a text as it is, a number by its value."""
@@ -28,19 +31,30 @@ class _Table:
     def __init__(self, rows: list[list[str]], header: bool) -> None:
         self.columns = rows[0] if header and rows else []
         self.rows = rows[1:] if header else rows
+        self._places: dict[str, int] = {}
+        self._twice: set[str] = set()
+        for at, name in enumerate(self.columns):
+            if self._places.setdefault(name, at) != at:
+                self._twice.add(name)
 
     def place(self, column: str | int) -> int:
         """Return where a column stands, from 0. Raises _Unreadable."""
         if isinstance(column, int):
             return column - 1
-        if column not in self.columns:
-            raise _Unreadable(f"has no column '{column}' (it has {', '.join(self.columns[:20])})")
-        return self.columns.index(column)
+        if column not in self._places:
+            raise _Unreadable(f"has no column '{column}' (it has {', '.join(self.columns[:20])[:200]})")
+        if column in self._twice:
+            raise _Unreadable(f"has more than one column '{column}'")
+        return self._places[column]
 
-    def has(self, row: list[str], wanted: dict[str, Value], tolerance: float) -> bool:
-        """Whether a row holds the wanted values."""
+    def having(self, wanted: dict[str, Value], tolerance: float) -> list[list[str]]:
+        """Return the rows that hold the wanted values. Raises _Unreadable."""
         places = {self.place(column): value for column, value in wanted.items()}
-        return all(at < len(row) and _equal(row[at], value, tolerance) for at, value in places.items())
+        return [
+            row
+            for row in self.rows
+            if all(at < len(row) and _equal(row[at], value, tolerance) for at, value in places.items())
+        ]
 
 
 class TableAssertion(TextAssertion):
@@ -90,7 +104,7 @@ class TableAssertion(TextAssertion):
 
 
 class CsvCell(TableAssertion):
-    """One cell holds the given value. The row is `row`, or the first for which `where` holds.
+    """One cell holds the given value. The row is `row`, or that for which `where` holds; several must agree.
 
     Attributes:
         column: Its name, or its number from 1.
@@ -123,9 +137,11 @@ class CsvCell(TableAssertion):
                 return f"has {len(table.rows)} rows, so there is no row {self.row}"
             row = table.rows[self.row - 1]
         else:
-            hits = [line for line in table.rows if table.has(line, self.where, self.tolerance)]
+            hits = table.having(self.where, self.tolerance)
             if not hits:
                 return f"has no row where {_shown(self.where)}"
+            if len({line[column] if column < len(line) else None for line in hits}) > 1:
+                return f"has {len(hits)} rows where {_shown(self.where)}, and they do not agree on {self.column}"
             row = hits[0]
         if column >= len(row):
             return f"the row has {len(row)} cells, so there is no column {self.column}"
@@ -179,7 +195,7 @@ class CsvRows(TableAssertion):
         if self.count is not None and len(table.rows) != self.count:
             return f"has {len(table.rows)} rows instead of {self.count}"
         for wanted in self.rows:
-            if not any(table.has(row, wanted, self.tolerance) for row in table.rows):
+            if not table.having(wanted, self.tolerance):
                 return f"has no row where {_shown(wanted)}"
         return ""
 
@@ -196,10 +212,9 @@ class CsvRows(TableAssertion):
 def _equal(cell: str, wanted: Value, tolerance: float) -> bool:
     if isinstance(wanted, str):
         return cell == wanted
-    try:
-        number = float(cell)
-    except ValueError:
+    if not _NUMBER.fullmatch(cell.strip()):
         return False
+    number = float(cell)
     return math.isfinite(number) and (number == wanted or abs(number - wanted) <= tolerance * (1 + 1e-12))
 
 

@@ -14,6 +14,7 @@ from pydantic import AfterValidator, Field, JsonValue, SerializerFunctionWrapHan
 from tasks.assertions.base import AssertionKind, AssertionResult
 from tasks.assertions.on_files import TextAssertion
 from tasks.assertions.patterns import Pattern, TooSlow, search
+from tasks.document import BAD_SCALAR, MAX_NUMBER
 from tasks.model import fault
 from tasks.outcome import Outcome
 
@@ -103,7 +104,7 @@ class ValueAssertion(TextAssertion):
         except _Unreadable as error:
             return self.failed(f"{self.path}: {error}")
         except TooSlow as error:
-            return self.erred(f"{where}: {error}")
+            return self.too_slow(outcome, str(error))
         return self.failed(f"{where}: {problem}") if problem else self.passed()
 
     def read(self, text: str) -> Any:
@@ -120,21 +121,21 @@ class ValueAssertion(TextAssertion):
             return f"{self.at or '$'} in {self.path} matches {self.matches!r:.60}"
         if self.length is not None:
             return f"{self.at or '$'} in {self.path} has {self.length} items"
-        return f"{self.at or '$'} in {self.path} is {_BRIEF.repr(self.equals)}"
+        return f"{self.at or '$'} in {self.path} is {_shown(self.equals)}"
 
     def _wrong(self, value: Any) -> str:
         """Return what is wrong with the value; empty if nothing is."""
         if self.matches is not None:
             if isinstance(value, bool) or not isinstance(value, str | int | float):
-                return f"is {_BRIEF.repr(value)}, which is no text"
-            return "" if search(self.matches, str(value)) else f"is {_BRIEF.repr(value)}: no match"
+                return f"is {_shown(value)}, which is no text"
+            return "" if search(self.matches, _written(value)) else f"is {_shown(value)}: no match"
         if self.length is not None:
             if not isinstance(value, str | list | dict):
-                return f"is {_BRIEF.repr(value)}, which has no length"
+                return f"is {_shown(value)}, which has no length"
             return "" if len(value) == self.length else f"has {len(value)} items instead of {self.length}"
         if _equal(value, self.equals, self.tolerance):
             return ""
-        return f"is {_BRIEF.repr(value)} instead of {_BRIEF.repr(self.equals)}"
+        return f"is {_shown(value)} instead of {_shown(self.equals)}"
 
 
 class JsonFileValue(ValueAssertion):
@@ -167,8 +168,9 @@ class YamlFileValue(ValueAssertion):
         try:
             root = loader.get_single_node()
             return None if root is None else _Plain(loader).value(root, 0)
-        except (yaml.YAMLError, ValueError, RecursionError) as error:
-            raise _Unreadable(f"is no YAML: {' '.join(str(error).split())[:200]}") from None
+        except (yaml.YAMLError, RecursionError, *BAD_SCALAR) as error:
+            why = " ".join(str(error).split())[:200] or type(error).__name__
+            raise _Unreadable(f"is no YAML: {why}") from None
         finally:
             loader.dispose()
 
@@ -185,6 +187,8 @@ class _Plain:
         if self._left < 0 or depth > MAX_NESTING:
             raise _Unreadable(f"holds more than {MAX_NODES} values, or is nested more than {MAX_NESTING} deep")
         if isinstance(node, yaml.ScalarNode):
+            if len(node.value) > MAX_NUMBER and not node.tag.endswith(":str"):
+                raise _Unreadable(f"holds a number of {len(node.value)} characters")  # slow to read, and in no file
             found = node.value if node.tag.endswith(":value") else self._loader.construct_object(node)
             return found.isoformat() if isinstance(found, datetime.date) else found
         if isinstance(node, yaml.SequenceNode):
@@ -203,6 +207,20 @@ class _Plain:
             else:
                 own[key.value] = self.value(item, depth + 1)
         return {**merged, **own}
+
+
+def _shown(value: Any) -> str:
+    try:
+        return _BRIEF.repr(value)
+    except ValueError:  # Python writes no numbers of more than 4,300 digits
+        return "a number of thousands of digits"
+
+
+def _written(value: str | float) -> str:
+    try:
+        return str(value)
+    except ValueError as error:
+        raise _Unreadable("holds a number of thousands of digits") from error
 
 
 def _no_constant(word: str) -> None:
@@ -227,12 +245,19 @@ def _follow(value: Any, steps: list[str | int]) -> Any:
     return value
 
 
+def _near(value: float, wanted: float, tolerance: float) -> bool:
+    try:
+        return abs(value - wanted) <= tolerance * (1 + 1e-12)
+    except OverflowError:  # a whole number that no float can hold
+        return False
+
+
 def _equal(value: Any, wanted: Any, tolerance: float) -> bool:
     """Compare as JSON does. As deep as `wanted`, so a value that contains itself ends."""
     if isinstance(wanted, bool) or isinstance(value, bool) or wanted is None or value is None:
         return type(value) is type(wanted) and value == wanted
     if isinstance(wanted, int | float) and isinstance(value, int | float):
-        return value == wanted or (tolerance > 0 and abs(value - wanted) <= tolerance * (1 + 1e-12))
+        return value == wanted or (tolerance > 0 and _near(value, wanted, tolerance))
     if isinstance(wanted, list) and isinstance(value, list):
         return len(value) == len(wanted) and all(map(lambda a, b: _equal(a, b, tolerance), value, wanted))
     if isinstance(wanted, dict) and isinstance(value, dict):

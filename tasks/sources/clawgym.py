@@ -1,4 +1,4 @@
-"""Upstream ClawGym tasks: `clawgym:PATH?ids=..&prefix=..`, from a folder of `task_XXXX/` or straight from a .tar.xz.
+"""Upstream ClawGym tasks: `clawgym:PATH?ids=..&prefix=..&on_failure=..`, from a folder of `task_XXXX/` or straight from a .tar.xz.
 
 What a task asks is in its `data_entry.json`, what the agent finds in `input_files/`, and the judge is
 `reward/check.py`: it prints a JSON object of named sub-scores, whose mean upstream's `reward.sh` prints. Here each
@@ -19,6 +19,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from sandboxes.sandbox import EntryKind, FileEntry
+from tasks.assertions.script import OnFailure
 from tasks.document import Document
 from tasks.explain import explain
 from tasks.model import unknown_key
@@ -68,13 +69,14 @@ def load(rest: str | Path) -> list[Task]:
     """Load the upstream tasks for what stands after `clawgym:`, sorted by id.
 
     Args:
-        rest: Path of a folder, one task folder, or a tar archive; as text it may end in `?ids=A,B` (those only) and
-            `&prefix=TEXT` (put before every id: upstream uses the same ids in its training and evaluation set).
+        rest: Path of a folder, one task folder, or a tar archive; as text it may end in `?ids=A,B` (those only),
+            `&prefix=TEXT` (put before every id: upstream uses the same ids in its training and evaluation set) and
+            `&on_failure=fail` (a judge that fails is the agent's doing; see `tasks.assertions.script.OnFailure`).
 
     Raises:
         TaskError: every problem of every task folder.
     """
-    path, ids, prefix = _parse(rest) if isinstance(rest, str) else (rest, (), "")
+    path, ids, prefix, on_failure = _parse(rest) if isinstance(rest, str) else (rest, (), "", OnFailure.ERROR)
     folders = read_folders(path)
     if ids:
         names = {folder.name: folder for folder in folders}
@@ -86,7 +88,7 @@ def load(rest: str | Path) -> list[Task]:
     errors: list[TaskError] = []
     for folder in folders:
         try:
-            task = make_task(folder, prefix)
+            task = make_task(folder, prefix, on_failure)
         except TaskError as error:
             errors.append(error)
             continue
@@ -97,7 +99,7 @@ def load(rest: str | Path) -> list[Task]:
     return list(tasks.values())
 
 
-def make_task(folder: Folder, prefix: str = "") -> Task:
+def make_task(folder: Folder, prefix: str = "", on_failure: OnFailure = OnFailure.ERROR) -> Task:
     """Make the task of one upstream folder.
 
     Raises:
@@ -113,7 +115,7 @@ def make_task(folder: Folder, prefix: str = "") -> Task:
         "workspace": _workspace(folder.inputs),
         "workdir": entry.get("input_mount_dir") or MOUNT,
         "budget": BUDGET,
-        "assertions": [_script(folder, entry)],
+        "assertions": [{**_script(folder, entry), "on_failure": on_failure}],
     }
     try:
         return Task.model_validate(data)
@@ -122,20 +124,23 @@ def make_task(folder: Folder, prefix: str = "") -> Task:
         raise TaskError(*(Problem(problem.message, problem.file, key=problem.key) for problem in found)) from error
 
 
-def _parse(rest: str) -> tuple[Path, tuple[str, ...], str]:
+def _parse(rest: str) -> tuple[Path, tuple[str, ...], str, OnFailure]:
     """Split `PATH?ids=A,B&prefix=TEXT`; a `?` with no `name=` after it belongs to the path."""
     text, mark, query = rest.rpartition("?")
     if not mark or "=" not in query:
         text, query = rest, ""
     if not text:
         raise TaskError(f"{SCHEME}:{rest}: name a folder or archive, such as {SCHEME}:data/clawgym_train.tar.xz")
-    found = {"ids": "", "prefix": ""}
+    found = {"ids": "", "prefix": "", "on_failure": OnFailure.ERROR.value}
     for item in query.split("&") if query else ():
         name, _, value = item.partition("=")
         if name not in found:
             raise TaskError(f"{SCHEME}:{rest}: " + unknown_key(name, found, "parameter"))
         found[name] = value
-    return Path(text).expanduser(), tuple(item for item in found["ids"].split(",") if item), found["prefix"]
+    if found["on_failure"] not in list(OnFailure):
+        raise TaskError(f"{SCHEME}:{rest}: on_failure must be one of {', '.join(OnFailure)}")
+    ids = tuple(item for item in found["ids"].split(",") if item)
+    return Path(text).expanduser(), ids, found["prefix"], OnFailure(found["on_failure"])
 
 
 def _entry(folder: Folder) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from sandboxes.sandbox import SandboxError
 from tasks import checking
 from tasks.__main__ import run
 from tasks.rendering import render
@@ -69,7 +70,7 @@ def test_check_as_json(folder: Path, capsys: pytest.CaptureFixture[str]) -> None
         ("open", "unproven"),
         ("wrong", "failed"),
     ]
-    assert found["counts"] == {"proven": 1, "unproven": 1, "failed": 1}
+    assert found["counts"] == {"proven": 1, "unproven": 1, "undecided": 0, "failed": 1}
     assert {problem["key"] for problem in found["problems"]} == {"assertions", "intent"}
     assert found["problems"][0]["line"] == 1
 
@@ -87,8 +88,8 @@ def test_check_as_junit(folder: Path) -> None:
 
 
 def test_a_report_that_cannot_be_written(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["check", str(folder / "good.yaml"), "--junit", str(folder / "no" / "r.xml")]) == 1
-    assert "cannot be written: No such file" in capsys.readouterr().err
+    assert run(["check", str(folder / "good.yaml"), "--junit", str(folder)]) == 1
+    assert "is a folder; a file is needed" in capsys.readouterr().err
 
 
 def test_junit_holds_any_text(folder: Path) -> None:
@@ -184,6 +185,42 @@ def test_split_shows_both_sides_and_locks_them(tmp_path: Path, capsys: pytest.Ca
     assert {task.family for task in split.unseen} == {"copy", "rename"} and len(split.held_out) == 9
     before = path.read_bytes()
     assert run(["split", spec, "--seed", "1", "--out", str(path)]) == 1
-    assert "is locked, but not among the tasks" in capsys.readouterr().err and path.read_bytes() == before
+    assert "is locked here, but stands in pool now" in capsys.readouterr().err and path.read_bytes() == before
     assert run(["split", spec, "--unseen", "copi"]) == 1
     assert "did you mean 'copy'?" in capsys.readouterr().err
+
+
+def test_a_junit_file_overwrites_nothing_else(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    task, before = folder / "good.yaml", (folder / "good.yaml").read_bytes()
+    assert run(["check", str(task), "--junit", str(task)]) == 1
+    assert "is no JUnit file: it was left as it is" in capsys.readouterr().err and task.read_bytes() == before
+    assert run(["check", str(task), "--junit", str(folder / "no" / "x.xml")]) == 1
+    assert "there is no such folder" in (said := capsys.readouterr()).err and "proven" not in said.out
+    report = folder / "x.xml"
+    for _ in range(2):  # its own report may be written again
+        assert run(["check", str(task), "--junit", str(report)]) == 0
+    assert ElementTree.parse(report).getroot().get("tests") == "1"
+
+
+def test_an_empty_folder_does_not_hide_the_other_tasks(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "empty").mkdir()
+    assert run(["check", str(tmp_path / "empty"), str(folder / "good.yaml")]) == 1
+    said = capsys.readouterr()
+    assert "1 proven" in said.out and "empty" in said.err
+
+
+def test_a_sandbox_that_fails_is_no_broken_task(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken(*_: object) -> None:
+        raise SandboxError("the supervisor died")
+
+    monkeypatch.setattr(FakeSandbox, "snapshot", broken)
+    report = folder / "x.xml"
+    assert run(["check", str(folder / "good.yaml"), "--junit", str(report)]) == 2
+    assert "0 failed, 1 undecided (the sandbox failed)" in capsys.readouterr().out
+    assert [case[0].tag for case in ElementTree.parse(report).getroot()] == ["error"]
+    assert run(["check", str(folder / "good.yaml"), "--json"]) == 2
+    assert json.loads(capsys.readouterr().out)["counts"]["undecided"] == 1

@@ -182,7 +182,7 @@ def test_an_agent_that_fills_the_disk_fails() -> None:
         with pytest.raises(NoRoom, match="No space left"):
             SandboxGrader(sandbox).run("true", {"check.py": "x" * 100_000})
         (result,) = judge(sandbox, script(files={"check.py": "x" * 100_000}))
-        assert result.verdict == "fail" and "no room" in result.detail
+        assert result.verdict == "fail" and "no place" in result.detail
 
 
 def test_a_lost_sandbox_is_the_machinerys_failure(backend_of: Backend) -> None:
@@ -233,3 +233,15 @@ def test_tasks_with_graders_are_proven(sandbox: Sandbox) -> None:
     assert task.oracle is not None
     good = task.model_copy(update={"oracle": task.oracle.model_copy(update={"alternatives": ()})})
     assert prove(good, sandbox).status is Status.PROVEN
+
+
+@pytest.mark.bubblewrap
+@pytest.mark.parametrize("mode", ["000", "500"])
+def test_closing_the_folder_for_temporary_files_is_no_way_out(mode: str) -> None:
+    if not probe(Backend.BUBBLEWRAP).ok:
+        pytest.skip("bubblewrap does not work here")
+    with open_sandbox(Backend.BUBBLEWRAP) as sandbox:
+        sandbox.open({})
+        sandbox.run(f"chmod {mode} /tmp")
+        (result,) = judge(sandbox, script(command='cat "$GRADER/n"', files={"n": "0.5"}))
+        assert (result.verdict, result.score) == ("fail", 0.5)

@@ -2,10 +2,12 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from sandboxes.sandbox import CommandResult
 from tasks.lint import Status, prove
 from tasks.task import Task
 from tests.tasks.fake_sandbox import FakeSandbox
@@ -115,3 +117,16 @@ def test_a_path_typed_with_decomposed_accents_is_found(sandbox: FakeSandbox) -> 
     )
     proof = prove(task, sandbox)
     assert proof.status is Status.PROVEN, proof.problems
+
+
+def test_an_oracle_that_floods_proves_nothing(sandbox: FakeSandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = sandbox.run
+
+    def flooded(command: str, **keys: Any) -> CommandResult:
+        result = plain(command, **keys)
+        return replace(result, truncated=True) if command.startswith("cp") else result
+
+    monkeypatch.setattr(sandbox, "run", flooded)
+    proof = prove(make("cp a b"), sandbox)
+    assert proof.status is Status.FAILED
+    assert proof.problems == ("oracle command 1 printed more than the sandbox keeps",)

@@ -43,7 +43,7 @@ def test_drift_is_refused(lock: Path) -> None:
         apply_lock([*TASKS[:3], *TASKS[4:]], lock)
     other = split_tasks(TASKS, held_out_fraction=0.25, seed=1)
     for check in (verify_lock, write_lock):
-        with pytest.raises(TaskError, match="is locked, but not among the tasks"):
+        with pytest.raises(TaskError, match="is locked here, but stands in held_out now"):
             check(other, lock)
 
 
@@ -97,3 +97,17 @@ def test_a_locked_choice_by_outcome_must_be_allowed(tmp_path: Path) -> None:
     assert apply_lock(TASKS, path, allow_outcome=True).choice is split.choice
     with pytest.raises(TaskError, match="choice: is 'outcome', but the split was chosen by seed"):
         verify_lock(Split(split.pool, split.held_out), path)
+
+
+def test_a_task_that_changed_sides_is_said_so_and_files_of_others_are_kept(tmp_path: Path) -> None:
+    path, other = tmp_path / "a.lock", tmp_path / "a.lock.tmp"
+    other.write_text("mine")
+    write_lock(SPLIT, path, {"seed": 0})
+    assert other.read_text() == "mine" and sorted(p.name for p in tmp_path.iterdir()) == ["a.lock", "a.lock.tmp"]
+    assert json.loads(path.read_text())["made_from"] == {"seed": 0}
+    moved = Split((*SPLIT.pool, SPLIT.held_out[0]), SPLIT.held_out[1:], SPLIT.unseen)
+    with pytest.raises(
+        TaskError, match=f"held_out: {SPLIT.held_out[0].id} is locked here, but stands in pool now"
+    ) as e:
+        verify_lock(moved, path)
+    assert len(e.value.problems) == 1

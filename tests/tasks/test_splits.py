@@ -142,3 +142,15 @@ def test_a_split_by_outcome_is_refused_unless_meant() -> None:
     split = split_by_outcome(tasks, lambda task: task.id == "hard", allow_outcome=True)
     assert [task.id for task in split.held_out] == ["hard"]
     assert split.choice is Choice.OUTCOME
+
+
+def test_with_one_task_a_family_the_alphabet_does_not_choose() -> None:
+    tasks = load_tasks("generated:office?n=45")
+    chosen = [{task.family for task in split_tasks(tasks, seed=seed).held_out} for seed in range(8)]
+    assert all(len(families) == 9 for families in chosen)
+    assert len(set().union(*chosen)) > 30
+
+
+def test_tasks_without_families_can_leave_none_unseen() -> None:
+    with pytest.raises(TaskError, match="the tasks have none"):
+        split_tasks(load_tasks("library"), unseen_families=["nope"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 import yaml
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -189,3 +190,10 @@ def test_what_the_schema_accepts_comes_back(value: dict[str, Any]) -> None:
     except ValueError:  # pydantic's own error: the schema does not accept it
         return
     comes_back(task)
+
+
+@pytest.mark.parametrize("number", ["0x" + "f" * 9000, "9" * 9000, "1" + ":1" * 9000, "1." + "0" * 9000])
+def test_a_number_of_thousands_of_digits_is_refused_with_its_line(number: str) -> None:
+    text = f"id: a\nintent: b\nbudget: {{max_turns: {number}}}\nassertions: [{{kind: file_exists, path: b}}]\n"
+    with pytest.raises(TaskError, match=r"a.yaml:3: budget.max_turns: is a number of \d+ characters"):
+        parse_task(text, "a.yaml")

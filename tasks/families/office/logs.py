@@ -192,7 +192,7 @@ def _unfinished(rng: Random, level: int) -> Draft:
         "Read {where}. A job whose last entry is 'started' is still running: put its name into hanging.txt (sorted, "
         "one per line). ended.txt gets just the number of jobs whose last entry is 'finished' or 'failed'.",
         "Which jobs of {where} were started and neither finished nor failed since? Jobs may run several times. Names "
-        "go to hanging.txt, sorted; how many different jobs have ended goes to ended.txt.",
+        "go to hanging.txt, sorted; the number of all the other jobs goes to ended.txt.",
         where=where,
     )
     last = f"cat {' '.join(laid)} | awk '{{last[$2]=$3}} END {{for (j in last) print last[j], j}}' > last.tmp"

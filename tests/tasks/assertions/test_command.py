@@ -39,7 +39,7 @@ def test_what_the_agent_made_may_not_hang_itself_out_of_a_grade(monkeypatch: pyt
     assert run(full).verdict == "fail"
     assert build("command", command="x").check(Outcome({}, {})).verdict == "error"
     monkeypatch.setattr(patterns, "REGEX_SECONDS", 0.05)
-    assert run(FakeHandle("a" * 60 + "b"), stdout_matches="(a|aa)+$").verdict == "error"
+    assert run(FakeHandle("a" * 60 + "b"), stdout_matches="(a|aa)+$").verdict == "fail"
 
 
 def test_names_and_words() -> None:

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from sandboxes.sandbox import EntryKind, FileEntry
+from sandboxes.sandbox import EntryKind, FileEntry, Limits
 from tasks.assertions import (
     AssertionKind,
     AssertionResult,
@@ -16,7 +18,8 @@ from tasks.assertions import (
     Verdict,
     patterns,
 )
-from tasks.outcome import Outcome
+from tasks.outcome import Outcome, cut_short
+from tests.tasks.assertions.build import build
 
 FOLDER = FileEntry(kind=EntryKind.DIR, content=None, mode=0o755)
 BIG = FileEntry(content=None, size=5_000_000)
@@ -112,12 +115,38 @@ def test_a_file_that_the_agent_blew_up_fails_and_one_laid_that_large_is_an_error
         assert "over the cap" in check(outcome({"f": BIG}, {})).detail
 
 
-def test_a_search_without_end_is_an_error_not_a_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_search_without_end_is_the_agents_doing_unless_the_task_laid_the_file(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(patterns, "REGEX_SECONDS", 0.05)
     files = {"f": b"a" * 5000 + b"b"}
-    result = FileMatches(path="f", pattern=r"(a*)*(a*)*c?\Z(?<=c)|(.*)*x").check(outcome(files))
-    assert verdict(result) == "error"
-    assert "took longer" in result.detail
+    check = FileMatches(path="f", pattern=r"(a*)*(a*)*c?\Z(?<=c)|(.*)*x")
+    padded, laid = check.check(outcome(files)), check.check(outcome(files, files))
+    assert (verdict(padded), verdict(laid)) == ("fail", "error")
+    assert "took longer" in padded.detail and "took longer" in laid.detail
+
+
+def test_absence_cannot_be_seen_in_a_snapshot_that_was_cut_short() -> None:
+    files = laid = {"d": FOLDER, "d/kept": b"x"}
+
+    def check(kind: str, cut: bool, **keys: Any) -> str:
+        seen = outcome(files, laid)
+        return verdict(build(kind, **keys).check(replace(seen, cut_short=cut)))
+
+    for kind, keys in (
+        ("file_not_exists", {"path": "z/secret"}),
+        ("file_count", {"glob": "z/*", "equals": 0}),
+        ("file_unchanged", {"path": "d"}),
+        ("not", {"of": {"kind": "file_exists", "path": "z/secret"}}),
+    ):
+        assert (check(kind, False, **keys), check(kind, True, **keys)) == ("pass", "fail"), kind
+    assert check("file_exists", True, path="d/kept") == "pass"
+
+
+def test_a_snapshot_is_cut_short_by_number_or_depth() -> None:
+    few = outcome({"a": b"", "b/c": b""}).files
+    assert not cut_short(few, Limits()) and cut_short(few, Limits(snapshot_entries=2))
+    assert cut_short({"d/" * 127 + "e": FileEntry(content=b"")}, Limits())
 
 
 def test_unchanged_compares_bytes() -> None:

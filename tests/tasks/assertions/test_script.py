@@ -160,3 +160,12 @@ def test_as_one_result_it_is_the_mean() -> None:
 def test_what_cannot_work_is_refused(keys: dict[str, Any], why: str) -> None:
     with pytest.raises(ValidationError, match=why):
         build("script", **keys)
+
+
+@pytest.mark.parametrize("printed", ["", "nan", "1.5", "{", '{"a": "b"}', '{"a": 2}'])
+def test_a_script_that_runs_the_agents_program_may_say_that_its_failure_is_the_agents(printed: str) -> None:
+    for on_failure, wanted in (("error", "error"), ("fail", "fail")):
+        check = build("script", name="s", command="x", on_failure=on_failure)
+        assert check.check(Outcome({}, {}, grader=FakeHandle(printed))).verdict == wanted
+        assert check.check(Outcome({}, {}, grader=FakeHandle("1", exit_code=1))).verdict == wanted
+    assert build("script", command="x", on_failure="fail").check(Outcome({}, {})).verdict == "error"  # no sandbox

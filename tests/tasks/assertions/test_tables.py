@@ -75,3 +75,26 @@ def test_what_is_no_csv_fails() -> None:
 def test_checks_that_ask_nothing_or_too_much_are_refused(keys: dict[str, object]) -> None:
     with pytest.raises(ValidationError):
         build(path="t", **keys)  # type: ignore[arg-type]
+
+
+def test_numbers_are_plain_and_columns_are_unique() -> None:
+    for cell in ("1_2", "\u0661\u0662", "0x0c", "nan", "1e99999", ""):
+        assert verdict(build("csv_cell", path="t", column="n", row=1, equals=12), {"t": f"n\n{cell}\n\n"}) == "fail", (
+            cell
+        )
+    for cell in ("12", " 12.0 ", "+12", "1.2e1"):
+        assert verdict(build("csv_cell", path="t", column="n", row=1, equals=12), {"t": f"n\n{cell}\n"}) == "pass", cell
+    twice = judge(build("csv_cell", path="t", column="x", row=1, equals="1"), {"t": "x,x\n1,2\n"})
+    assert twice.verdict == "fail" and "more than one column 'x'" in twice.detail
+
+
+def test_rows_that_contradict_each_other_fail() -> None:
+    check = build("csv_cell", path="t", column="v", where={"k": "a"}, equals=1)
+    assert verdict(check, {"t": "k,v\na,1\na,1\nb,2\n"}) == "pass"
+    both = judge(check, {"t": "k,v\na,1\na,2\n"})
+    assert both.verdict == "fail" and "2 rows where k is 'a', and they do not agree on v" in both.detail
+
+
+def test_a_table_of_many_columns_and_rows_is_judged_in_time() -> None:
+    wide = "," * 200_000 + "x\n" + "1\n" * 200_000
+    assert verdict(build("csv_rows", path="t", rows=[{"x": "7"}]), {"t": wide}) == "fail"

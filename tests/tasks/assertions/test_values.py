@@ -78,7 +78,32 @@ def test_tolerance_length_and_pattern(monkeypatch: pytest.MonkeyPatch) -> None:
     assert verdict(build("json_value", path="x", at="b", matches="."), files) == "fail"
     monkeypatch.setattr(patterns, "REGEX_SECONDS", 0.05)
     slow = build("json_value", path="x", at="t", matches="(a|aa)+$")
-    assert verdict(slow, {"x": json.dumps({"t": "a" * 60 + "b"})}) == "error"
+    assert verdict(slow, {"x": json.dumps({"t": "a" * 60 + "b"})}) == "fail"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'a: !!int ""',
+        'a: !!int "_"',
+        "a: !!bool maybe",
+        "a: !!timestamp x",
+        "a: 1" + ":10" * 120 + ".5",
+        "a: 0x" + "f" * 300,
+        "a: 0x" + "f" * 20_000,
+        "a: 1" + ":1" * 400_000,
+    ],
+    ids=["int", "underscore", "bool", "timestamp", "sexagesimal", "hex", "long hex", "long sexagesimal"],
+)
+def test_odd_scalars_fail_and_are_no_way_out_of_a_grade(text: str) -> None:
+    for condition in ({"equals": 2.5, "tolerance": 0.1}, {"matches": "^x$"}, {"length": 3}):
+        assert verdict(build("yaml_value", path="x", at="a", **condition), {"x": text}) == "fail"
+
+
+def test_a_whole_number_that_no_float_holds_is_another_one() -> None:
+    files = {"x": '{"a": ' + "9" * 400 + "}"}
+    assert verdict(build("json_value", path="x", at="a", equals=2.5, tolerance=0.1), files) == "fail"
+    assert verdict(build("json_value", path="x", at="a", equals=int("9" * 400)), files) == "pass"
 
 
 @pytest.mark.parametrize(

@@ -146,3 +146,14 @@ def test_fewer_are_the_beginning_of_more_and_other_seeds_differ() -> None:
     for name in OFFICE:
         drawn = [{task.problem_hash for task in generate(name, 20, seed=seed)} for seed in (0, 1)]
         assert not drawn[0] & drawn[1], name
+
+
+def test_relative_imports_are_as_good_as_absolute_ones() -> None:
+    for task in generate("fix_imports", 6, seed=1):
+        assert task.oracle is not None
+        package = next(path.split("/")[0] for path in task.workspace.files if "/" in path)
+        relative = f"sed -i -E 's/from {package}\\.([a-z]+) import/from .\\1 import/' {package}/*.py"
+        other = task.model_copy(update={"oracle": Oracle(commands=(*task.oracle.commands, relative))})
+        with FakeSandbox() as sandbox:
+            proof = prove(other, sandbox)
+        assert proof.status is Status.PROVEN, (task.id, proof.problems)

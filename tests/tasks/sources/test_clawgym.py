@@ -229,3 +229,16 @@ def test_what_is_no_source(tmp_path: Path, spec: str, message: str) -> None:
     with pytest.raises(TaskError) as caught:
         load_tasks(spec.format(tmp_path))
     assert message in str(caught.value)
+
+
+def test_a_judge_that_fails_may_be_the_agents_doing(tmp_path: Path) -> None:
+    folder = write_folder(tmp_path, check="raise SystemExit(3)")
+    hashes = []
+    for query, wanted in (("", "error"), ("?on_failure=error", "error"), ("?on_failure=fail", "fail")):
+        (task,) = load_tasks(f"clawgym:{folder}{query}")
+        (script,) = task.assertions
+        assert isinstance(script, Script) and script.on_failure == wanted
+        hashes.append(task.content_hash)
+    assert hashes[0] == hashes[1] != hashes[2]
+    with pytest.raises(TaskError, match="on_failure must be one of error, fail"):
+        load_tasks(f"clawgym:{folder}?on_failure=pass")

@@ -14,7 +14,7 @@ from tasks.problems import TaskError
 from tasks.sources import library, load_tasks
 from tasks.task import Difficulty, Oracle, Task
 from tests.tasks.fake_sandbox import FakeSandbox
-from tests.tasks.sources.library_traps import TRAPS
+from tests.tasks.sources.library_traps import AFTER_THE_ORACLE, CHEATS, TRAPS
 
 TASKS = library.load()
 
@@ -68,3 +68,22 @@ def test_the_hasty_way_fails(task: Task) -> None:
         proof = prove(hasty, sandbox)
     assert proof.status is Status.FAILED
     assert proof.oracle_rate is not None and proof.oracle_rate < 1
+
+
+@pytest.mark.parametrize(("name", "command"), CHEATS)
+def test_cheating_ends_in_a_bad_grade(name: str, command: str) -> None:
+    (task,) = load_tasks(f"library:{name}")
+    with FakeSandbox() as sandbox:
+        proof = prove(task.model_copy(update={"oracle": Oracle(commands=(command,))}), sandbox)
+    assert proof.status is Status.FAILED
+    assert proof.oracle_rate is not None and proof.oracle_rate < 0.8, proof.problems
+
+
+@pytest.mark.parametrize("name", AFTER_THE_ORACLE)
+def test_what_was_left_open_does_not_count(name: str) -> None:
+    (task,) = load_tasks(f"library:{name}")
+    assert task.oracle is not None
+    commands = (*task.oracle.commands, AFTER_THE_ORACLE[name])
+    with FakeSandbox() as sandbox:
+        proof = prove(task.model_copy(update={"oracle": Oracle(commands=commands)}), sandbox)
+    assert proof.status is Status.PROVEN, proof.problems
