@@ -1,4 +1,4 @@
-"""Upstream ClawGym tasks: `clawgym:PATH?ids=..&prefix=..&on_failure=..`, from a folder of `task_XXXX/` or straight from a .tar.xz.
+"""Upstream ClawGym tasks: `clawgym:PATH?ids=..&prefix=..`, from a folder of `task_XXXX/` or straight from a .tar.xz.
 
 What a task asks is in its `data_entry.json`, what the agent finds in `input_files/`, and the judge is
 `reward/check.py`: it prints a JSON object of named sub-scores, whose mean upstream's `reward.sh` prints. Here each
