@@ -96,6 +96,7 @@ def test_a_sample_of_the_training_tasks(sandbox: Sandbox) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.whole
 @pytest.mark.timeout(3600)
 def test_all_training_tasks(sandbox: Sandbox) -> None:
     archive = shared(TRAIN)
