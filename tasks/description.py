@@ -27,9 +27,10 @@ def describe(task: Task) -> str:
     budget = task.budget
     lines += ["", f"Budget  {budget.max_turns} turns, {budget.command_seconds:g} s a command, "]
     lines[-1] += f"{budget.turn_tokens} tokens a turn"
-    lines += ["", f"Judged by ({len(task.assertions)}, all must hold)"]
+    lines += ["", "Judged by (all must hold)"]
     for assertion in task.assertions:
-        weight = f"  (weight {assertion.weight:g})" if assertion.weight != 1 else ""
+        weight = f"  (weight {assertion.weight:g})" if assertion.weight not in (0, 1) else ""
+        weight = weight or ("  (only shown)" if not assertion.weight else "")
         name = "" if assertion.name == assertion.default_name() else f"{assertion.name}: "
         lines.append(f"  {name}{assertion.kind}: {assertion.describe()}{weight}")
     lines += ["", "Oracle"]

@@ -170,6 +170,8 @@ class Task(StrictModel):
     @field_validator("assertions")
     @classmethod
     def _named(cls, assertions: tuple[Assertion, ...]) -> tuple[Assertion, ...]:
+        if not any(assertion.weight for assertion in assertions):
+            raise fault("every assertion has the weight 0, so nothing decides: give one a weight")
         taken: set[str] = set()
         for number, assertion in enumerate(assertions):
             if assertion.name is not None and assertion.name in taken:

@@ -50,6 +50,16 @@ class AssertionKind(StrEnum):
     """A command, run after the agent has ended, ends and prints as it should."""
     SCRIPT = "script"
     """A grader's script, run after the agent has ended, prints sub-scores."""
+    NUMBER_EQUALS = "number_equals"
+    """The answer's final number is the given one."""
+    NUMBER_FORMAT = "number_format"
+    """The answer marks its final number."""
+    MATH_EQUIVALENT = "math_equivalent"
+    """The answer is mathematically the given one."""
+    MATH_FORMAT = "math_format"
+    """The answer stands in a closed box."""
+    INSTRUCTION = "instruction"
+    """The answer follows one instruction on its form, such as "has at least 20 words"."""
     ANY_OF = "any_of"
     """At least one of several assertions holds."""
     ALL_OF = "all_of"
@@ -79,7 +89,7 @@ class AssertionResult:
         verdict: Pass, fail or error.
         score: 1.0 or 0.0 (or between, for kinds that give part credit); None for an error.
         detail: Why, in one line; empty for a plain pass.
-        weight: Weight of the score in the rate of the grade.
+        weight: Weight of the score in the rate of the grade; 0 for what is only shown.
     """
 
     name: str
@@ -107,17 +117,22 @@ class BaseAssertion(StrictModel):
     Attributes:
         kind: Which check; narrowed to one value by each subclass.
         name: Name in reports; `<kind>:<path>` where the task gives none.
-        weight: Weight in the mean score, greater than 0.
+        weight: Weight in the mean score. With 0 the result is shown, but decides nothing.
     """
 
     kind: str
     name: Text | None = None
-    weight: float = Field(default=1.0, gt=0, allow_inf_nan=False)
+    weight: float = Field(default=1.0, ge=0, allow_inf_nan=False)
 
     @property
     def on_files(self) -> bool:
         """Whether snapshots alone decide it, so that it may be judged after any turn."""
         return False
+
+    @property
+    def on_answer(self) -> bool:
+        """Whether the final message alone decides it, so that it needs no workspace."""
+        return bool(self.inner) and all(item.on_answer for item in self.inner)
 
     @property
     def inner(self) -> tuple[BaseAssertion, ...]:

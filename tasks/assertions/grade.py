@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from sandboxes.sandbox import SandboxError
 from tasks.assertions.base import AssertionResult, BaseAssertion, Verdict
+from tasks.assertions.timing import TIMINGS
 from tasks.outcome import Outcome
 
 if TYPE_CHECKING:
@@ -25,22 +27,27 @@ class Grade:
     results: tuple[AssertionResult, ...]
 
     @property
+    def deciding(self) -> tuple[AssertionResult, ...]:
+        """The results that count: those with a weight."""
+        return tuple(result for result in self.results if result.weight > 0)
+
+    @property
     def passed(self) -> bool:
-        """Whether every assertion passed, and there was at least one."""
-        return bool(self.results) and all(result.verdict is Verdict.PASS for result in self.results)
+        """Whether every assertion that counts passed, and there was at least one."""
+        return bool(self.deciding) and all(result.verdict is Verdict.PASS for result in self.deciding)
 
     @property
     def errors(self) -> tuple[AssertionResult, ...]:
-        """The results that could not be decided."""
-        return tuple(result for result in self.results if result.verdict is Verdict.ERROR)
+        """The results that count and could not be decided."""
+        return tuple(result for result in self.deciding if result.verdict is Verdict.ERROR)
 
     @property
     def rate(self) -> float | None:
-        """Weighted mean score in [0, 1]; None if an assertion erred or there is none."""
-        if not self.results:
+        """Weighted mean score in [0, 1]; None if an assertion that counts erred or there is none."""
+        if not self.deciding:
             return None
         total = weights = 0.0
-        for result in self.results:
+        for result in self.deciding:
             if result.score is None:
                 return None
             total += result.weight * result.score
@@ -53,7 +60,7 @@ class Grade:
         Raises:
             GradeError: an assertion erred, or there was none; the message names each.
         """
-        if not self.results:
+        if not self.deciding:
             raise GradeError("there is nothing to grade: the task has no assertion")
         if self.errors:
             raise GradeError("; ".join(f"{error.name}: {error.detail}" for error in self.errors))
@@ -83,9 +90,13 @@ def _check_all(assertions: Sequence[BaseAssertion], outcome: Outcome) -> tuple[A
 
 
 def _check(assertion: BaseAssertion, outcome: Outcome) -> tuple[AssertionResult, ...]:
+    start = time.perf_counter()
     try:
-        return assertion.check_each(outcome)
+        results = assertion.check_each(outcome)
     except SandboxError:  # the machinery: whoever runs the episode must learn of it
         raise
     except Exception as error:  # a defect in a check is reported as what it is, and must not look like a failed agent
-        return (assertion.erred(f"the check itself failed: {type(error).__name__}: {error}"),)
+        results = (assertion.erred(f"the check itself failed: {type(error).__name__}: {error}"),)
+    errors = sum(result.verdict is Verdict.ERROR for result in results)
+    TIMINGS.note(str(assertion.kind), time.perf_counter() - start, errors)
+    return results

@@ -7,11 +7,14 @@ from typing import Annotated, Any
 from pydantic import Field, ValidatorFunctionWrapHandler, WrapValidator
 
 from tasks.assertions import compose
+from tasks.assertions.answers import NumberEquals, NumberFormat
 from tasks.assertions.base import AssertionKind, BaseAssertion
 from tasks.assertions.command import Command
 from tasks.assertions.compose import AllOf, AnyOf, Not
 from tasks.assertions.contents import DirExists, FileCount, FileEquals, FileMode, LineCount, Sha256
 from tasks.assertions.files import FileContains, FileExists, FileMatches, FileNotExists, FileUnchanged
+from tasks.assertions.instructions import InstructionFollowed
+from tasks.assertions.math.kinds import MathEquivalent, MathFormat
 from tasks.assertions.script import Script
 from tasks.assertions.tables import CsvCell, CsvRows
 from tasks.assertions.values import JsonFileValue, YamlFileValue
@@ -56,6 +59,11 @@ Assertion = Annotated[
         | CsvRows
         | Command
         | Script
+        | NumberEquals
+        | NumberFormat
+        | MathEquivalent
+        | MathFormat
+        | InstructionFollowed
         | AnyOf
         | AllOf
         | Not,

@@ -1,9 +1,10 @@
-"""Where tasks come from: the library, procedural families, YAML files, upstream ClawGym folders, field notes."""
+"""Where tasks come from: library, families, YAML files, upstream ClawGym folders, field notes, question sets."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from importlib import import_module
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
@@ -16,17 +17,22 @@ from tasks.task import Task
 Spec = str | Path | Sequence[str | Path]
 """What `load_tasks` takes."""
 
+SETS = ("gsm8k", "math", "ifeval", "ifbench")
+"""Question sets: each a module of this package, imported when it is asked for (their verifiers cost time to import)."""
+
 
 def load_tasks(spec: Spec) -> list[Task]:
     """Load the tasks that `spec` names, in a fixed order.
 
     Args:
-        spec: One of the following, or a list of them:
+        spec: One of the following, a list of them, or several in one text with commas between:
 
             * ``library``: all tasks that ship; ``library:ID``: one of them.
             * ``generated:FAMILY?n=100&seed=0``: `n` tasks of a procedural family (or of ``quickstart``, the mix).
             * ``clawgym:PATH``: upstream ClawGym tasks, a folder or a tar archive; ``?ids=A,B&prefix=TEXT`` may follow.
             * ``fieldnotes:FILE``: a JSONL file of field-notes records.
+            * ``gsm8k:``, ``math:``, ``ifeval:`` or ``ifbench:`` and ``sample`` (problems of ours), ``PATH`` (a file or
+              folder in the public layout) or ``hub``; ``?split=test&limit=100`` may follow.
             * What an installed package adds under the entry-point group ``turngym.tasks``: ``SCHEME:REST``.
             * A YAML file, or a folder: every ``*.yaml`` and ``*.yml`` in it and below. A folder or archive of ClawGym
               tasks and a ``.jsonl`` file are known by their shape.
@@ -37,7 +43,7 @@ def load_tasks(spec: Spec) -> list[Task]:
     Raises:
         TaskError: no such source, or broken files; every problem of every file is listed.
     """
-    parts = [spec] if isinstance(spec, str | Path) else list(spec)
+    parts = [spec] if isinstance(spec, Path) else _several(spec) if isinstance(spec, str) else list(spec)
     if not parts:
         raise TaskError("no tasks named: give library, generated:FAMILY, a YAML file or a folder")
     tasks: dict[str, Task] = {}
@@ -70,6 +76,7 @@ def schemes() -> dict[str, Callable[[str], Sequence[Task]]]:
         generated.SCHEME: generated.load,
         clawgym.SCHEME: clawgym.load,
         fieldnotes.SCHEME: fieldnotes.load,
+        **{name: partial(_from_set, name) for name in SETS},
     }
     foreign = plugins(TASKS)
     for name in foreign:
@@ -84,13 +91,31 @@ def is_spec(spec: str) -> bool:
     return scheme == library.SCHEME or (bool(colon) and scheme in schemes())
 
 
+def _several(spec: str) -> list[str]:
+    """The specs of a text: a comma parts two of them where what follows it is a spec, or a path that is there.
+
+    Commas inside a spec (``clawgym:PATH?ids=A,B``), and in the name of a file that stands alone, part nothing; a file
+    with a comma in its name among others wants the list form.
+    """
+    if Path(spec).expanduser().exists():
+        return [spec]
+    parts: list[str] = []
+    for piece in spec.split(","):
+        starts = is_spec(piece.strip()) or (piece.strip() and Path(piece.strip()).expanduser().exists())
+        if parts and not starts:
+            parts[-1] += f",{piece}"
+        else:
+            parts.append(piece.strip() if starts else piece)
+    return parts
+
+
 def _load(spec: str | Path) -> Sequence[Task]:
     known = schemes()
     if isinstance(spec, str):
         scheme, colon, rest = spec.partition(":")
         if scheme == library.SCHEME:
             return library.load(rest if colon else None)
-        if scheme == generated.SCHEME or (colon and scheme in known):
+        if scheme in (generated.SCHEME, *SETS) or (colon and scheme in known):
             return known[scheme](rest)
     path = Path(spec).expanduser()
     if not path.exists():
@@ -98,13 +123,18 @@ def _load(spec: str | Path) -> Sequence[Task]:
         hint = f"did you mean '{guess}'? " if guess else ""
         raise TaskError(
             f"no tasks at '{spec}': {hint}there is no such file or folder, and it is neither library, library:ID, "
-            f"generated:FAMILY?n=100&seed=0, clawgym:PATH nor fieldnotes:FILE"
+            f"generated:FAMILY?n=100&seed=0, clawgym:PATH, fieldnotes:FILE, nor a question set such as gsm8k:sample"
         )
     if clawgym.is_clawgym(path):
         return clawgym.load(path)
     if path.is_file() and path.suffix.lower() == fieldnotes.SUFFIX:
         return fieldnotes.load(path)
     return yaml.load(path)
+
+
+def _from_set(name: str, rest: str) -> Sequence[Task]:
+    loaded: Sequence[Task] = import_module(f"tasks.sources.{name}").load(rest)
+    return loaded
 
 
 def _from_plugin(entry: EntryPoint, rest: str) -> Sequence[Task]:

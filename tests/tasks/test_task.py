@@ -136,8 +136,9 @@ def test_one_text_or_a_list_of_texts() -> None:
         ({"assertions": [{"kind": "file_unchanged", "path": "b"}]}, "'b' is not among files or dirs"),
         ({"assertions": [{"kind": "file_matches", "path": "b", "pattern": "("}]}, "no regular expression"),
         ({"assertions": [{"kind": "file_contains", "path": "b", "contains": ""}]}, "at least 1 character"),
-        ({"assertions": [{"kind": "file_exists", "path": "b", "weight": 0}]}, "greater than 0"),
-        ({"assertions": [{"kind": "file_exists", "path": "b", "weight": float("nan")}]}, "finite|greater than 0"),
+        ({"assertions": [{"kind": "file_exists", "path": "b", "weight": 0}]}, "so nothing decides"),
+        ({"assertions": [{"kind": "file_exists", "path": "b", "weight": float("nan")}]}, "finite|greater than"),
+        ({"assertions": [{"kind": "file_exists", "path": "b", "weight": -1}]}, "greater than or equal to 0"),
         (
             {
                 "assertions": [

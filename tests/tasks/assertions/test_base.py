@@ -1,6 +1,9 @@
 from __future__ import annotations
 
-from tasks.assertions import AssertionKind, FileContains, FileExists, Verdict
+from sandboxes.sandbox import FileEntry
+from tasks.assertions import AssertionKind, FileContains, FileExists, Verdict, grade
+from tasks.outcome import Outcome
+from tasks.task import Task
 
 
 def test_the_name_is_kind_and_path_unless_given() -> None:
@@ -45,7 +48,30 @@ def test_kinds_are_closed() -> None:
         "csv_rows",
         "command",
         "script",
+        "number_equals",
+        "number_format",
+        "math_equivalent",
+        "math_format",
+        "instruction",
         "any_of",
         "all_of",
         "not",
     ]
+
+
+def test_a_result_without_weight_is_shown_and_decides_nothing() -> None:
+    task = Task.model_validate(
+        {
+            "id": "t",
+            "intent": "i",
+            "assertions": [
+                {"kind": "file_exists", "path": "here"},
+                {"kind": "file_exists", "path": "there", "weight": 0},
+                {"kind": "command", "command": "true", "weight": 0},
+            ],
+        }
+    )
+    files = {"here": FileEntry(content=b"")}
+    found = grade(task, Outcome(files, {}))  # no sandbox: the command errs
+    assert [result.verdict for result in found.results] == [Verdict.PASS, Verdict.FAIL, Verdict.ERROR]
+    assert found.passed and found.rate == 1.0 and found.errors == () and found.require() is found

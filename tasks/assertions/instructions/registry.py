@@ -1,0 +1,36 @@
+"""Every instruction we know by its id, and making one from what a prompt file says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tasks.assertions.instructions import casing, contents, formats, ifbench, keywords, lengths, replies
+from tasks.assertions.instructions.base import Instruction, InstructionError
+from tasks.model import nearest
+
+IFEVAL: tuple[type[Instruction], ...] = (
+    *keywords.ALL,
+    *lengths.ALL,
+    *contents.ALL,
+    *formats.ALL,
+    *replies.ALL,
+    *casing.ALL,
+)
+"""The 25 official ids of IFEval."""
+INSTRUCTIONS: dict[str, type[Instruction]] = {known.id: known for known in (*IFEVAL, *ifbench.ALL)}
+"""Every id, with its class."""
+
+
+def make(id: str, kwargs: Mapping[str, Any]) -> Instruction:
+    """Return the instruction `id` with these arguments.
+
+    Raises:
+        InstructionError: no such id, or its arguments are wrong.
+    """
+    known = INSTRUCTIONS.get(id)
+    if known is None:
+        guess = nearest(id, INSTRUCTIONS)
+        hint = f": did you mean '{guess}'?" if guess else ""
+        raise InstructionError(f"unknown instruction '{id}'{hint} ({len(INSTRUCTIONS)} ids are known)")
+    return known(**kwargs)

@@ -1,0 +1,413 @@
+"""Whether two answers are the same, decided with sympy and math-verify. Runs in a worker: it has no time limit.
+
+An answer is read as shapes (see `shapes`); only the scalars at the leaves are parsed by math-verify's parser and
+compared by value: exactly where they are plain arithmetic, else to 60 digits at fixed points, and by math-verify where
+that cannot tell. Decimals are exact: 0.333 is not 1/3.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from functools import lru_cache
+from typing import Any
+
+import sympy
+from latex2sympy2_extended.latex2sympy2 import ConversionConfig, latex2sympy
+from math_verify import verify
+from sympy.core import random as sympy_random
+
+from tasks.assertions.math.minerva import minerva_form
+from tasks.assertions.math.normalise import normalise
+from tasks.assertions.math.quick import same_scalar, same_words
+from tasks.assertions.math.shapes import (
+    Based,
+    Both,
+    Clock,
+    Dots,
+    Group,
+    Matrix,
+    Relation,
+    Scalar,
+    Shape,
+    Union,
+    Word,
+    is_label,
+    read,
+)
+
+# It warns that its time limits are off; ours is the pool's.
+logging.getLogger("math_verify").setLevel(logging.CRITICAL)
+
+DIGITS = 60
+"""Decimal digits to which values are computed."""
+AGREE = sympy.Float(10) ** -45
+"""Relative difference below which two values are the same."""
+_CONVERSION = ConversionConfig(interpret_as_mixed_fractions=False, lowercase_symbols=False)
+_IMAGINARY = sympy.Symbol("i", real=True)
+_TWO_EXPONENTS = re.compile(r"\}\s*\^(?=\{[^{}]*\}\s*\^)|\^\{[^{}]*\}\s*\^|\^\w\s*\^")
+_DECIMAL = re.compile(r"(?<![\w.])(\d*)\.(\d+)(?![\d.])")
+
+
+class Unreadable(Exception):
+    """An expression that the parser does not know. `gold` says whose it is."""
+
+    def __init__(self, text: str, gold: bool) -> None:
+        super().__init__(text)
+        self.text = text
+        self.gold = gold
+
+
+def equivalent(gold: str, answer: str) -> bool:
+    """Whether an answer is the same as the gold one, both as they stand in their boxes.
+
+    Raises:
+        Unreadable: one of them is beyond the parser, and they differ as texts.
+    """
+    sympy_random.seed(0)  # sympy tries random points; the verdict must not depend on what was asked before
+    unread: Unreadable | None = None
+    for left in read(normalise(gold)):
+        for right in read(normalise(answer)):
+            try:
+                if same(left, right):
+                    return True
+            except Unreadable as error:
+                unread = unread or error
+    if unread is not None:
+        raise unread
+    return False
+
+
+def minerva_equivalent(gold: str, answer: str) -> bool:
+    """Whether the difference of two answers in Minerva's spelling simplifies to 0; unreadable ones are different."""
+    sympy_random.seed(0)
+    left, right = minerva_form(gold), minerva_form(answer)
+    if left == right:
+        return True
+    try:
+        difference = _parse(left, True) - _parse(right, False)
+        return bool(sympy.simplify(difference) == 0)
+    except (Unreadable, TypeError, ValueError, AttributeError):
+        return False
+
+
+def same(gold: Shape, answer: Shape) -> bool:
+    """Compare two shapes, the gold one first."""
+    if gold == answer and not isinstance(gold, Dots):
+        return True
+    if isinstance(gold, Word) or isinstance(answer, Word):
+        return same_words(gold, answer)
+    if isinstance(gold, Scalar) and isinstance(answer, Scalar):
+        quick = same_scalar(gold, answer)
+        return quick if quick is not None else _same_value(gold.text, answer.text)
+    if isinstance(gold, Based) or isinstance(answer, Based):
+        return _same_digits(gold, answer)
+    if isinstance(gold, Matrix) and isinstance(answer, Matrix):
+        return [len(row) for row in gold.rows] == [len(row) for row in answer.rows] and all(
+            same(left, right)
+            for left_row, right_row in zip(gold.rows, answer.rows, strict=True)
+            for left, right in zip(left_row, right_row, strict=True)
+        )
+    if isinstance(gold, Relation) and isinstance(answer, Relation):
+        return _same_relation(gold, answer)
+    if (plain := _unlabelled(gold, True)) is not None:
+        return same(plain, answer)
+    if (plain := _unlabelled(answer, False)) is not None:
+        return same(gold, plain)
+    if isinstance(gold, Group) and isinstance(answer, Group):
+        return _same_group(gold, answer) or _same_set(gold, answer)
+    if isinstance(gold, Clock) or isinstance(answer, Clock) or isinstance(gold, Dots) or isinstance(answer, Dots):
+        return False  # their equals were the same at once
+    if isinstance(gold, Matrix) or isinstance(answer, Matrix):
+        return _same_value(_text(gold), _text(answer)) if isinstance(gold, Scalar | Matrix) else False
+    if any(isinstance(side, Group) and side.open == "{" and len(side.parts) == 1 for side in (gold, answer)):
+        left = gold.parts[0] if isinstance(gold, Group) else gold
+        right = answer.parts[0] if isinstance(answer, Group) else answer
+        return not isinstance(left, Group) and not isinstance(right, Group) and same(left, right)
+    return _same_set(gold, answer)
+
+
+def _same_digits(gold: Shape, answer: Shape) -> bool:
+    """Digits to a base: the base may be left out, since the question names it, but must not be another one."""
+    digits = [side.digits if isinstance(side, Based) else _text(side).upper() for side in (gold, answer)]
+    bases = {side.base for side in (gold, answer) if isinstance(side, Based)}
+    return len(bases) == 1 and digits[0].lstrip("0") == digits[1].lstrip("0") != ""
+
+
+def _same_group(gold: Group, answer: Group) -> bool:
+    if len(gold.parts) != len(answer.parts):
+        return False
+    brackets = (gold.open + gold.close, answer.open + answer.close)
+    if all(brackets) and brackets[0] != brackets[1]:
+        return False
+    lists = [_bare_values(group) for group in (gold, answer)]
+    if all(found is not None for found in lists) or not any(
+        isinstance(part, Relation) for group in (gold, answer) for part in group.parts
+    ):
+        gold_parts, answer_parts = (found or group.parts for found, group in zip(lists, (gold, answer), strict=True))
+    else:
+        gold_parts, answer_parts = gold.parts, answer.parts
+    if gold.ordered or answer.ordered:
+        return all(
+            isinstance(left, Dots) and isinstance(right, Dots) or same(left, right)
+            for left, right in zip(gold_parts, answer_parts, strict=True)
+        )
+    return _matched(list(gold_parts), list(answer_parts))
+
+
+def _matched(gold: list[Shape], answer: list[Shape]) -> bool:
+    """Pair each gold part with another answer part. Being the same is transitive, so the first that fits will do."""
+    left = list(answer)
+    unread: Unreadable | None = None
+    for part in gold:
+        for at, other in enumerate(left):
+            try:
+                if same(part, other):
+                    del left[at]
+                    break
+            except Unreadable as error:
+                unread = unread or error
+        else:
+            if unread is not None:
+                raise unread
+            return False
+    return True
+
+
+def _bare_values(group: Group) -> tuple[Shape, ...] | None:
+    """The values of `x=1, x=2` or `x=1, 2`, where one name stands for all; None otherwise."""
+    first = group.parts[0] if group.parts else None
+    named = [part for part in group.parts if isinstance(part, Relation)]
+    if group.open or not isinstance(first, Relation) or not all(_named(part) for part in named):
+        return None if named else group.parts
+    if len({part.texts[0].strip() for part in named}) != 1:
+        return None
+    return tuple(read(part.texts[-1])[0] if isinstance(part, Relation) else part for part in group.parts)
+
+
+def _named(part: Relation) -> bool:
+    return part.equation and is_label(part.texts[0])
+
+
+def _unlabelled(shape: Shape, gold: bool) -> Shape | None:
+    """The value of `x = 5`, `5 = x` or `2*3 = 6`; None for what is no equation, or a true equation of two unknowns."""
+    if not isinstance(shape, Relation) or not shape.equation:
+        return None
+    first, last = shape.texts[0], shape.texts[-1]
+    if is_label(first):
+        return read(last)[0]
+    if is_label(last):
+        return read(first)[0]
+    left, right = read(first)[0], read(last)[0]
+    pair = (left, right)
+    return right if same(*pair) else None
+
+
+def _same_relation(gold: Relation, answer: Relation) -> bool:
+    if gold.equation and answer.equation:
+        ends = [(chain.texts[0].strip(), chain.texts[-1].strip()) for chain in (gold, answer)]
+        for left in (ends[0], ends[0][::-1]):
+            for right in (ends[1], ends[1][::-1]):
+                if left[0] == right[0] and is_label(left[0]):
+                    first, second = read(left[1])[0], read(right[1])[0]
+                    if same(first, second):
+                        return True
+        return _proportional(_difference(*ends[0], gold=True), _difference(*ends[1], gold=False), negative=True)
+    left_chain, right_chain = _rising(gold), _rising(answer)
+    if left_chain is not None and right_chain is not None and left_chain.signs == right_chain.signs:
+        if all(
+            same(read(left)[0], read(right)[0]) for left, right in zip(left_chain.texts, right_chain.texts, strict=True)
+        ):
+            return True
+        if len(left_chain.signs) == 1:
+            first = _difference(left_chain.texts[0], left_chain.texts[1], gold=True)
+            second = _difference(right_chain.texts[0], right_chain.texts[1], gold=False)
+            if _proportional(first, second, negative=left_chain.signs == (r"\ne",)):
+                return True
+    return _same_set(gold, answer)
+
+
+def _rising(chain: Relation) -> Relation | None:
+    r"""The chain with all signs `<`, `\le` (or `\ne`, which stays); None where they point both ways."""
+    if set(chain.signs) <= {"<", r"\le"} or chain.signs == (r"\ne",):
+        return chain
+    if set(chain.signs) <= {">", r"\ge"}:
+        turned = tuple("<" if sign == ">" else r"\le" for sign in reversed(chain.signs))
+        return Relation(tuple(reversed(chain.texts)), turned)
+    return None
+
+
+def _difference(left: str, right: str, gold: bool) -> Any:
+    return _parse(left, gold) - _parse(right, gold)
+
+
+def _proportional(gold: Any, answer: Any, negative: bool) -> bool:
+    """Whether one expression is the other times a constant other than 0 (above 0, unless `negative`)."""
+    if gold == 0 or answer == 0:
+        return bool(gold == answer)
+    if gold.free_symbols != answer.free_symbols:
+        return False
+    ratio = sympy.simplify(gold / answer)
+    return bool(ratio.is_number and ratio != 0 and ratio.is_finite and (negative or ratio.is_positive))
+
+
+def _same_set(gold: Shape, answer: Shape) -> bool:
+    """Compare conditions, intervals, unions and sets as sets of real numbers; False where one of them is none."""
+    if not (_condition(gold) or _condition(answer)):
+        return False  # without a condition there is nothing that being written as another kind of set could hide
+    left, right = _set(gold, True), _set(answer, False)
+    if left is None or right is None:
+        return False
+    if left == right:
+        return True
+    difference = sympy.SymmetricDifference(left, right)
+    return bool(difference.is_empty) if difference.is_empty is not None else False
+
+
+def _condition(shape: Shape) -> bool:
+    if isinstance(shape, Group):
+        return not shape.open and any(isinstance(part, Relation) for part in shape.parts)
+    if isinstance(shape, Scalar):
+        return bool(re.search(r"\\mathbb|\\emptyset|\\setminus", shape.text))
+    return isinstance(shape, Relation | Union | Both)
+
+
+def _set(shape: Shape, gold: bool) -> Any:
+    """The set of real numbers that a shape stands for, or None."""
+    if isinstance(shape, Union | Both):
+        parts = [_set(part, gold) for part in shape.parts]
+        if any(part is None for part in parts):
+            return None
+        return sympy.Union(*parts) if isinstance(shape, Union) else sympy.Intersection(*parts)
+    if isinstance(shape, Group):
+        values: list[Any] = [_parse(part.text, gold) if isinstance(part, Scalar) else None for part in shape.parts]
+        if any(value is None or not value.is_number for value in values):
+            if not shape.open and all(isinstance(part, Relation) for part in shape.parts):
+                return _set(Both(shape.parts), gold)  # conditions with commas between: all hold
+            return None
+        if shape.open in ("(", "[") and len(values) == 2:
+            closed_at_infinity = (shape.open == "[" and values[0].is_infinite) or (
+                shape.close == "]" and values[1].is_infinite
+            )
+            if closed_at_infinity or (values[0] < values[1]) != sympy.true:
+                return None  # a pair, or no interval at all
+            return sympy.Interval(values[0], values[1], shape.open == "(", shape.close == ")")
+        return sympy.FiniteSet(*values) if shape.open in ("{", "") else None
+    if isinstance(shape, Relation):
+        return _solved(shape, gold)
+    if isinstance(shape, Scalar):
+        return _named_set(shape.text, gold)
+    return None
+
+
+def _solved(chain: Relation, gold: bool) -> Any:
+    sides = [_parse(text, gold) for text in chain.texts]
+    found: Any = sympy.S.Reals
+    names: set[Any] = set()
+    kinds = {"=": sympy.Eq, "<": sympy.Lt, ">": sympy.Gt, r"\le": sympy.Le, r"\ge": sympy.Ge, r"\ne": sympy.Ne}
+    for left, sign, right in zip(sides, chain.signs, sides[1:], strict=False):
+        condition = kinds[sign](left, right)
+        if condition in (True, False):
+            found = found if condition else sympy.S.EmptySet
+            continue
+        names |= condition.free_symbols
+        if len(names) != 1:
+            return None
+        try:
+            found = sympy.Intersection(found, condition.as_set())
+        except (NotImplementedError, TypeError, ValueError):
+            return None
+    return found
+
+
+def _named_set(text: str, gold: bool) -> Any:
+    text = text.replace(" ", "")
+    if text in (r"\mathbb{R}", r"\text{allrealnumbers}"):
+        return sympy.S.Reals
+    if text == r"\emptyset":
+        return sympy.S.EmptySet
+    if match := re.fullmatch(r"\\mathbb\{R\}(?:\\setminus|\\backslash|-)\\?\{(.*?)\\?\}", text):
+        values = [_parse(part, gold) for part in match.group(1).split(",")]
+        return sympy.Complement(sympy.S.Reals, sympy.FiniteSet(*values))
+    value = _parse(text, gold)
+    return sympy.FiniteSet(value) if getattr(value, "is_number", False) and value.is_real else None
+
+
+def _text(shape: Shape) -> str:
+    if isinstance(shape, Scalar | Word):
+        return shape.text
+    if isinstance(shape, Matrix):
+        rows = (" & ".join(_text(cell) for cell in row) for row in shape.rows)
+        return r"\begin{pmatrix}" + r" \\ ".join(rows) + r"\end{pmatrix}"
+    return ""
+
+
+def _parse(text: str, gold: bool) -> Any:
+    """Parse one expression.
+
+    Raises:
+        Unreadable: it cannot be.
+    """
+    try:
+        return _parsed(text)
+    except (MemoryError, RecursionError):
+        raise
+    except Exception as error:  # the parser raises what its parts raise; whatever it is, it could not read this
+        raise Unreadable(text, gold) from error
+
+
+@lru_cache(maxsize=512)
+def _parsed(text: str) -> Any:
+    text = _DECIMAL.sub(
+        lambda match: rf"\frac{{{match.group(1) or 0}{match.group(2)}}}{{1{'0' * len(match.group(2))}}}", text
+    )
+    text = text.replace(r"\cr ", r"\\ ").replace("%", "")
+    if re.search(r"\d\s+\d", text):
+        raise ValueError("two numbers side by side: the parser would multiply or add them")
+    if _TWO_EXPONENTS.search(text):
+        raise ValueError("two exponents on one base: the parser would drop one")
+    expression = latex2sympy(
+        text, is_real=True, convert_degrees=False, normalization_config=None, conversion_config=_CONVERSION
+    )
+    if isinstance(expression, list | tuple | str) or expression is None:
+        raise ValueError("no expression")
+    return expression.subs(_IMAGINARY, sympy.I) if hasattr(expression, "subs") else expression
+
+
+def _same_value(gold: str, answer: str) -> bool:
+    left, right = _parse(gold, True), _parse(answer, False)
+    if left == right:
+        return True
+    agree = _agree(left, right)
+    if agree is not None:
+        return agree
+    try:
+        return bool(verify(left, right, float_rounding=40, numeric_precision=DIGITS, timeout_seconds=None))
+    except (TypeError, ValueError, AttributeError, NotImplementedError):
+        return False
+
+
+def _agree(gold: Any, answer: Any) -> bool | None:
+    """Compare values at fixed points; None where they cannot be computed, or agree only where all names are above 0."""
+    if not (isinstance(gold, sympy.Expr) and isinstance(answer, sympy.Expr)):
+        return None
+    if gold.is_Rational and answer.is_Rational:
+        return bool(gold == answer)
+    names = sorted(gold.free_symbols | answer.free_symbols, key=str)
+    for number, sign in enumerate((1, 1, -1, -1) if names else (1,)):
+        point = {
+            name: sign * sympy.Rational(137 + 211 * number + 59 * at, 97 + 13 * at) for at, name in enumerate(names)
+        }
+        values = []
+        for side in (gold, answer):
+            value = side.subs(point) if point else side
+            value = value.doit().evalf(DIGITS)
+            if not value.is_number or not value.is_finite or value.atoms(sympy.Function):
+                return None
+            values.append(value)
+        gap, size = abs(values[0] - values[1]).evalf(DIGITS), max(abs(values[0]), abs(values[1]))
+        if not gap.is_comparable:
+            return None
+        if gap > AGREE * size and not (size < AGREE and not gold.is_Rational and not answer.is_Rational):
+            return False if sign > 0 else None
+    return True

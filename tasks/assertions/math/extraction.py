@@ -1,0 +1,187 @@
+"""Which part of a reply is the answer: the last closed box, else a sentence that says so, else the maths at the end.
+
+Everything here is linear in the length of the reply, whatever it holds.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Rule(StrEnum):
+    """What showed where the answer stands."""
+
+    BOX = "box"
+    r"""A closed `\boxed{...}` or `\fbox{...}`, or `\boxed 5`."""
+    PHRASE = "phrase"
+    """The rest of a sentence such as "The final answer is 5."."""
+    LAST_MATHS = "last_maths"
+    """Maths between delimiters, with which the reply ends."""
+    BARE_LATEX = "bare_latex"
+    """The reply is LaTeX and nothing else."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """An answer in a reply.
+
+    Attributes:
+        text: The answer as it stands there, without what marks it.
+        rule: What marked it.
+        start: Where it starts in the reply, in characters.
+        end: Where it ends, exclusive.
+    """
+
+    text: str
+    rule: Rule
+    start: int
+    end: int
+
+
+_BOX = re.compile(r"\\(?:boxed|fbox)(?![A-Za-z])[ \t]*(\{)?")
+_BRACELESS = re.compile(r"[-+\u2212]?[ \t]*\$?(?:\d[\d.,/]*|\\[a-zA-Z][^$\n]*)")
+_PHRASE = re.compile(
+    r"\b(?:(?:final[ \t]+)?answer\b(?:[ \t]+to[ \t]+[^\n.:=]{1,80}?)?[ \t*_]*(?:\bis\b[ \t]*:?|:|=)"
+    r"|final[ \t]+answer[ \t*_]*\n)[ \t*_]*",
+    re.IGNORECASE,
+)
+_SENTENCE_END = re.compile(r"\.(?=\s|$)|\n|I hope it is correct", re.IGNORECASE)
+_MATHS_TOKEN = re.compile(r"\\[\[\]()]|\\.|\$\$|\$|\n", re.DOTALL)
+_CLOSES = {"$$": "$$", "$": "$", r"\[": r"\]", r"\(": r"\)"}
+_DELIMITERS = re.compile(r"\$+|\\[()\[\]]")
+_JOINING = re.compile(r"(?:\s|,|;|\band\b|\bor\b|\*)*", re.IGNORECASE)
+_COMMAND = re.compile(r"\\(?:[A-Za-z]+|%)")
+_PROSE = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{2,}")
+_TEXT = re.compile(r"\\(?:text|mathrm|textbf|mbox)\{[^{}]*\}")
+
+
+def last_box(reply: str) -> Found | None:
+    r"""Return the content of the last closed box that is not empty; of boxes inside each other, the outer one.
+
+    A box that is opened after it and never closed means that the reply was cut while answering: then there is none. The
+    mere word `\boxed` is no box.
+    """
+    openers = list(_BOX.finditer(reply))
+    if not openers:
+        return None
+    close = _closing(reply)
+    found: Found | None = None
+    end = -1
+    for match in openers:
+        if match.start() < end:
+            continue
+        if match.group(1):
+            start = match.end()
+            closed = close.get(start - 1)
+            if closed is None:
+                found = None
+                continue
+            end = closed
+            if reply[start:closed].strip():
+                found = Found(reply[start:closed], Rule.BOX, start, closed)
+        elif (bare := _BRACELESS.match(reply, match.end())) and match.end() > match.start():
+            end = bare.end()
+            text = bare.group().rstrip(".,")
+            found = Found(text, Rule.BOX, bare.start(), bare.start() + len(text))
+    return found
+
+
+def find_answer(reply: str) -> Found | None:
+    """Return the answer of a reply by the first rule that finds one, in the order of `Rule`; None if none does.
+
+    A box anywhere rules the others out, an unclosed one too. The last number of a text is never taken for its answer.
+    """
+    if (box := last_box(reply)) is not None:
+        return box
+    if any(match.group(1) for match in _BOX.finditer(reply)):
+        return None  # empty, or cut while answering
+    return _by_phrase(reply) or _at_the_end(reply) or _bare(reply)
+
+
+def _closing(text: str) -> dict[int, int]:
+    """Position of each opening brace to that of its closing one. What a backslash escapes is no brace."""
+    stack: list[int] = []
+    pairs: dict[int, int] = {}
+    for match in re.finditer(r"\\.|[{}]", text, re.DOTALL):
+        if match.group() == "{":
+            stack.append(match.start())
+        elif match.group() == "}" and stack:
+            pairs[stack.pop()] = match.start()
+    return pairs
+
+
+def _by_phrase(reply: str) -> Found | None:
+    phrases = list(_PHRASE.finditer(reply))
+    if not phrases:
+        return None
+    last = phrases[-1]
+    start = last.end()
+    # What opens with display maths may go on over several lines.
+    while start < len(reply) and reply[start] in " \t\n*":
+        start += 1
+    spans = _maths(reply, start)
+    opening = next((span.end for span in spans if span.start == start), start)
+    stop = _SENTENCE_END.search(reply, opening)
+    end = stop.start() if stop else len(reply)
+    spans = [span for span in spans if span.end <= end]
+    if spans and not _JOINING.fullmatch(_outside(reply, spans, start, end)):
+        return spans[-1].found(reply, Rule.PHRASE)
+    text = _DELIMITERS.sub(" ", reply[start:end]).strip().strip("*_`").strip()
+    return Found(text, Rule.PHRASE, start, end) if text else None
+
+
+def _at_the_end(reply: str) -> Found | None:
+    end = len(reply.rstrip().rstrip("*.!,; \t\n"))
+    spans = _maths(reply)
+    if not spans or spans[-1].end < end:
+        return None
+    found = spans[-1].found(reply, Rule.LAST_MATHS)
+    return found if found.text.strip() else None
+
+
+def _bare(reply: str) -> Found | None:
+    text = reply.strip()
+    if "\n" in text or not _COMMAND.search(text) or _PROSE.search(_TEXT.sub("", text)):
+        return None
+    start = reply.index(text)
+    return Found(text, Rule.BARE_LATEX, start, start + len(text))
+
+
+@dataclass(frozen=True, slots=True)
+class _Span:
+    """Maths between delimiters of `width` characters, which `start` and `end` include."""
+
+    start: int
+    end: int
+    width: int
+
+    def found(self, reply: str, rule: Rule) -> Found:
+        start, end = self.start + self.width, self.end - self.width
+        return Found(reply[start:end], rule, start, end)
+
+
+def _maths(reply: str, start: int = 0) -> list[_Span]:
+    """Every stretch of maths from `start` on, in one pass; maths in single dollars stays on its line."""
+    spans: list[_Span] = []
+    opened: tuple[str, int] | None = None
+    for match in _MATHS_TOKEN.finditer(reply, start):
+        token = match.group()
+        if token == "\n":
+            opened = None if opened and opened[0] == "$" else opened
+        elif opened and token == _CLOSES[opened[0]]:
+            if match.start() > opened[1] + len(token):
+                spans.append(_Span(opened[1], match.end(), len(token)))
+            opened = None
+        elif token in _CLOSES:
+            opened = token, match.start()
+    return spans
+
+
+def _outside(reply: str, spans: list[_Span], start: int, end: int) -> str:
+    pieces, at = [], start
+    for span in spans:
+        pieces.append(reply[at : span.start])
+        at = span.end
+    return " ".join([*pieces, reply[at:end]])

@@ -1,0 +1,225 @@
+"""Workers that compare answers, kept warm, each killed and replaced where it takes longer than the deadline.
+
+math-verify's own time limit is a signal: it works in the main thread only, and does not stop what hangs in one long
+operation. A process can always be killed, from any thread.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+import weakref
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from enum import StrEnum
+
+from tasks.assertions.math.process import Worker, WorkerDied, WorkerLate, WorkerUnavailable
+
+DEADLINE = 5.0
+"""Seconds that one comparison may take."""
+MEMORY = 3 << 30
+"""Bytes of address space of one worker; it uses about 100 MB."""
+MOST_WORKERS = 8
+"""Workers of the pool that a process gets by itself, at most one for each core."""
+REQUESTS = 20_000
+"""Requests after which a worker is replaced, since the caches of what it imports only grow."""
+
+
+class Status(StrEnum):
+    """How a comparison ended."""
+
+    SAME = "same"
+    """The answers are the same."""
+    DIFFERENT = "different"
+    """They are not."""
+    UNREADABLE = "unreadable"
+    """The answer is beyond the parser, and is not the gold one as a text."""
+    GOLD_UNREADABLE = "gold_unreadable"
+    """The gold answer is beyond the parser: no verdict."""
+    LATE = "late"
+    """The deadline passed: no verdict."""
+    MEMORY = "memory"
+    """The worker's memory did not suffice: no verdict."""
+    DIED = "died"
+    """Two workers died over it: no verdict."""
+    FAILED = "failed"
+    """The comparison itself failed: no verdict."""
+    UNAVAILABLE = "unavailable"
+    """No worker could be started: no verdict."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """How a comparison ended, and why in a few words."""
+
+    status: Status
+    detail: str = ""
+
+
+class Pool:
+    """Compares answers in worker processes. May be used by any number of threads, also after a fork.
+
+    Workers start when they are needed: the first at the first comparison, more while all are busy.
+
+    Args:
+        size: Workers at most; the number of cores, at most `MOST_WORKERS`, where it is None.
+        deadline: Seconds that one comparison may take.
+        memory: Bytes of address space of one worker.
+
+    Attributes:
+        started: Workers started so far.
+        killed: Workers killed because they were late.
+        died: Workers that ended by themselves, or that somebody else ended.
+    """
+
+    def __init__(self, size: int | None = None, deadline: float = DEADLINE, memory: int = MEMORY) -> None:
+        if size is not None and size < 1:
+            raise ValueError(f"size={size}: a pool needs at least 1 worker")
+        if not deadline > 0:
+            raise ValueError(f"deadline={deadline}: must be above 0 seconds")
+        self.size = size or min(len(os.sched_getaffinity(0)), MOST_WORKERS)
+        self.deadline = deadline
+        self.memory = memory
+        self.started = self.killed = self.died = 0
+        self._idle: list[Worker] = []
+        self._busy: dict[Worker, int] = {}
+        self._generation = 0
+        self._reset()
+        _POOLS.add(self)
+
+    def compare(self, gold: str, answer: str, how: str = "fixed") -> Reply:
+        """Compare two answers as they stand in their boxes; `how` is `fixed` or `minerva`.
+
+        Waits for a worker to be free first; that does not count against the deadline.
+        """
+        request = {"gold": gold, "answer": answer, "how": how}
+        with self._free:
+            for _ in range(2):  # what died may have been ended from outside; what dies twice is no accident
+                try:
+                    worker = self._take()
+                except WorkerUnavailable as error:
+                    return Reply(Status.UNAVAILABLE, str(error))
+                try:
+                    found = worker.ask(request, self.deadline)
+                except WorkerLate:
+                    self._end(worker, late=True)
+                    return Reply(Status.LATE, f"took longer than {self.deadline:g} s")
+                except WorkerDied:
+                    self._end(worker)
+                    continue
+                except BaseException:  # such as Ctrl-C: its answer must not become that of the next request
+                    self._end(worker)
+                    raise
+                reply = Reply(Status(found["status"]), found.get("detail", ""))
+                if reply.status is Status.MEMORY:
+                    self._end(worker)
+                    return Reply(Status.MEMORY, f"needs more than {self.memory >> 20} MB")
+                self._give_back(worker)
+                return reply
+        return Reply(Status.DIED, "two workers died over it")
+
+    def compare_many(self, pairs: Iterable[tuple[str, str]], how: str = "fixed") -> list[Reply]:
+        """Compare pairs of gold and answer, as many at a time as there are workers; the replies in the same order."""
+        waiting: Sequence[tuple[str, str]] = list(pairs)
+        if len(waiting) < 2 or self.size == 1:
+            return [self.compare(gold, answer, how) for gold, answer in waiting]
+        with ThreadPoolExecutor(min(self.size, len(waiting))) as threads:
+            return list(threads.map(lambda pair: self.compare(pair[0], pair[1], how), waiting))
+
+    def warm(self) -> None:
+        """Start the first worker now.
+
+        Raises:
+            WorkerUnavailable: it did not start.
+        """
+        with self._free:
+            self._give_back(self._take())
+
+    def close(self) -> None:
+        """End the idle workers; busy ones end when they are given back. A later comparison starts new ones."""
+        with self._lock:
+            idle, self._idle = self._idle, []
+            self._generation += 1
+        for worker in idle:
+            worker.end()
+
+    def __enter__(self) -> Pool:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _take(self) -> Worker:
+        with self._lock:
+            while self._idle:
+                worker = self._idle.pop()
+                if worker.served < REQUESTS:
+                    self._busy[worker] = self._generation
+                    return worker
+                worker.end()
+            self.started += 1
+            generation = self._generation
+        # Outside the lock: several may start at once, and those that are there must not wait for them.
+        worker = Worker(self.memory)
+        with self._lock:
+            self._busy[worker] = generation
+        return worker
+
+    def _give_back(self, worker: Worker) -> None:
+        with self._lock:
+            if self._busy.pop(worker, None) == self._generation:
+                self._idle.append(worker)
+                return
+        worker.end()
+
+    def _end(self, worker: Worker, late: bool = False) -> None:
+        with self._lock:
+            self._busy.pop(worker, None)
+            if late:
+                self.killed += 1
+            else:
+                self.died += 1
+        worker.end()
+
+    def _reset(self) -> None:
+        self._lock = threading.Lock()
+        self._free = threading.BoundedSemaphore(self.size)
+        self._idle, self._busy, self._generation = [], {}, 0
+
+    def _after_fork(self) -> None:
+        """In the child: the workers are the parent's, and so may be whoever holds the locks."""
+        for worker in (*self._idle, *self._busy):
+            worker.forget()
+        self._reset()
+
+
+_POOLS: weakref.WeakSet[Pool] = weakref.WeakSet()
+_default: Pool | None = None
+_default_lock = threading.Lock()
+
+
+def default_pool() -> Pool:
+    """Return the pool of this process, which is made when first asked for."""
+    global _default
+    with _default_lock:
+        if _default is None:
+            _default = Pool()
+        return _default
+
+
+def _close_all() -> None:
+    for pool in list(_POOLS):
+        pool.close()
+
+
+def _after_fork() -> None:
+    global _default_lock
+    _default_lock = threading.Lock()
+    for pool in list(_POOLS):
+        pool._after_fork()
+
+
+atexit.register(_close_all)
+os.register_at_fork(after_in_child=_after_fork)

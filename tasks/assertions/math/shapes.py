@@ -1,0 +1,303 @@
+"""What kind of thing an answer is: a number, a word, a list, a tuple, an interval, an equation, a matrix ...
+
+Reading needs no computer algebra: an answer is cut at its outer commas, brackets and relation signs. What is left at
+the leaves is a scalar, which is compared by value elsewhere.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import cached_property
+
+from tasks.assertions.math.exact import exact_value
+from tasks.assertions.math.units import split_unit
+
+
+@dataclass(frozen=True)
+class Scalar:
+    """One expression. `percent`: it had a percent sign; `unit`: its unit in one spelling, or empty."""
+
+    text: str
+    percent: bool = False
+    unit: str = ""
+
+    @cached_property
+    def exact(self) -> Fraction | None:
+        """Its value, where it is plain arithmetic."""
+        return exact_value(self.text)
+
+
+@dataclass(frozen=True)
+class Word:
+    """An answer in words, or a letter to choose."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Group:
+    """Several answers: `open` is `(`, `[`, `{`, or empty for a plain list; brackets may differ, as in `[2,5)`."""
+
+    open: str
+    close: str
+    parts: tuple[Shape, ...]
+
+    @property
+    def ordered(self) -> bool:
+        """Whether the order counts: in brackets it does, in sets and plain lists not, unless dots stand for more."""
+        return self.open in ("(", "[") or any(part == Dots() for part in self.parts)
+
+
+@dataclass(frozen=True)
+class Dots:
+    """The dots of an elided sequence."""
+
+
+@dataclass(frozen=True)
+class Union:
+    """A union of sets, or conditions of which one must hold."""
+
+    parts: tuple[Shape, ...]
+
+
+@dataclass(frozen=True)
+class Both:
+    """Conditions that must all hold."""
+
+    parts: tuple[Shape, ...]
+
+
+@dataclass(frozen=True)
+class Relation:
+    r"""A chain: `texts[0] signs[0] texts[1] ...`; signs are `=`, `<`, `>`, `\le`, `\ge`, `\ne`."""
+
+    texts: tuple[str, ...]
+    signs: tuple[str, ...]
+
+    @property
+    def equation(self) -> bool:
+        """Whether all signs are equality."""
+        return set(self.signs) == {"="}
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """Rows of entries."""
+
+    rows: tuple[tuple[Shape, ...], ...]
+
+
+@dataclass(frozen=True)
+class Based:
+    """Digits to a base."""
+
+    digits: str
+    base: int
+
+
+@dataclass(frozen=True)
+class Clock:
+    """Whole numbers with colons between: a time or a ratio, compared part by part. `half`: am, pm or empty."""
+
+    parts: tuple[int, ...]
+    half: str = field(default="", compare=False)
+
+
+Shape = Scalar | Word | Group | Dots | Union | Both | Relation | Matrix | Based | Clock
+
+_OPENS, _CLOSES = {"(", "[", "{", r"\{"}, {")", "]", "}", r"\}"}
+_TOKEN = re.compile(r"\\begin\{[a-z*]+\}|\\end\{[a-z*]+\}|\\[A-Za-z]+|\\.|.", re.DOTALL)
+_SIGNS = {"=", "<", ">", r"\le", r"\ge", r"\ne", r"\in", r"\approx"}
+_MATRIX = re.compile(r"\\begin\{([pbBv]?matrix|array)\}(?:\{[lcr| ]*\})?(.*)\\end\{\1\}", re.DOTALL)
+_BASED = re.compile(
+    r"(?:\\text\{)?([0-9A-Za-z]+)\}?_\{(?:\\text\{)?(\d{1,2}|two|three|four|five|six|seven|eight|nine)\}*"
+)
+_BASES = {
+    name: number for number, name in enumerate(("two", "three", "four", "five", "six", "seven", "eight", "nine"), 2)
+}
+_CLOCK = re.compile(r"(\d{1,6}(?: ?: ?\d{1,6})+) ?(?:\\text\{ ?)?([ap]\.? ?m\.?)?\}?", re.IGNORECASE)
+_THOUSANDS = re.compile(r"(?<![\d.,])([1-9]\d{0,2}(?:,\d{3})+)(?![\d,])")
+_WHOLE_TEXT = re.compile(r"\\text\{([^{}]*)\}")
+_AND_OR = re.compile(r"\\text\{\s*,?\s*(and|or)\s*\}|(?<![A-Za-z\\])(and|or)(?![A-Za-z])")
+_WORDS = re.compile(r"[A-Za-z][A-Za-z'. -]+")
+_LETTERS = re.compile(r"[A-Za-z]")
+
+
+def read(text: str) -> list[Shape]:
+    """Return what an answer in one spelling may mean: one reading, or two where commas may be thousands."""
+    joined = _THOUSANDS.sub(lambda match: match.group().replace(",", ""), text)
+    readings = [_read(joined, 0)]
+    if joined != text and not re.search(r",0\d", text):
+        readings.append(_read(text, 0))
+    return readings
+
+
+def _read(text: str, depth: int) -> Shape:
+    text = text.strip()
+    if depth > 60:
+        return Scalar(text)
+    if whole := _WHOLE_TEXT.fullmatch(text):
+        return _worded(whole.group(1).strip())
+    if text in (r"\ldots", r"\text{etc}"):
+        return Dots()
+    text = _AND_OR.sub(lambda match: r"\land " if (match.group(1) or match.group(2)) == "and" else r"\lor ", text)
+    tokens = [match.group() for match in _TOKEN.finditer(text)]
+    outer = _Outer(tokens)
+    for cut in (outer.united, outer.joined, outer.listed, outer.related):
+        if (found := cut(depth)) is not None:
+            return found
+    if matrix := _MATRIX.fullmatch(text):
+        return _matrix(matrix.group(2), depth)
+    if clock := _CLOCK.fullmatch(text):
+        parts = tuple(int(part) for part in clock.group(1).split(":"))
+        return Clock(parts, re.sub(r"[^apm]", "", (clock.group(2) or "").lower()))
+    if (group := outer.group(depth)) is not None:
+        return group
+    if (based := _BASED.fullmatch(text)) and any(letter.isdigit() for letter in based.group(1)):
+        base = int(_BASES.get(based.group(2), based.group(2)))
+        return Scalar(based.group(1)) if base == 10 else Based(based.group(1).upper(), base)
+    if text.count(r"\pm") == 1 or text.count(r"\mp") == 1:
+        sign = r"\pm" if r"\pm" in text else r"\mp"
+        return Group("", "", tuple(_read(text.replace(sign, one), depth + 1) for one in ("+", "-")))
+    return _scalar(text)
+
+
+def _scalar(text: str) -> Shape:
+    bare, unit = split_unit(text)
+    percent = unit == "percent"
+    if r"\text{" in bare and not re.search(r"\d|\\frac|\\pi|\\sqrt", bare):
+        return Word(text)
+    bare = re.sub(r"\\text\{[^{}]*\}", " ", bare) if re.search(r"\d", bare) else bare
+    return Scalar(bare.strip(), percent, "" if percent else unit)
+
+
+def _worded(text: str) -> Shape:
+    """What stands in a text command: words, but numbers too."""
+    outer = _Outer(list(text))
+    if (found := outer.listed(0, worded=True)) is not None:
+        return found
+    if not re.search(r"[A-Za-z]", text):
+        return _read(text, 50)
+    return Word(text)
+
+
+def _matrix(body: str, depth: int) -> Matrix:
+    rows = [row for row in re.split(r"\\cr(?![A-Za-z])|\\hline", body) if row.strip()]
+    return Matrix(tuple(tuple(_read(cell, depth + 1) for cell in row.split("&")) for row in rows))
+
+
+class _Outer:
+    """Cuts a list of tokens where no bracket is open."""
+
+    def __init__(self, tokens: list[str]) -> None:
+        self.tokens = tokens
+
+    def cut(self, at: set[str]) -> tuple[list[str], list[str]]:
+        """The pieces between the outer separators, and the separators."""
+        pieces: list[list[str]] = [[]]
+        separators: list[str] = []
+        for token, depth in self._depths():
+            if depth == 0 and token in at:
+                separators.append(token)
+                pieces.append([])
+            else:
+                pieces[-1].append(token)
+        return ["".join(piece).strip() for piece in pieces], separators
+
+    def united(self, depth: int) -> Shape | None:
+        pieces, cuts = self.cut({r"\cup"})
+        return Union(tuple(_read(piece, depth + 1) for piece in pieces)) if cuts else None
+
+    def joined(self, depth: int) -> Shape | None:
+        """`and` and `or`: of conditions, or just of answers."""
+        pieces, cuts = self.cut({r"\land", r"\lor"})
+        if not cuts:
+            return None
+        shapes = [_read(piece.strip(" ,"), depth + 1) for piece in pieces if piece.strip(" ,")]
+        if all(isinstance(shape, Relation) and not shape.equation for shape in shapes):
+            return Both(tuple(shapes)) if set(cuts) == {r"\land"} else Union(tuple(shapes))
+        if any(isinstance(shape, Relation) and not shape.equation for shape in shapes) and r"\lor" in cuts:
+            return Union(tuple(shapes))
+        return Group("", "", tuple(_flat(shapes)))
+
+    def listed(self, depth: int, worded: bool = False) -> Shape | None:
+        pieces, cuts = self.cut({",", ";"})
+        if not cuts:
+            return None
+        if worded:
+            return Group("", "", tuple(_worded(piece) for piece in pieces if piece))
+        return Group("", "", tuple(_read(piece, depth + 1) for piece in pieces if piece))
+
+    def related(self, depth: int) -> Shape | None:
+        pieces, signs = self.cut(_SIGNS)
+        if not signs:
+            return None
+        if r"\in" in signs and signs.index(r"\in") == 0:
+            return _read("".join(pieces[1:]), depth + 1)
+        if r"\approx" in signs:
+            at = signs.index(r"\approx")
+            if at == 0 and not is_label(pieces[0]):
+                return _read(pieces[0], depth + 1)
+            if at:
+                pieces, signs = pieces[: at + 1], signs[:at]
+            else:
+                signs = ["="] * len(signs)
+        if not all(pieces):
+            return Scalar("".join(self.tokens)) if len(pieces) != 2 or pieces[0] else _read(pieces[1], depth + 1)
+        return Relation(tuple(pieces), tuple(signs))
+
+    def group(self, depth: int) -> Shape | None:
+        """Brackets around everything: a tuple, an interval, a set; around one thing they mean nothing."""
+        if len(self.tokens) < 2 or self.tokens[0] not in _OPENS or self.tokens[-1] not in _CLOSES:
+            return None
+        if any(early for _, early in self._depths(closing=True)):
+            return None
+        opening, closing = self.tokens[0][-1], self.tokens[-1][-1]
+        inner = _Outer(self.tokens[1:-1])
+        pieces, cuts = inner.cut({",", ";"})
+        if not cuts:
+            text = "".join(inner.tokens)
+            if (opening, closing) == ("{", "}") and self.tokens[0] == r"\{":
+                return Group("{", "}", (_read(text, depth + 1),)) if text.strip() else Scalar(r"\emptyset")
+            if (opening, closing) != ("(", ")"):
+                return None
+            shape = _read(text, depth + 1)
+            single = isinstance(shape, Scalar) and _LETTERS.fullmatch(shape.text)
+            return Word(text) if single else shape
+        return Group(opening, closing, tuple(_read(piece, depth + 1) for piece in pieces))
+
+    def _depths(self, closing: bool = False) -> Iterator[tuple[str, int]]:
+        """Each token with the number of brackets open at it; with `closing`, 1 where the outermost one closes early."""
+        depth, last = 0, len(self.tokens) - 1
+        for number, token in enumerate(self.tokens):
+            if token in _OPENS or token.startswith(r"\begin{"):
+                if not closing:
+                    yield token, depth + 1
+                depth += 1
+            elif token in _CLOSES or token.startswith(r"\end{"):
+                depth = max(depth - 1, 0)
+                yield token, (1 if depth == 0 and number != last else 0) if closing else depth + 1
+            elif not closing:
+                yield token, depth
+
+
+def _flat(shapes: list[Shape]) -> Iterator[Shape]:
+    for shape in shapes:
+        if isinstance(shape, Group) and not shape.open:
+            yield from shape.parts
+        else:
+            yield shape
+
+
+_LABEL = re.compile(
+    r"(?:\\[a-z]+ ?)?(?:\\text\{[^{}]*\}|\\overline\{[A-Za-z]+\}|[A-Za-z]{1,3}|\\[a-zA-Z]+)"
+    r"(?:_\{?\w+\}?|')?(?: ?\([A-Za-z0-9, ]{1,12}\))?"
+)
+
+
+def is_label(text: str) -> bool:
+    r"""Whether it names something: `x`, `f(x)`, `a_1`, `AB`, `\theta`, `\text{Area}`."""
+    return bool(_LABEL.fullmatch(text.strip())) and text.strip() not in ("e", "i", r"\pi", r"\infty")

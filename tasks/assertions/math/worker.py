@@ -1,0 +1,90 @@
+"""The process that compares answers: frames of JSON in on file 0, frames of JSON out on what was file 1.
+
+A frame is four bytes of length, the most significant first, and UTF-8 JSON. It dies by itself where a request takes
+longer than its deadline and nobody is left to kill it, and where nobody holds the other end.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import resource
+import signal
+import struct
+import sys
+from collections.abc import Mapping
+from typing import Any, BinaryIO
+
+HEADER = struct.Struct(">I")
+ORPHANED = 3
+"""Seconds after its deadline at which a request ends the process, should its parent be gone."""
+DETAIL = 300
+"""Characters of a reason."""
+
+
+def main(memory: int) -> None:
+    """Serve until the input ends. `memory`: bytes of address space that the process may take."""
+    replies = os.fdopen(os.dup(1), "wb")
+    quiet = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(quiet, 1)  # what a library prints must not stand between two frames
+    os.close(quiet)
+    try:
+        _limit(memory)
+        # Here, so that what is missing is told, not died of.
+        from tasks.assertions.math.equivalence import Unreadable, equivalent, minerva_equivalent
+
+        equivalent("x+1", "1+x")  # builds what the first parse builds
+    except BaseException as error:
+        write_frame(replies, {"failed": f"{type(error).__name__}: {error}"[:DETAIL]})
+        return
+    write_frame(replies, {"ready": os.getpid()})
+    compare = {"fixed": equivalent, "minerva": minerva_equivalent}
+    while (request := read_frame(sys.stdin.buffer)) is not None:
+        signal.alarm(math.ceil(request["deadline"]) + ORPHANED)
+        reply: dict[str, str]
+        try:
+            same = compare[request["how"]](request["gold"], request["answer"])
+            reply = {"status": "same" if same else "different"}
+        except Unreadable as error:
+            reply = {"status": "gold_unreadable" if error.gold else "unreadable", "detail": error.text[:DETAIL]}
+        except MemoryError:
+            reply = {"status": "memory"}
+        except Exception as error:  # told as what it is: an error of the check, no verdict
+            reply = {"status": "failed", "detail": f"{type(error).__name__}: {error}"[:DETAIL]}
+        signal.alarm(0)
+        write_frame(replies, reply)
+        if reply["status"] == "memory":
+            return  # what is left of the heap is of no use to the next one
+
+
+def _limit(memory: int) -> None:
+    _, hard = resource.getrlimit(resource.RLIMIT_AS)
+    most = memory if hard == resource.RLIM_INFINITY else min(memory, hard)
+    resource.setrlimit(resource.RLIMIT_AS, (most, hard))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def pack(value: Mapping[str, Any]) -> bytes:
+    """Return a frame. ASCII only, so that half a surrogate pair can be sent."""
+    body = json.dumps(value).encode("ascii")
+    return HEADER.pack(len(body)) + body
+
+
+def write_frame(stream: BinaryIO, value: Mapping[str, Any]) -> None:
+    """Write one frame."""
+    stream.write(pack(value))
+    stream.flush()
+
+
+def read_frame(stream: BinaryIO) -> dict[str, Any] | None:
+    """Read one frame; None where the stream has ended."""
+    header = stream.read(HEADER.size)
+    if len(header) < HEADER.size:
+        return None
+    (length,) = HEADER.unpack(header)
+    body = stream.read(length)
+    if len(body) < length:
+        return None
+    found: dict[str, Any] = json.loads(body)
+    return found

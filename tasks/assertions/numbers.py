@@ -1,0 +1,303 @@
+r"""Numbers as people and models write them, read exactly: one grammar for answers of word problems.
+
+Read are signs (`-5`, `−5`, `-$5`, `negative 5`), groups (`8,000`, `8{,}000`, `8 000`, `1,00,000`), decimals, fractions
+(`1/2`, `1 1/2`, `\frac{1}{2}`, `½`), powers of ten (`1.5e3`, `1.5 \times 10^3`), words of size (`2 million`, `$5k`),
+percent (dropped), currency and units. A number that is only a part of something longer (`10-5`, `6:30`, `1.2.3`,
+`5 or 6`) is none: `after` and `before` find out. Values are `int` or `Fraction`, never `float`.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import unicodedata
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+
+Number = int | Fraction
+"""An exact value; both kinds compare and hash alike."""
+
+MOST_CHARACTERS = 100
+"""A number written longer than this is not read: no answer is, and arithmetic on it must not cost time."""
+_MOST_POWER = 30
+
+_DASHES = "\u2010\u2011\u2012\u2013\u2212\ufe63\uff0d\u207b"  # hyphens, figure and en dash, minus, small and full width
+_SPACES = "\u00a0\u2002\u2003\u2007\u2009\u200a\u202f\u3000\t"
+_SAME = {
+    **dict.fromkeys(map(ord, _DASHES), "-"),
+    **dict.fromkeys(map(ord, _SPACES), " "),
+    **dict.fromkeys(map(ord, "\u02bc\uff07"), "'"),
+    **dict.fromkeys(map(ord, "\u2044\u2215\uff0f"), "/"),
+    **dict.fromkeys(map(ord, "\u00b7\u22c5\u2219\u2217"), "\u00d7"),
+    **{0xFF0B: "+", 0xFF04: "$", 0xFE69: "$", 0xFF05: "%", 0xFF0C: ",", 0xFF0E: ".", 0xFF1A: ":", 0xFF1D: "="},
+    **{
+        code: str(unicodedata.decimal(chr(code)))
+        for code in range(128, sys.maxunicode + 1)
+        if unicodedata.category(chr(code)) == "Nd"
+    },
+}
+_ODD = frozenset(map(chr, _SAME))
+_VULGAR = {
+    chr(code): Fraction(int(top or 0), int(bottom))
+    for code in (0xBC, 0xBD, 0xBE, *range(0x2150, 0x215F))
+    for top, _, bottom in [unicodedata.normalize("NFKC", chr(code)).partition("\u2044")]
+    if bottom
+}
+_WORDS = {"hundred": 2, "thousand": 3, "k": 3, "million": 6, "m": 6, "mn": 6, "billion": 9, "b": 9, "bn": 9}
+_WORDS["trillion"] = 12
+
+_GROUPED = r"""(?: [1-9][0-9]{0,2} (?P<%(s)s> ,|\{,\}|\\,|,\\!|\\!,|['’_\ ] ) [0-9]{3}
+                     (?: (?P=%(s)s) [0-9]{3} )*+ (?![0-9])
+                 | [1-9][0-9]? (?: ,[0-9]{2}(?=,) )++ ,[0-9]{3} (?![0-9])
+                 | [0-9]++ )"""
+_FRAC = r"""\\[dtc]?frac\ ?(?: \{\ ?(?P<%(n)s>-?[0-9]{1,40}+)\ ?\} | (?P<%(n)s1>[0-9]) )
+                        \ ?(?: \{\ ?(?P<%(d)s>[0-9]{1,40}+)\ ?\} | (?P<%(d)s1>[0-9]) )"""
+
+CORE = re.compile(
+    rf"""(?:
+        {_FRAC % {"n": "top", "d": "bottom"}}
+      | (?P<vulgar>[{"".join(_VULGAR)}])
+      | (?P<whole>{_GROUPED % {"s": "s1"}})
+        (?: (?: \ | -(?=\\) | \\[ ,;!] | \ and\ )? {_FRAC % {"n": "mtop", "d": "mbottom"}}
+          | (?: \ | \\[ ,;] | \ and\ ) (?P<mixtop>[0-9]{{1,9}}+) / (?P<mixbottom>[0-9]{{1,9}}+)
+          | \ ?(?P<mixvulgar>[{"".join(_VULGAR)}])
+          | \ ?/\ ?(?P<over>{_GROUPED % {"s": "s2"}})
+        )
+      | (?P<plain>{_GROUPED % {"s": "s3"}} (?: \.[0-9]++ )? | \.[0-9]++ )
+        (?: [eE](?P<power>[-+]?[0-9]{{1,3}})(?![0-9A-Za-z])
+          | \ ?(?:\\times|\\cdot|[×*xX])\ ?10\ ?\^\ ?
+              (?: \{{\ ?(?P<ten>[-+]?[0-9]{{1,3}})\ ?\}} | (?P<ten1>[-+]?[0-9]{{1,3}}) )
+        )?
+    )
+    (?: (?: \ |\\[ ,;]|\\(?:text|mathrm|textbf)\{{\ ? ){{0,2}}
+        (?P<word>(?i:hundred|thousand|million|billion|trillion))\b(?:\ ?\}})?
+      | (?P<letter>[kKMB]|mn|bn)(?![A-Za-z0-9])
+    )?
+    (?: \ ?\\?% )?""",
+    re.VERBOSE,
+)
+"""One number without its sign; match it where a digit, `.`, `\\frac` or a vulgar fraction stands."""
+
+SIGN = r"(?:[-+]\ ?|(?:negative|minus)\ )"
+CURRENCY = (
+    r"(?:\\?\$|[€£¥₹₩₱₦₫₴₪฿¢₽₺]|\\(?:pounds|euro|textdollar)\b|(?:US|CA|AU|NZ|HK|A|C|S|R)\\?\$"
+    r"|(?:USD|EUR|GBP|INR|CAD|AUD|JPY|CNY|PHP|Rs\.?|RM)\b)"
+)
+
+# What makes a number the beginning of something longer. Closing marks of markup are passed over first; `*` closes only
+# where no operand follows it.
+_CLOSE = r"(?: \*++(?![0-9A-Za-z($\\.]) | __? | ` | [\"”’)\]}$] | \\[)\]] )*+"
+_NEXT = r"\(?\ ?-?\ ?(?:\\?[$€£¥₹])?\ ?\.?[0-9]"  # an operand: a digit after any brackets, sign and currency
+_UNIT = r"(?:hours?|hrs?|h|minutes?|mins?|days?|weeks?|months?|years?|dollars?|feet|foot|ft|pounds?|lbs?|yards?)"
+_LATEX = (
+    r"text|math|mbox|operatorname|quad|qquad|circ|degree|ldots|dots|cdots|end\b|right|left|boxed|displaystyle|n\b|square|"
+    r"blacksquare|therefore|implies|Rightarrow|rightarrow|to\b|hspace|vspace|newline|par\b|[$%)\],;!:&\"\\ ]"
+)
+_AFTER = re.compile(
+    rf"""(?: [0-9] | _+[0-9A-Za-z] | [.,:'’][0-9] | \((?=[-+]?[0-9]) | \*[A-Za-z(\\]
+          | -[A-Za-z](?![A-Za-z]) | [xyzn](?![A-Za-z]) )                       # glued: 1.2.3, 6:30, 5(2), 5*x, 5-x, 2x
+      | {_CLOSE} (?:\ |\\[,;:!\ ])*+ (?:
+            \.?[0-9] | [+×÷^±√πΠ∗²³⁰¹⁴-⁹](?!\ ?\{{?\ ?\\circ) | [{"".join(_VULGAR)}]
+          | [-—/*]\ ?{_NEXT} | [-—/*]\ ?\\(?:[dtc]?frac|sqrt|times|cdot|pi)
+          | [xX]\ ?[0-9(] | [<>≤≥≠≈]\ ?{_NEXT} | :[0-9] | (?<=\ ):\ [0-9]
+          | \\(?!{_LATEX})
+          | (?:[,;|]|,?\ ?\b(?:or|and|to|through|minus|plus|times|divided\ by|multiplied\ by|over)\b|&)\ ?{_NEXT}
+          | (?:[A-Za-z]{{1,20}}\ ){{1,2}}and\ {_NEXT}  # 2 hours and 30 minutes
+          | [A-Za-z]{{1,20}}\ or\ {_NEXT}[0-9.,]*+(?!\ ?[A-Za-z])  # 5 eggs or 6, but 90 minutes or 1.5 hours
+          | (?P<same>[A-Za-z]{{1,20}})\ or\ {_NEXT}[0-9.,]*+\ ?(?P=same)\b
+          | -?{_UNIT}\ {_NEXT}
+        )""",
+    re.VERBOSE,
+)
+_EQUATION = re.compile(rf"{_CLOSE}\ *+=", re.VERBOSE)
+_OPERATOR_BEFORE = re.compile(
+    r"\b(?:times|plus|minus|divided by|multiplied by|over) \Z"
+    r"|[0-9]\S{0,3}(?: (?!or\b|and\b|to\b)[A-Za-z]{1,12}){0,1} (?:or|to) \Z|[0-9][^\s,.;:]{0,3} and \Z",
+    re.IGNORECASE,
+)
+_TERM_BEFORE = re.compile(r"[0-9][^\n.,;:=]{0,24}\Z")
+
+
+def plain(text: str) -> str:
+    """Return the text, character for character, with look-alikes made one: minus signs, blanks, digits, slashes."""
+    return text if text.isascii() or _ODD.isdisjoint(text) else text.translate(_SAME)
+
+
+def value(found: re.Match[str]) -> Number | None:
+    """Return the exact value of a match of `CORE`; None where it has none (too long, a denominator of 0)."""
+    start, end = found.span()
+    if end - start > MOST_CHARACTERS:
+        return None
+    if found.lastgroup == "plain" and (digits := found["plain"]).isdigit():
+        return int(digits)  # the most usual case, and fast
+    get = found.group
+    result: Number
+    try:
+        if (text := get("plain")) is not None:
+            power = int(get("power") or get("ten") or get("ten1") or 0)
+            if abs(power) > _MOST_POWER:
+                return None
+            result = _decimal(text)
+            if power:
+                result *= Fraction(10) ** power
+        elif (whole := get("whole")) is not None:
+            result = _whole(whole)
+            if (over := get("over")) is not None:
+                result = Fraction(result, _whole(over))
+            elif (vulgar := get("mixvulgar")) is not None:
+                result += _VULGAR[vulgar]
+            else:
+                top = get("mixtop") or get("mtop") or get("mtop1")
+                part = Fraction(int(top), int(get("mixbottom") or get("mbottom") or get("mbottom1")))
+                if not 0 <= part < 1:
+                    return None  # `2 7/4` is no mixed number
+                result += part
+        elif (vulgar := get("vulgar")) is not None:
+            result = _VULGAR[vulgar]
+        else:
+            result = Fraction(int(get("top") or get("top1")), int(get("bottom") or get("bottom1")))
+    except ZeroDivisionError:
+        return None
+    size = get("word") or get("letter")
+    return result * 10 ** _WORDS[size.lower()] if size else result
+
+
+_START = re.compile(rf"[0-9{''.join(_VULGAR)}]|\.[0-9]|\\[dtc]?frac")
+
+
+def numbers_in(text: str, start: int, stop: int) -> Iterator[re.Match[str]]:
+    """Yield what `CORE` finds between two places, from the left, none twice."""
+    while (place := _START.search(text, start, stop)) is not None:
+        core = CORE.match(text, place.start(), stop)
+        if core is not None:
+            yield core
+        start = place.start() + 1 if core is None else core.end()
+
+
+def _whole(text: str) -> int:
+    return int(text if text.isdigit() else "".join(filter(str.isdigit, text)))
+
+
+def _decimal(text: str) -> Number:
+    whole, _, digits = text.partition(".")
+    number = _whole(whole or "0")
+    digits = digits.rstrip("0")
+    return number + Fraction(int(digits), 10 ** len(digits)) if digits else number
+
+
+@lru_cache(maxsize=4096)
+def read(text: str) -> Number | None:
+    """Return the value of a text that is one number and nothing else but currency, percent and blanks; else None."""
+    text = plain(text).strip()
+    found = _WHOLE.fullmatch(text) if len(text) <= 2 * MOST_CHARACTERS else None
+    if found is None:
+        return None
+    core = CORE.match(text, found.start("core"))
+    number = value(core) if core is not None and core.end() == found.end("core") else None
+    return None if number is None else signed(number, f"{found['sign'] or ''}{found['sign2'] or ''}")
+
+
+_WHOLE = re.compile(
+    rf"(?P<sign>{SIGN})?(?:{CURRENCY}\ ?)?(?P<sign2>[-+])?(?P<core>[0-9.\\½-¾⅐-⅞].*?)(?:\ ?{CURRENCY}|\.)?", re.VERBOSE
+)
+
+
+def signed(number: Number, sign: str) -> Number | None:
+    """Return the number with its sign, as written before it; None for more than one sign."""
+    sign = sign.strip()
+    if sign in ("", "+"):
+        return number
+    return -number if sign in ("-", "minus", "negative") else None
+
+
+def after(text: str, end: int) -> str:
+    """Say why a number that ends at `end` is only the beginning of something longer; empty if it is not.
+
+    `=` is for the caller, who knows which side of an equation is meant.
+    """
+    if end == len(text) or text[end] == "\n":
+        return ""
+    if _AFTER.match(text, end):
+        return "only the beginning of a longer number or expression"
+    return "=" if _EQUATION.match(text, end) else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Before:
+    """What stands before a number.
+
+    Attributes:
+        start: Where the number begins, with its sign and currency.
+        sign: Its sign as written; empty for none.
+        glued: Whether it is a part of a word, such as the 4 of `A4`: no number at all.
+        problem: Why it is only the end of something longer; empty if it is not.
+    """
+
+    start: int
+    sign: str = ""
+    glued: bool = False
+    problem: str = ""
+
+
+_MONEY = re.compile(rf"(?:(?<![A-Za-z0-9])|(?=[\\$€£¥₹]))(?:{CURRENCY}) ?\Z")
+_SIGNED = re.compile(r"(?<![A-Za-z])(?:negative|minus) \Z", re.IGNORECASE)
+_PART = "only the end of a longer expression"
+
+
+def before(text: str, start: int) -> Before:
+    """Look at what stands before a number that starts at `start`, at most a few dozen characters."""
+    begin, sign = start, ""
+    for _ in range(4):  # currency and one sign, in either order
+        previous = text[begin - 1] if begin else "\n"
+        if previous in "\n":
+            return Before(begin, sign)
+        if not sign and previous in "+-":
+            begin, sign = begin - 1, previous
+        elif (money := _MONEY.search(text, max(0, begin - 14), begin)) is not None:
+            begin = money.start()
+        else:
+            break
+    previous = text[begin - 1] if begin else "\n"
+    if not sign and previous == " " and (word := _SIGNED.search(text, max(0, begin - 10), begin)) is not None:
+        sign, begin = word[0].strip().lower(), word.start()
+        previous = text[begin - 1] if begin else "\n"
+        if sign == "minus" and _TERM_BEFORE.search(text, max(0, begin - 26), begin):
+            return Before(begin, problem=_PART)
+    if previous == "_":  # `_18_` is markup, `x_18` a name
+        head = text[max(0, begin - 3) : begin].rstrip("_")
+        previous = head[-1:] if head[-1:].isalnum() else "'"
+    if previous.isalnum() or previous in ".)}%'":
+        if sign or previous in ")%" or (previous == "}" and text[begin - 2 : begin - 1].isdigit()):
+            return Before(begin, problem=_PART)  # 10-5, x-5, (2)5
+        return Before(begin, glued=previous not in "}'")
+    if sign and previous in "+-/×÷^":
+        return Before(begin, problem=_PART)
+    return Before(begin, sign, problem=_spaced(text, begin, bool(sign)))
+
+
+def _spaced(text: str, begin: int, has_sign: bool) -> str:
+    """Find an operator, or another number, before the blanks that stand before a number."""
+    head = text[max(0, begin - 40) : begin]
+    line = head[head.rfind("\n") + 1 :]
+    bare = line.rstrip(" *`_\"'([{$")
+    marks = line[len(bare) :]
+    if not bare:
+        return ""
+    last = bare[-1]
+    operand = last.isdigit() or last in ")%}"
+    if "*" in marks and (operand or last.isalnum()):
+        opens = marks[0] == " " and marks[-1] != " "  # `makes **18**` is markup, `9 * 2` and `x*2` are products
+        return "" if opens and not operand else _PART
+    if last in "+×÷/^±∗<≤≥≠" or (last == ">" and bare[-2:-1] not in ("", ">", "-", "=")):
+        return _PART if len(bare) > 1 else ""
+    if last in "-—" and _TERM_BEFORE.search(bare, 0, len(bare) - 1):
+        return _PART
+    if last in ",:" and (
+        bare[-2:-1].isdigit() and not marks if bare[-2:-1] != " " else last == ":" and bare[-3:-2].isdigit()
+    ):
+        return _PART  # 6:30, 3 : 4, 3,5
+    if (last.isdigit() and (marks.strip() in ("", "$") or marks == "(")) or (has_sign and operand):
+        return _PART  # two numbers in a row; with a sign, a difference
+    return _PART if line[-1:] == " " and _OPERATOR_BEFORE.search(line) else ""

@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tasks.assertions import AssertionResult, Verdict
+from tasks.assertions.instructions import InstructionFollowed
+from tasks.outcome import Outcome
+from tests.tasks.assertions.build import build
+
+WORDS: dict[str, Any] = {"id": "length_constraints:number_words", "kwargs": {"num_words": 3, "relation": "at least"}}
+
+
+def judged(message: str | None, **keys: Any) -> AssertionResult:
+    return build("instruction", **{**WORDS, **keys}).check(Outcome({}, {}, message))
+
+
+def test_pass_and_fail() -> None:
+    assert judged("one two three").verdict is Verdict.PASS
+    failed = judged("one two")
+    assert failed.verdict is Verdict.FAIL and failed.score == 0
+    assert failed.detail == "not followed: has at least 3 words"
+    assert failed.name == "length_constraints:number_words"
+
+
+@pytest.mark.parametrize("message", [None, "", " \n"])
+def test_no_answer_fails(message: str | None) -> None:
+    assert judged(message, kwargs={"num_words": 3, "relation": "less than"}).verdict is Verdict.FAIL
+
+
+@pytest.mark.parametrize("message", ["one two three", None])
+@pytest.mark.parametrize("keys", [{"id": "no:such"}, {"kwargs": {"num_words": 3}}, {"kwargs": {"words": 3}}])
+def test_what_cannot_be_judged_is_an_error(keys: dict[str, Any], message: str | None) -> None:
+    found = judged(message, **keys)
+    assert found.verdict is Verdict.ERROR and found.score is None and found.detail
+
+
+def test_semantics_and_loose_decide() -> None:
+    keys = {"id": "keywords:existence", "kwargs": {"keywords": ["art"]}}
+    assert judged("smart", **keys).verdict is Verdict.FAIL
+    assert judged("smart", **keys, semantics="reference").verdict is Verdict.PASS
+    assert judged("a, b\nc", id="punctuation:no_comma", kwargs={}).verdict is Verdict.FAIL
+    assert judged("a, b\nc", id="punctuation:no_comma", kwargs={}, loose=True).verdict is Verdict.PASS
+
+
+def test_a_word_that_the_reference_cannot_read_is_an_error_there() -> None:
+    keys = {"id": "keywords:frequency", "kwargs": {"keyword": "(", "frequency": 1, "relation": "at least"}}
+    assert judged("a ( b", **keys).verdict is Verdict.PASS
+    found = judged("a ( b", **keys, semantics="reference")
+    assert found.verdict is Verdict.ERROR and "regular expression" in found.detail
+
+
+def test_words_for_people_and_for_feedback() -> None:
+    found = InstructionFollowed(**WORDS)
+    assert found.describe() == "the answer has at least 3 words"
+    assert found.feedback == "number of words"
+    assert found.on_answer and not found.on_files
+    unknown = InstructionFollowed(id="no:such")
+    assert unknown.describe() == unknown.feedback == "no:such"
+
+
+def test_canonical_form_is_read_again() -> None:
+    found = build("instruction", **WORDS, semantics="reference")
+    again = found.canonical()
+    assert again == {"kind": "instruction", **WORDS, "semantics": "reference"}
+    assert build(**again) == found

@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+import threading
+
+import pytest
+from pydantic import ValidationError
+
+from tasks.assertions import Verdict
+from tasks.assertions.math import MathMode, Pool, Reason, Status, judge, judge_many
+from tasks.outcome import Outcome
+from tests.tasks.assertions.build import build
+
+
+def test_boxed_takes_the_box_alone() -> None:
+    assert judge("5", "The answer is 5.", MathMode.BOXED).reason is Reason.NO_ANSWER
+    assert judge("5", r"The answer is 6. \boxed{5.0}", MathMode.BOXED).verdict is Verdict.PASS
+    assert judge("5", r"\boxed{5", MathMode.BOXED).verdict is Verdict.FAIL
+
+
+def test_minerva_takes_the_sentence_and_its_own_spelling() -> None:
+    text = "Final Answer: The final answer is $x=5\\text{ cm}$. I hope it is correct."
+    assert judge("5", text, MathMode.MINERVA).verdict is Verdict.PASS
+    assert judge("x+1", r"\boxed{1+x}", MathMode.MINERVA).verdict is Verdict.PASS
+    assert judge("6", text, MathMode.MINERVA).verdict is Verdict.FAIL
+    assert judge("5", "5", MathMode.MINERVA).reason is Reason.NO_ANSWER
+
+
+def test_hangs_are_errors_and_the_others_right() -> None:
+    hang = r"\boxed{9^{9^{9^{9}}}}"
+    rows = [("5", hang), ("5", hang), *((f"x+{number}", rf"\boxed{{{number}+x}}") for number in range(6))]
+    with Pool(size=2, deadline=6) as pool:
+        found = judge_many(rows, pool=pool)
+    assert [one.verdict for one in found] == [Verdict.ERROR] * 2 + [Verdict.PASS] * 6
+    assert found[0].reason is Status.LATE and "took longer than 6 s" in found[0].detail
+
+
+@pytest.mark.parametrize(
+    ("answer", "verdict"),
+    [
+        (r"\frac{1}{1+" * 40 + "1" + "}" * 40, Verdict.FAIL),
+        ("[" * 20_000, Verdict.FAIL),
+        (r"\dfrac{5^{5^{5^{5^{5}}}}}{16}", Verdict.FAIL),
+        ("(" * 64 + "5" + ")" * 64, Verdict.PASS),
+    ],
+)
+def test_absurd_answers_get_a_right_verdict(answer: str, verdict: Verdict) -> None:
+    assert judge("5", rf"\boxed{{{answer}}}").verdict is verdict
+
+
+def test_an_unreadable_answer_fails_and_an_unreadable_gold_answer_is_an_error() -> None:
+    assert judge("5", r"\boxed{\frac{4}{}2}").verdict is Verdict.FAIL
+    broken = judge(r"\frac{}{}+?", r"\boxed{5}")
+    assert (broken.verdict, broken.reason) == (Verdict.ERROR, Status.GOLD_UNREADABLE)
+    assert judge(r"\frac{}{}+?", r"\boxed{\frac{}{}+?}").verdict is Verdict.PASS
+
+
+def test_the_same_verdict_from_a_thread() -> None:
+    found: list[Verdict] = []
+    thread = threading.Thread(target=lambda: found.append(judge("x^2-1", r"\boxed{(x-1)(x+1)}").verdict))
+    thread.start()
+    thread.join()
+    assert found == [Verdict.PASS]
+
+
+def outcome(message: str | None) -> Outcome:
+    return Outcome({}, {}, final_message=message)
+
+
+def test_the_kinds() -> None:
+    equal, form = build("math_equivalent", gold=r"\frac{1}{2}"), build("math_format")
+    assert equal.check(outcome(r"\boxed{0.5}")).verdict is Verdict.PASS
+    assert form.check(outcome(r"\boxed{7}")).verdict is Verdict.PASS
+    assert form.check(outcome("The answer is 0.5.")).verdict is Verdict.FAIL
+    assert equal.check(outcome("The answer is 0.5.")).verdict is Verdict.PASS
+    wrong = equal.check(outcome(r"\boxed{7}"))
+    assert (wrong.verdict, wrong.score, wrong.detail) == (Verdict.FAIL, 0.0, r"the answer is 7, not \frac{1}{2}")
+    for nothing in (None, "", "  \n"):
+        for kind in (equal, form):
+            assert (kind.check(outcome(nothing)).verdict, kind.check(outcome(nothing)).detail) == (
+                Verdict.FAIL,
+                "no answer was given",
+            )
+    assert equal.on_answer and not equal.on_files
+    assert equal.canonical() == {"kind": "math_equivalent", "gold": r"\frac{1}{2}"}
+    assert build("math_equivalent", gold="5", mode="boxed").check(outcome("The answer is 5.")).verdict is Verdict.FAIL
+
+
+@pytest.mark.parametrize("gold", ["", " "])
+def test_a_blank_gold_answer_is_refused(gold: str) -> None:
+    with pytest.raises(ValidationError):
+        build("math_equivalent", gold=gold)
+
+
+def test_an_error_of_the_comparison_is_an_error_of_the_check(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Pool(size=1, memory=60 << 20) as pool:
+        monkeypatch.setattr("tasks.assertions.math.judging.default_pool", lambda: pool)
+        found = build("math_equivalent", gold="x+1").check(outcome(r"\boxed{1+x}"))
+    assert (found.verdict, found.score) == (Verdict.ERROR, None)
+    assert "math worker" in found.detail

@@ -1,0 +1,236 @@
+from __future__ import annotations
+
+import io
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from tasks.assertions.math.pool import Pool, Status
+from tasks.assertions.math.process import Worker, WorkerUnavailable
+from tasks.assertions.math.worker import pack, read_frame
+
+HANG = r"9^{9^{9^{9}}}"
+ORDINARY = [
+    ("x^2-1", "(x-1)(x+1)", Status.SAME),
+    ("x+1", "x+2", Status.DIFFERENT),
+    (r"\sqrt{8}", r"2\sqrt2", Status.SAME),
+]
+
+
+@pytest.fixture
+def pool() -> Iterator[Pool]:
+    with Pool(size=1, deadline=20) as made:
+        yield made
+
+
+def ask(pool: Pool) -> None:
+    for gold, answer, status in ORDINARY:
+        assert pool.compare(gold, answer).status is status
+
+
+def alive(pid: int) -> bool:
+    """Whether there is such a process, a dead one that nobody has waited for included."""
+    return Path(f"/proc/{pid}").exists()
+
+
+def pids(pool: Pool) -> list[int]:
+    return [worker.pid for worker in pool._idle]
+
+
+def test_one_worker_serves_many_calls(pool: Pool) -> None:
+    for _ in range(300):
+        ask(pool)
+    assert (pool.started, pool.killed, pool.died) == (1, 0, 0)
+    assert len(pids(pool)) == 1
+
+
+def test_what_hangs_is_killed_and_the_next_call_is_right() -> None:
+    with Pool(size=1, deadline=3) as pool:
+        ask(pool)
+        (first,) = pids(pool)
+        reply = pool.compare("5", HANG)
+        assert (reply.status, reply.detail) == (Status.LATE, "took longer than 3 s")
+        assert not alive(first)
+        pool.deadline = 20
+        ask(pool)
+        assert (pool.started, pool.killed, pool.died) == (2, 1, 0)
+
+
+def test_two_hangs_in_a_batch_cost_nobody_else_a_verdict() -> None:
+    with Pool(size=2, deadline=6) as pool:
+        right = [(f"x+{number}", f"{number}+x") for number in range(6)]
+        replies = pool.compare_many([("5", HANG), *right[:3], ("5", HANG), *right[3:]])
+        expected = [Status.LATE, *[Status.SAME] * 3, Status.LATE, *[Status.SAME] * 3]
+        assert [reply.status for reply in replies] == expected
+        assert pool.killed == 2
+
+
+def test_a_worker_ended_from_outside_costs_no_verdict(pool: Pool) -> None:
+    ask(pool)
+    os.kill(pids(pool)[0], signal.SIGKILL)
+    ask(pool)
+    assert (pool.started, pool.killed, pool.died) == (2, 0, 1)
+
+
+def test_a_worker_ended_while_it_works_is_replaced_once() -> None:
+    with Pool(size=1, deadline=60) as pool:
+        ask(pool)
+        ended: list[int] = []
+
+        def end_twice() -> None:
+            while len(ended) < 2:
+                busy = [worker.pid for worker in list(pool._busy)]
+                for pid in busy:
+                    if pid not in ended:
+                        os.kill(pid, signal.SIGKILL)
+                        ended.append(pid)
+                done.wait(0.05)
+
+        done = threading.Event()
+        thread = threading.Thread(target=end_twice)
+        thread.start()
+        reply = pool.compare("5", HANG)
+        thread.join()
+        assert (reply.status, reply.detail) == (Status.DIED, "two workers died over it")
+        ask(pool)
+
+
+def test_closing_leaves_no_process_and_no_open_file(pool: Pool) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    ask(pool)
+    (pid,) = pids(pool)
+    pool.close()
+    pool.close()
+    assert not alive(pid)
+    assert len(os.listdir("/proc/self/fd")) == before
+    ask(pool)  # and starts again
+    assert pool.started == 2
+
+
+class Exhausted:
+    """Stands for a worker whose memory does not suffice."""
+
+    pid, served = 0, 0
+
+    def __init__(self, memory: int) -> None:
+        self.ended = 0
+
+    def ask(self, request: dict[str, object], deadline: float) -> dict[str, str]:
+        return {"status": "memory"}
+
+    def end(self) -> None:
+        self.ended += 1
+
+
+def test_a_worker_without_memory_gives_no_verdict_and_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tasks.assertions.math.pool.Worker", Exhausted)
+    with Pool(size=1, memory=100 << 20) as pool:
+        for _ in range(2):
+            reply = pool.compare("5", "x")
+            assert (reply.status, reply.detail) == (Status.MEMORY, "needs more than 100 MB")
+        assert (pool.started, pids(pool)) == (2, [])
+
+
+def test_the_memory_of_a_worker_is_limited_and_running_out_of_it_is_told() -> None:
+    program = (
+        "import resource, sys\n"
+        "from tasks.assertions.math import equivalence, worker\n"
+        "equivalence.equivalent = lambda gold, answer: len(bytes(int(answer))) if answer.isdigit() else True\n"
+        "worker.main(int(sys.argv[1]))\n"
+    )
+    requests = [{"how": "fixed", "gold": "5", "answer": size, "deadline": 60} for size in ("10", str(3 << 30))]
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(2 << 30)],
+        input=b"".join(pack(request) for request in requests),
+        capture_output=True,
+        timeout=120,
+        check=True,
+    )
+    stream = io.BytesIO(done.stdout)
+    replies = [read_frame(stream) for _ in range(4)]
+    assert "ready" in (replies[0] or {})
+    assert replies[1:] == [{"status": "same"}, {"status": "memory"}, None]
+
+
+def test_a_worker_that_cannot_start_says_why() -> None:
+    with Pool(size=1, memory=60 << 20) as pool:
+        reply = pool.compare("x+1", "1+x")
+        assert reply.status is Status.UNAVAILABLE
+        assert "math worker" in reply.detail and "memory" in reply.detail
+    with pytest.raises(WorkerUnavailable):
+        Worker(60 << 20)
+
+
+def test_a_missing_program_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", "/nonexistent/python")
+    with Pool(size=1) as pool:
+        reply = pool.compare("x+1", "1+x")
+    assert reply.status is Status.UNAVAILABLE
+    assert "cannot be started" in reply.detail
+
+
+def test_large_texts_and_odd_characters_go_through(pool: Pool) -> None:
+    assert pool.compare("x", rf"\text{{{'y' * 1_000_000}}}").status is Status.DIFFERENT
+    assert pool.compare("x", "\ud800\0\u2028").status in (Status.UNREADABLE, Status.DIFFERENT)
+    broken = pool.compare("x", r"\frac{" + "y" * 2000)
+    assert broken.status is Status.UNREADABLE
+    assert len(broken.detail) == 300
+    ask(pool)
+
+
+def test_eight_threads_get_the_verdicts_of_one() -> None:
+    with Pool(size=2, deadline=60) as pool, ThreadPoolExecutor(8) as threads:
+        rows = ORDINARY * 16
+        replies = list(threads.map(lambda row: pool.compare(row[0], row[1]).status, rows))
+        assert replies == [row[2] for row in rows]
+        assert pool.started <= 2
+
+
+def test_a_forked_process_gets_workers_of_its_own(pool: Pool) -> None:
+    ask(pool)
+    (pid,) = pids(pool)
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            fresh = not pids(pool)
+            ask(pool)
+            code = 0 if fresh and pids(pool) != [pid] else 2
+            pool.close()
+        finally:
+            os._exit(code)
+    assert os.waitpid(child, 0)[1] == 0
+    ask(pool)
+    assert pids(pool) == [pid]
+    assert pool.started == 1
+
+
+def test_a_program_leaves_no_worker_behind() -> None:
+    code = (
+        "from tasks.assertions.math import default_pool\npool = default_pool()\npool.warm()\nprint(pool._idle[0].pid)\n"
+    )
+    # No `if __name__ == '__main__'`: a worker never runs the program of its parent again.
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
+    assert len(done.stdout.split()) == 1, done.stdout
+    assert not alive(int(done.stdout))
+    assert done.stderr == ""
+
+
+def test_a_worker_is_replaced_when_it_has_served_enough(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tasks.assertions.math.pool.REQUESTS", 3)
+    ask(pool)
+    ask(pool)
+    assert (pool.started, pool.killed, pool.died) == (2, 0, 0)
+
+
+@pytest.mark.parametrize("wrong", [{"size": 0}, {"deadline": 0}, {"deadline": float("nan")}])
+def test_senseless_settings_are_refused(wrong: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match="="):
+        Pool(**wrong)  # type: ignore[arg-type]

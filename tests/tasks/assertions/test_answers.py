@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+import json
+from collections import Counter
+
+import pytest
+from pydantic import ValidationError
+
+from tasks.assertions.answers import NumberEquals, NumberMode, extract_number
+from tasks.outcome import Outcome
+from tests.shared_data import shared
+from tests.tasks.assertions.build import build
+
+
+def says(message: str | None) -> Outcome:
+    return Outcome({}, {}, message)
+
+
+def verdict(message: str | None, gold: str, mode: str = "fixed") -> str:
+    return str(build("number_equals", gold=gold, mode=mode).check(says(message)).verdict)
+
+
+@pytest.mark.parametrize("mode", list(NumberMode))
+def test_no_answer_fails_in_every_mode(mode: NumberMode) -> None:
+    for message in (None, "", " \n", "no digits here"):
+        result = NumberEquals(gold="0", mode=mode).check(says(message))
+        assert result.verdict == "fail" and result.score == 0.0 and result.detail
+
+
+def test_a_result_says_which_rule_read_what_and_where() -> None:
+    result = NumberEquals(gold="18").check(says("So it is\n#### $20"))
+    assert result.detail == "'$20' (hash, characters 14-17) is not '18'"
+    found = extract_number("So it is\n#### $20")
+    assert found is not None and (found.number, found.rule, found.start, found.end) == (20, "hash", 14, 17)
+    assert "expression" in NumberEquals(gold="18").check(says("#### 20-2")).detail
+    assert not NumberEquals(gold="18").check(says("#### 18")).detail
+
+
+def test_a_gold_that_is_no_number_is_refused() -> None:
+    for gold in ("", "eighteen", "10-5", "18 eggs", "1,23", "5/0", "x"):
+        with pytest.raises(ValidationError, match="gold"):
+            build("number_equals", gold=gold)
+    for gold in ("18", "-3", "70,000", "1/2", "-1.50", "$5"):
+        assert verdict(f"#### {gold}", gold) == "pass"
+
+
+def test_it_judges_the_answer_alone_and_has_a_plain_name() -> None:
+    assertion = build("number_equals", gold="18")
+    assert assertion.on_answer and not assertion.on_files
+    assert assertion.default_name() == "number_equals"
+    assert assertion.canonical() == {"kind": "number_equals", "gold": "18"}
+
+
+@pytest.mark.parametrize(
+    ("message", "any_", "hash_", "phrase", "box"),
+    [
+        ("#### 7", "pass", "pass", "fail", "fail"),
+        ("The answer is 7.", "pass", "fail", "pass", "fail"),
+        ("so \\boxed{7}", "pass", "fail", "fail", "pass"),
+        ("#### 7\nThe answer is 7.", "pass", "fail", "pass", "fail"),
+        ("it is 7", "fail", "fail", "fail", "fail"),
+        ("#### 10-5", "fail", "fail", "fail", "fail"),
+        ("\\boxed{}", "fail", "fail", "fail", "fail"),
+        ("", "fail", "fail", "fail", "fail"),
+    ],
+)
+def test_format_looks_at_the_last_marker(message: str, any_: str, hash_: str, phrase: str, box: str) -> None:
+    modes = ("any", "hash", "phrase", "box")
+    found = tuple(str(build("number_format", mode=mode).check(says(message)).verdict) for mode in modes)
+    assert found == (any_, hash_, phrase, box)
+
+
+def test_public_bug_reports_are_judged_right() -> None:
+    cases = json.loads(shared("fixtures/verifier_cases.json").read_text("utf-8"))
+    cases = [case for case in cases if case["env"] == "gsm8k"]
+    assert len(cases) == 21
+    for case in cases:
+        message = case["response"]
+        stops = [message.find(stop) for stop in case.get("stop", ()) if stop in message]
+        message = message[: min(stops, default=len(message))]
+        assert (verdict(message, case["gold"]) == "pass") is case["expected"], case["id"]
+        # The published modes answer as the published evaluator did, wrong where it was.
+        assert (verdict(message, case["gold"], "flexible") == "pass") is case["observed"]["lm_eval_flexible"], case[
+            "id"
+        ]
+        strict = {verdict(message, case["gold"], mode) for mode in ("strict_hash", "strict_phrase")}
+        assert ("pass" in strict) is case["observed"]["lm_eval_strict"], case["id"]
+
+
+def test_modes_of_the_other_evaluator_are_reproduced() -> None:
+    cases = json.loads(shared("fixtures/credit.json").read_text("utf-8"))["cases"]
+    cases = [case for case in cases if case["group"] == "verifier.gsm8k" and "response" in case["inputs"]]
+    cases = [case for case in cases if isinstance(case["expected"], dict)]
+    assert len(cases) == 14
+    for case in cases:
+        message, gold = case["inputs"]["response"], case["inputs"]["target"]
+        for mode in ("flexible", "last_number", "any"):
+            expected = case["expected"][mode]
+            found = extract_number(message, NumberMode(mode))
+            text = None if found is None else found.value
+            if mode == "last_number" and text is not None:
+                text = text.replace(",", "")
+            assert text == expected["extracted"], (case["id"], mode)
+            # `flexible` compares as lm-eval does, as text: 18.00 is not 18 there.
+            if (case["id"], mode) != ("gsm8k_decimal", "flexible"):
+                assert (verdict(message, gold, mode) == "pass") is (expected["score"] == 1.0), (case["id"], mode)
+    assert verdict("The answer is 18.00.", "18", "flexible") == "fail"
+
+
+def test_labelled_solutions_get_their_labels() -> None:
+    path = shared("data/gsm8k/example_model_solutions.jsonl")
+    counts: Counter[bool] = Counter()
+    for line in path.read_text("utf-8").split("\n"):
+        if not line:
+            continue
+        row = json.loads(line)
+        gold = row["ground_truth"].rpartition("A: ")[2].strip()
+        for entry in row.values():
+            if isinstance(entry, dict):
+                counts[(verdict(entry["solution"], gold) == "pass") is entry["is_correct"]] += 1
+    assert counts == {True: 5276}
