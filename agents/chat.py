@@ -31,6 +31,9 @@ PLAIN_TEMPLATE = (
 )
 """For base models, whose tokenizer has no template: headed paragraphs, replies ended by the end-of-sequence token."""
 
+RAW_TEMPLATE = "{{ bos_token or '' }}{% for message in messages %}{{ message.content }}{% endfor %}"
+"""No template at all: one running text, for prompts of base models that bring their own headings."""
+
 
 _BRACKETED = re.compile(r"<\S+>|\[\S+\]")
 
@@ -55,18 +58,21 @@ class ChatTemplate:
     Args:
         tokenizer: A Hugging Face tokenizer or compatible, with or without a chat template.
         eos_ids: Every id that ends a turn; default: the tokenizer's `eos_token_id`.
+        raw: Leave the tokenizer's template out: messages and replies follow one another as they are.
         **settings: Passed to the template (for example `enable_thinking=False`).
 
     Raises:
         ChatError: The template loses or repeats a message's content.
     """
 
-    def __init__(self, tokenizer: Any, eos_ids: Iterable[int] | None = None, **settings: Any) -> None:
+    def __init__(
+        self, tokenizer: Any, eos_ids: Iterable[int] | None = None, *, raw: bool = False, **settings: Any
+    ) -> None:
         self.tokenizer = tokenizer
         # Some templates print today's date when none is given; equal seeds must give equal bytes tomorrow.
         self._settings = {"date_string": "01 Jan 2025", **settings}
-        if not tokenizer.chat_template:
-            self._settings["chat_template"] = PLAIN_TEMPLATE
+        if raw or not tokenizer.chat_template:
+            self._settings["chat_template"] = RAW_TEMPLATE if raw else PLAIN_TEMPLATE
             if not _adds_bos(tokenizer):
                 self._settings["bos_token"] = ""
         self.eos_ids = frozenset(eos_ids if eos_ids is not None else [tokenizer.eos_token_id])

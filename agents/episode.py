@@ -7,11 +7,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from agents.chat import ChatTemplate, Conversation
-from agents.policy import Completion, Request, Sampling
+from agents.policy import Completion, FinishReason, Request, Sampling
 from agents.seeds import derive_seed
 from agents.trajectory import Trajectory, Turn
 from envs.conversation import ConversationEnv, StopReason
+from envs.episode import CutReply
 from tasks.task import Task
+
+NOTED = ("answers", "text_after_stop", "text_after_answer")
+"""Keys of `info` at the end that go into a trajectory's notes, where an environment has them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +134,7 @@ class Episode:
         return Request(self.name, self.conversation.ids, seed, max_tokens=cap, first_turn=turn == 0)
 
     def replied(self, completion: Completion, seconds: float) -> str:
-        """Record a reply; returns its text for the environment."""
+        """Record a reply; returns its text for the environment, marked where the token limit cut it."""
         text = self.conversation.reply(completion.ids, completion.finish)
         self.trajectory.turns.append(
             Turn(
@@ -149,7 +153,7 @@ class Episode:
                 model_seconds=seconds,
             )
         )
-        return text
+        return CutReply(text) if completion.finish is FinishReason.LENGTH else text
 
     def stepped(self, step: Step) -> None:
         """Record what the environment answered to the last reply."""
@@ -176,6 +180,7 @@ class Episode:
         trajectory.stop_reason = info["stop_reason"]
         trajectory.passed, trajectory.rate = info["passed"], info["rate"]
         trajectory.assertions = list(info["assertions"])
+        trajectory.notes = {key: info[key] for key in NOTED if key in info}
 
     def broken(self, error: BaseException) -> None:
         """Record that the machinery failed: no reward."""

@@ -112,6 +112,7 @@ class RolloutEngine:
         self.slots = slots
         self.max_context = max_context if max_context is not None else getattr(policy, "max_context", None)
         self.template = template or ChatTemplate(policy.tokenizer, policy.eos_ids)
+        self._raw_template: ChatTemplate | None = None
         self._make_env = make_env
         self._workers = workers
         self._envs: list[ConversationEnv | None] = [None] * slots
@@ -233,9 +234,16 @@ class RolloutEngine:
         if env is None:
             env = self._envs[slot] = self._make_env()
         name = f"{index}:{job.task.id}:{job.attempt}"
-        episode = Episode(job, index, name, env, self.template, run.sampling.label())
+        template = self._raw() if env.raw_prompts else self.template
+        episode = Episode(job, index, name, env, template, run.sampling.label())
         self._begin(episode)
         return episode
+
+    def _raw(self) -> ChatTemplate:
+        """For environments whose messages are one running text."""
+        if self._raw_template is None:
+            self._raw_template = ChatTemplate(self.policy.tokenizer, self.policy.eos_ids, raw=True)
+        return self._raw_template
 
     def _begin(self, episode: Episode) -> None:
         if isinstance(self.policy, TaskAware):

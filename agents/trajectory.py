@@ -88,6 +88,8 @@ class Trajectory:
         assertions: The grade, one record per assertion (name, kind, verdict, score, detail).
         error: What failed, for `infrastructure`.
         sampling: The decode settings, as a label.
+        family: Family of the task (or its set).
+        notes: What only some environments say at the end, JSON-able: `answers`, `text_after_stop`, `text_after_answer`.
     """
 
     task_id: str
@@ -104,6 +106,7 @@ class Trajectory:
     error: str | None = None
     sampling: str = ""
     family: str | None = None
+    notes: dict[str, Any] = field(default_factory=dict)
 
     def flat(self) -> Flat:
         """The episode as one completion: sampled ids with mask 1, everything between them with mask 0."""
@@ -126,7 +129,10 @@ class Trajectory:
 
     def to_json(self) -> dict[str, Any]:
         """A JSON-able record; `from_json` gives the same trajectory back."""
-        return asdict(self)
+        record = asdict(self)
+        if not self.notes:
+            del record["notes"]
+        return record
 
     @classmethod
     def from_json(cls, record: dict[str, Any]) -> Trajectory:

@@ -9,13 +9,17 @@ from collections.abc import Callable, Iterable, Sequence
 
 from envs.actions import STOP_WORD
 from envs.clawgym import ClawGymEnv
+from envs.conversation import ConversationEnv
 from envs.fences import Heredoc, heredocs
+from envs.mixed import MixedEnv, kind_of_env
 from sandboxes.sandbox import SandboxError
 from tasks.assertions.grade import GradeError
+from tasks.sources import load_tasks
 from tasks.task import TaskError
 
 HELP = f"""Type a command and press Enter. It goes on over several lines while a quote or a heredoc is open, or after a
 backslash at the end of a line. {STOP_WORD} (or Ctrl-D) submits, Ctrl-C leaves without a grade."""
+ANSWERING = """To answer, type `= ` and the answer; one of several lines between `= <<END` and a line `END`."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -29,8 +33,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _parser().print_help()
         return 2
     try:
-        env = ClawGymEnv(
-            options.tasks, options.task, sandbox=options.sandbox, max_turns=options.max_turns, reward=options.reward
+        tasks = load_tasks(options.tasks)
+        shell = all(kind_of_env(task) is ClawGymEnv for task in tasks)
+        env = (ClawGymEnv if shell else MixedEnv)(
+            tasks, options.task, sandbox=options.sandbox, max_turns=options.max_turns, reward=options.reward
         )
     except (TaskError, ValueError) as error:
         print(f"error: {error}", file=sys.stderr)
@@ -50,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         env.close()
 
 
-def play(env: ClawGymEnv, seed: int | None = None, read: Callable[[str], str] = input) -> int:
+def play(env: ConversationEnv, seed: int | None = None, read: Callable[[str], str] = input) -> int:
     """Play one episode in the terminal.
 
     Args:
@@ -62,14 +68,18 @@ def play(env: ClawGymEnv, seed: int | None = None, read: Callable[[str], str] = 
         0 if the task was passed, else 1.
     """
     observation, info = env.reset(seed=seed)
-    print(f"task {info['task_id']} ({env.max_turns} turns, seed {info['seed']})\n{HELP}\n\n{observation}\n")
+    question = kind_of_env(env.task) is not ClawGymEnv
+    words = f"{HELP}\n{ANSWERING}" if question else HELP
+    print(f"task {info['task_id']} ({env.max_turns} turns, seed {info['seed']})\n{words}\n\n{observation}\n")
     over = False
     total = 0.0
     while not over:
-        command = _command(read, f"[{info['turn'] + 1}/{env.max_turns}] $ ")
+        command = _command(read, f"[{info['turn'] + 1}/{env.max_turns}] $ ", question)
         if command is not None and not command.strip():
             continue
-        observation, reward, terminated, truncated, info = env.step(_reply(command))
+        observation, reward, terminated, truncated, info = env.step(
+            _answer(command) if question and _is_answer(command) else _reply(command)
+        )
         over = terminated or truncated
         total += reward
         print(f"{observation}\n" if observation else "")
@@ -118,12 +128,23 @@ def _open_quote(lines: Iterable[str]) -> bool:
     return bool(quote)
 
 
-def _command(read: Callable[[str], str], prompt: str) -> str | None:
-    """One command of one or more lines; `None` at the end of the input."""
+def _is_answer(command: str | None) -> bool:
+    return command is not None and command.startswith("=")
+
+
+def _answer(command: str | None) -> str:
+    """What stands behind the `=`, or between `= <<END` and `END`."""
+    text = (command or "")[1:].strip()
+    return "\n".join(text.split("\n")[1:-1]) if text.startswith("<<") and "\n" in text else text
+
+
+def _command(read: Callable[[str], str], prompt: str, question: bool = False) -> str | None:
+    """One command (or answer to a question) of one or more lines; `None` at the end of the input."""
     lines: list[str] = []
     try:
         lines.append(read(prompt))
-        while incomplete(lines):
+        # An apostrophe in an answer opens no quote; only a heredoc makes it go on.
+        while incomplete(lines) and not (question and _is_answer(lines[0]) and "<<" not in lines[0]):
             lines.append(read("> "))
     except EOFError:
         return "\n".join(lines) if lines else None
@@ -148,7 +169,10 @@ def _parser() -> argparse.ArgumentParser:
     player = commands.add_parser("play", help="carry out a task by hand", description=HELP)
     player.add_argument("--task", metavar="ID", help="the task; left out, one is drawn")
     player.add_argument(
-        "--tasks", metavar="SPEC", default="library", help="library, generated:..., a YAML file, a folder"
+        "--tasks",
+        metavar="SPEC",
+        default="library",
+        help="library, generated:..., gsm8k:sample and the like, a YAML file, a folder",
     )
     player.add_argument("--sandbox", metavar="NAME", default="auto", help="auto, bubblewrap, landlock or local")
     player.add_argument("--max-turns", metavar="N", type=int, help="turn budget; left out, the task's own")

@@ -38,7 +38,9 @@ class ActionKind(StrEnum):
     COMMAND = "command"
     """A command ran (and the episode may end with it)."""
     SUBMIT = "submit"
-    """The agent submitted and ran nothing."""
+    """The agent submitted (where it answers: gave the answer that counts) and ran nothing."""
+    ANSWER = "answer"
+    """The agent answered, and may revise the answer."""
     MALFORMED = "malformed"
     """The reply asked for nothing that could be done."""
 
@@ -68,6 +70,8 @@ class MalformedKind(StrEnum):
     """Neither block nor stop word."""
     TOO_LONG = "too_long"
     """The command is longer than the sandbox takes (decided by the environment)."""
+    CUT = "cut"
+    """An answer that the sampler cut at its token limit: it is not whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +118,7 @@ REASONS = {
     MalformedKind.OTHER_LANGUAGE: "no bash block",
     MalformedKind.NO_ACTION: f"no bash block and no {STOP_WORD}",
     MalformedKind.TOO_LONG: "the command is too long",
+    MalformedKind.CUT: "the reply was cut at its token limit before it was whole; be briefer",
 }
 """One short line for each kind."""
 
@@ -125,7 +130,7 @@ def malformed(kind: MalformedKind) -> Malformed:
 
 def parse(reply: str) -> Action:
     """Read a reply by the rules at the top of this module. Never raises for a `str`."""
-    if not _encodable(reply):
+    if not encodable(reply):
         return malformed(MalformedKind.NOT_TEXT)
     scan = fences.scan(reply.replace("\r\n", "\n"))
     if scan.open_thought:
@@ -139,14 +144,14 @@ def parse(reply: str) -> Action:
         return malformed(MalformedKind.SEVERAL_BLOCKS)
     stop = any(line.strip() == STOP_WORD for line in scan.prose)
     if blocks:
-        return _command(blocks[0], stop, scan.visible)
+        return command_of(blocks[0], stop, scan.visible)
     if stop:
         return Submit(scan.visible)
     return malformed(MalformedKind.OTHER_LANGUAGE if scan.fences else MalformedKind.NO_ACTION)
 
 
-def _command(block: fences.Fence, stop: bool, message: str) -> Action:
-    """What one shell block asks for."""
+def command_of(block: fences.Fence, stop: bool, message: str) -> Action:
+    """What one shell block asks for, by rules 5 to 8; `stop` says that the stop word stood beside it."""
     if block.one_line or len(block.info.split()) > 1:
         return malformed(MalformedKind.ONE_LINE_FENCE)
     code = [line.strip() for line in block.body.split("\n")]
@@ -165,7 +170,8 @@ def _command(block: fences.Fence, stop: bool, message: str) -> Action:
     return Command(block.body, stop, message)
 
 
-def _encodable(text: str) -> bool:
+def encodable(text: str) -> bool:
+    """Whether the text has a form in UTF-8 (lone surrogates have none)."""
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:

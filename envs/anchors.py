@@ -28,6 +28,8 @@ class ObservationClass(StrEnum):
     """A command that ran out of time."""
     MALFORMED = "malformed"
     """Feedback on a reply that asked for nothing."""
+    REVISE = "revise"
+    """An answer that did not pass and may be revised."""
 
     @classmethod
     def of(cls, result: CommandResult) -> ObservationClass:

@@ -2,33 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
-
-from envs.actions import Action, ActionKind, Command, Malformed, MalformedKind, Submit, malformed, parse
+from envs.actions import ActionKind, Command, Malformed, Submit, parse
 from envs.anchors import ObservationClass, anchor, workspace_hash
-from envs.conversation import ConversationEnv, Exchange, StopReason
+from envs.episode import Exchange
 from envs.prompts import PromptStyle, listing
 from envs.rewards import RewardKind
-from sandboxes import SandboxPool, open_sandbox
-from sandboxes.client import SupervisedSandbox
-from sandboxes.sandbox import Backend, CommandResult, Sandbox, Snapshot
+from envs.sandboxed import Place, SandboxedEnv, TaskSource
+from sandboxes.sandbox import CommandResult, Snapshot
 from tasks.assertions.grade import grade_files
 from tasks.grader import SandboxGrader
 from tasks.outcome import Outcome, cut_short
-from tasks.sources import load_tasks
 from tasks.task import Task
 
-TaskSource = str | Path | Sequence[str | Path | Task]
-"""Tasks themselves, or what `tasks.sources.load_tasks` takes: `library`, `generated:...`, a YAML file, a folder."""
 
-
-POOL_SECONDS = 300.0
-"""How long an environment waits for a sandbox of its pool. Longer means that the pool is too small, and a deadlock."""
-
-
-class ClawGymEnv(ConversationEnv):
+class ClawGymEnv(SandboxedEnv):
     """Shell tasks: the agent writes one bash block a turn and is shown what it did.
 
     The signal of a turn is the change of the rate over the *file* assertions, taken on the host from the workspace's
@@ -44,7 +31,7 @@ class ClawGymEnv(ConversationEnv):
         tasks: TaskSource = "library",
         task: str | Task | None = None,
         *,
-        sandbox: str | Backend | Sandbox | SandboxPool = "auto",
+        sandbox: Place = "auto",
         max_turns: int | None = None,
         reward: str | RewardKind = RewardKind.SHAPED,
         turn_penalty: float = 0.2,
@@ -71,8 +58,9 @@ class ClawGymEnv(ConversationEnv):
             ValueError: A setting is not among its choices, or has no effect.
         """
         super().__init__(
-            resolve_tasks(tasks),
+            tasks,
             task=task,
+            sandbox=sandbox,
             max_turns=max_turns,
             reward=reward,
             turn_penalty=turn_penalty,
@@ -80,20 +68,11 @@ class ClawGymEnv(ConversationEnv):
             prompt_style=prompt_style,
             render_mode=render_mode,
         )
-        self._pool = sandbox if isinstance(sandbox, SandboxPool) else None
-        self._given = None if isinstance(sandbox, str | SandboxPool) else sandbox
-        self._backend = sandbox if isinstance(sandbox, str) else "auto"
-        if self._backend not in ("auto", *Backend):
-            raise ValueError(f"unknown sandbox '{self._backend}': choose one of {', '.join(('auto', *Backend))}")
-        self._sandbox: Sandbox | None = None
-        self._leased: SupervisedSandbox | None = None
-        """The sandbox that the pool lent last; it is asked for again, so that equal runs see equal process numbers."""
 
     def _lay(self, task: Task) -> str:
-        if self._sandbox is None:
-            self._sandbox = self._lease() if self._pool else self._given or open_sandbox(self._backend)
-        self._sandbox.open(task.files(), workdir=task.workdir)
-        self._initial = self._sandbox.snapshot()
+        sandbox = self._place.take()
+        sandbox.open(task.files(), workdir=task.workdir)
+        self._initial = sandbox.snapshot()
         self._last = ObservationClass.START
         self._show(self._initial)
         return self.style.first(self._shown_task(), listing(self._initial))
@@ -119,22 +98,9 @@ class ClawGymEnv(ConversationEnv):
                     signal=self._signal,
                 )
 
-    def _fitting(self, action: Action) -> Action:
-        """The action, or `too_long`: what the sandbox would refuse is the agent's doing, not a failure of machinery."""
-        assert self._sandbox is not None
-        if isinstance(action, Command) and len(action.text.encode()) > self._sandbox.limits.command_bytes:
-            return malformed(MalformedKind.TOO_LONG)
-        return action
-
     def _run(self, command: str) -> CommandResult:
-        """Run a command and take the snapshot after it: in one round trip where the sandbox offers that."""
-        assert self._sandbox is not None
-        seconds = self.task.budget.command_seconds
-        together = getattr(self._sandbox, "run_and_snapshot", None)
-        if together is not None:
-            result, files = together(command, timeout=seconds)
-        else:
-            result, files = self._sandbox.run(command, timeout=seconds), self._sandbox.snapshot()
+        """Run a command; take the workspace after it, and what the turn earned."""
+        result, files = self._execute(command)
         before = self._file_rate
         if files != self._files:
             self._show(files)
@@ -157,49 +123,3 @@ class ClawGymEnv(ConversationEnv):
 
     def _anchor(self) -> str:
         return anchor(self._hash, self._last)
-
-    def _lease(self) -> Sandbox:
-        assert self._pool is not None
-        self._leased = self._pool.acquire(POOL_SECONDS, prefer=self._leased)
-        return self._leased
-
-    def _end(self, reason: StopReason) -> float:
-        try:
-            return super()._end(reason)
-        finally:
-            self._give_back()
-
-    def finish(self, reason: StopReason | str) -> tuple[float | None, dict[str, Any]]:
-        """See `ConversationEnv.finish`."""
-        result = super().finish(reason)
-        self._give_back()
-        return result
-
-    def _give_back(self) -> None:
-        """Let the pool have the sandbox back: of an episode that is over only the snapshot is needed."""
-        if self._pool is not None and self._sandbox is not None:
-            self._release()
-
-    def _release(self) -> None:
-        sandbox, self._sandbox = self._sandbox, None
-        if sandbox is None or sandbox is self._given:
-            return
-        if self._pool is None:
-            sandbox.close()
-        else:
-            assert self._leased is not None
-            self._pool.release(self._leased)
-
-
-def resolve_tasks(tasks: TaskSource) -> list[Task]:
-    """The tasks of a source; a sequence may mix tasks and sources.
-
-    Raises:
-        tasks.task.TaskError: A source could not be loaded.
-    """
-    if isinstance(tasks, str | Path):
-        return load_tasks(tasks)
-    out: list[Task] = []
-    for item in tasks:
-        out += [item] if isinstance(item, Task) else load_tasks(item)
-    return out

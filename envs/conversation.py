@@ -21,7 +21,8 @@ from gymnasium.error import ResetNeeded
 from gymnasium.utils import seeding
 
 from envs.episode import Exchange, ExitCode, Phase, StopReason
-from envs.prompts import PromptStyle, prompt_style
+from envs.prompts import PromptStyle
+from envs.prompts import prompt_style as named_style
 from envs.rewards import BaselineError, RewardKind, RewardRule
 from envs.spaces import UnicodeText
 from tasks.assertions.grade import Grade, GradeError, grade
@@ -80,7 +81,7 @@ class ConversationEnv(gymnasium.Env[str, str]):
         self.observation_space = UnicodeText(OBSERVATION_LENGTH)
         self.action_space = UnicodeText(ACTION_LENGTH)
         self.render_mode = render_mode
-        self.style = _style(prompt_style)
+        self.style = self._style(prompt_style)
         self.rule = RewardRule(_choice(RewardKind, reward, "reward"), turn_penalty, subtract_baseline)
         self._tasks = tuple(tasks)
         self._by_id = {item.id: item for item in self._tasks}
@@ -117,6 +118,21 @@ class ConversationEnv(gymnasium.Env[str, str]):
         """The system message for the current task; empty where the style has none."""
         return self.style.system(self._shown_task())
 
+    @property
+    def raw_prompts(self) -> bool:
+        """The messages are one running text for a base model; no chat template belongs around them."""
+        return self.style.raw
+
+    @property
+    def prompt_hash(self) -> str:
+        """16 hex digits that change whenever what the environment says to the agent changes."""
+        return self.style.hash()
+
+    @classmethod
+    def unfit(cls, task: Task) -> str | None:
+        """Why this environment cannot carry out a task, in words that follow its id; `None` where it can."""
+        return None
+
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
         """Start an episode.
 
@@ -133,15 +149,8 @@ class ConversationEnv(gymnasium.Env[str, str]):
             GradeError: The reward needs the grade at the start, and there is none.
             ValueError: An option or task id is unknown.
         """
-        chosen = self._option(options)
-        super().reset(seed=seed)
-        if seed is None:
-            seed = int(self.np_random.integers(2**31))
-            draw = seeding.np_random(seed)[0]
-        else:
-            draw = self.np_random
-        self._seed = seed
-        self._task = chosen or self._fixed or self._draw(int(draw.integers(max(len(self._tasks), 1))))
+        self._choose(seed, options)
+        assert self._task is not None
         self._turns = 0
         self._final: str | None = None
         self._grade: Grade | None = None
@@ -270,6 +279,26 @@ class ConversationEnv(gymnasium.Env[str, str]):
             return self.task
         budget = self.task.budget.model_copy(update={"max_turns": self._max_turns})
         return self.task.model_copy(update={"budget": budget})
+
+    def _style(self, style: str | PromptStyle) -> PromptStyle:
+        """The style that a setting names.
+
+        Raises:
+            ValueError: There is none of that name here.
+        """
+        return named_style(style)
+
+    def _choose(self, seed: int | None, options: dict[str, Any] | None) -> None:
+        """Set the task and the seed of the next episode."""
+        chosen = self._option(options)
+        super().reset(seed=seed)
+        if seed is None:
+            seed = int(self.np_random.integers(2**31))
+            draw = seeding.np_random(seed)[0]
+        else:
+            draw = self.np_random
+        self._seed = seed
+        self._task = chosen or self._fixed or self._draw(int(draw.integers(max(len(self._tasks), 1))))
 
     # -- inside -----------------------------------------------------------------------------------------------------
 
@@ -406,9 +435,6 @@ class _Guard:
         if not isinstance(error, GradeError | BaselineError):
             # The sandbox may be half-way through an answer (a broken pipe, Ctrl-C): the next episode gets a new one.
             self.env._release()
-
-
-_style = prompt_style  # the constructor has an argument of that name
 
 
 def _choice(kind: Any, value: Any, what: str) -> Any:

@@ -36,11 +36,23 @@ class Phase(StrEnum):
     """`close` was called; `reset` opens again."""
 
 
-class ExitCode(int):
-    """An exit code in `info`.
+class OptionalInt(int):
+    """A number in `info` that is `None` in other turns or slots.
 
-    A plain `int` would let Gymnasium's vector environments choose an integer array for it, which cannot hold the `None`
-    of a turn without a command. Equal to, and written as, the number it is.
+    A plain `int` would let Gymnasium's vector environments choose an integer array for it, which cannot hold `None`.
+    Equal to, and written as, the number it is.
+    """
+
+
+class ExitCode(OptionalInt):
+    """An exit code in `info`; `None` for a turn without a command."""
+
+
+class CutReply(str):
+    """A reply that the sampler cut at its token limit, where `step` takes any reply.
+
+    What stands in it whole (a closed block, text before a stop sequence) counts as in any reply; its last words are
+    never taken for an answer.
     """
 
 

@@ -56,14 +56,19 @@ class Scan:
         fences: Closed blocks, in order.
         prose: Lines outside blocks and thoughts.
         visible: The reply without its thoughts.
+        lines: The lines of `visible`, before blanks around them are cut; `prose_at` the place in it of each of `prose`.
         open_fence: A block is never closed.
+        open_info: The info string of that block.
         open_thought: A thought is never closed.
     """
 
     fences: list[Fence] = field(default_factory=list)
     prose: list[str] = field(default_factory=list)
     visible: str = ""
+    lines: list[str] = field(default_factory=list)
+    prose_at: list[int] = field(default_factory=list)
     open_fence: bool = False
+    open_info: str = ""
     open_thought: bool = False
 
 
@@ -83,7 +88,7 @@ def scan(text: str) -> Scan:
     """Take a reply apart, in time linear in its length."""
     lines = text.split("\n")
     out = Scan()
-    seen: list[str] = []  # visible lines
+    seen = out.lines
     ends = Ends(lines)
     i = 0
     while i < len(lines):
@@ -93,6 +98,7 @@ def scan(text: str) -> Scan:
             if thought.began_before:
                 out.fences.clear()
                 out.prose.clear()
+                out.prose_at.clear()
                 seen.clear()
             if thought.end is None:
                 out.open_thought = True
@@ -105,7 +111,7 @@ def scan(text: str) -> Scan:
             info = opening["info"].strip()
             end = _closing(lines, i, opening, ends if is_shell(info) else None)
             if end is None:
-                out.open_fence = True
+                out.open_fence, out.open_info = True, info
                 seen += lines[i:]
                 break
             indent = len(opening["indent"])
@@ -115,6 +121,7 @@ def scan(text: str) -> Scan:
             continue
         else:
             out.prose.append(line)
+            out.prose_at.append(len(seen))
         seen.append(line)
         i += 1
     out.visible = "\n".join(seen).strip()

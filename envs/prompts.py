@@ -12,6 +12,7 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from functools import cache
+from typing import ClassVar
 
 from envs.actions import STOP_WORD
 from sandboxes.sandbox import CommandResult, EntryKind, FileEntry, Snapshot
@@ -26,9 +27,15 @@ LISTING_CUT = 200
 
 
 class PromptStyle(ABC):
-    """One wording. Stateless: the same arguments always give the same text."""
+    """One wording. Stateless: the same arguments always give the same text.
 
-    name: str
+    Attributes:
+        name: Names it in settings and records.
+        raw: Its messages are one running text for a base model: no chat template goes around them.
+    """
+
+    name: ClassVar[str]
+    raw: ClassVar[bool] = False
 
     @abstractmethod
     def system(self, task: Task) -> str:
@@ -45,6 +52,10 @@ class PromptStyle(ABC):
     @abstractmethod
     def feedback(self, reason: str) -> str:
         """Why a reply asked for nothing that could be done."""
+
+    def further(self) -> list[str]:
+        """Samples of what a style writes beside the above, for its hash."""
+        return []
 
     def hash(self) -> str:
         """16 hex digits that change whenever what the style writes changes."""
@@ -215,5 +226,5 @@ def _style_hash(style: PromptStyle) -> str:
     written = [style.name, style.system(task), style.first(task, ["a", "b/"]), style.first(bare, [])]
     written += [style.first(bare, [str(i) for i in range(LISTING_CUT + 1)])]
     written += [style.observation(result) for result in results]
-    written += [style.feedback("reason")]
+    written += [style.feedback("reason"), *style.further()]
     return hashlib.sha256(json.dumps(written).encode()).hexdigest()[:16]

@@ -18,13 +18,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from envs.clawgym import ClawGymEnv, resolve_tasks
+from envs.clawgym import ClawGymEnv
 from envs.conversation import ConversationEnv, StopReason
+from envs.gsm8k import GSM8KEnv
+from envs.ifeval import IFEvalEnv
+from envs.math import MATHEnv
+from envs.mixed import MixedEnv
 from sandboxes import SandboxPool
 from sandboxes.sandbox import SandboxError, SandboxUnavailable
 from tasks.assertions.grade import GradeError
@@ -183,15 +188,20 @@ class ConversationVectorEnv(SyncVectorEnv):
         return infos
 
 
-def clawgym(
-    num_envs: int = 1, *, autoreset_mode: str | AutoresetMode = "NextStep", **kwargs: Any
+def vectorized(
+    make: Callable[..., ConversationEnv],
+    num_envs: int = 1,
+    *,
+    autoreset_mode: str | AutoresetMode = "NextStep",
+    **kwargs: Any,
 ) -> ConversationVectorEnv:
-    """The vector entry point of `ClawGym-v0`.
+    """Environments of one class side by side: what stands behind the vector entry points below.
 
     Args:
+        make: The class.
         num_envs: Slots.
         autoreset_mode: As in Gymnasium.
-        **kwargs: As for `ClawGymEnv`; the tasks are loaded once, and a pool grows to the number of slots.
+        **kwargs: As for the class; the tasks are loaded once, and a pool grows to the number of slots.
     """
     sandbox = kwargs.get("sandbox", "auto")
     if isinstance(sandbox, SandboxPool):
@@ -200,5 +210,23 @@ def clawgym(
         raise ValueError(
             "one open sandbox cannot serve several slots: name a backend, for example sandbox='auto', or give a pool"
         )
-    tasks = resolve_tasks(kwargs.pop("tasks", "library"))
-    return ConversationVectorEnv([lambda: ClawGymEnv(tasks, **kwargs)] * num_envs, autoreset_mode=autoreset_mode)
+    first = make(**kwargs)
+    kwargs["tasks"] = list(first.tasks)
+    made = [first]  # slot 0: it has loaded the tasks
+
+    def one() -> ConversationEnv:
+        return made.pop() if made else make(**kwargs)
+
+    return ConversationVectorEnv([one] * num_envs, autoreset_mode=autoreset_mode)
+
+
+clawgym = partial(vectorized, ClawGymEnv)
+"""The vector entry point of `ClawGym-v0`."""
+gsm8k = partial(vectorized, GSM8KEnv)
+"""The vector entry point of `GSM8K-v0`."""
+math = partial(vectorized, MATHEnv)
+"""The vector entry point of `MATH-v0`."""
+ifeval = partial(vectorized, IFEvalEnv)
+"""The vector entry point of `IFEval-v0`."""
+mixed = partial(vectorized, MixedEnv)
+"""The vector entry point of `Mixed-v0`."""

@@ -13,7 +13,7 @@ from rich.table import Table
 from trainers.evaluation import FILE
 from trainers.jsonl import RunFolderError
 from trainers.measure import Measurement
-from trainers.record import TASKS
+from trainers.record import ENVIRONMENT, TASKS
 from trainers.run_folder import read_run
 from trainers.stats import Outcomes, fisher_exact, paired_test, tasks_needed
 from trainers.tables import measurement_table, p_text
@@ -27,11 +27,13 @@ class Arms:
         name: For tables.
         settings: By decode setting.
         hashes: Content hash of each task measured on.
+        prompts: Style and hash of the prompts; empty where the folder is older than that record.
     """
 
     name: str
     settings: dict[str, Measurement]
     hashes: dict[str, str]
+    prompts: str = ""
 
 
 def read_arms(path: str | Path) -> Arms:
@@ -47,14 +49,14 @@ def read_arms(path: str | Path) -> Arms:
         record = _json(folder / FILE)
         try:
             settings = {name: Measurement.from_json(m) for name, m in record["arms"].items()}
-            return Arms(str(path), settings, dict(record["tasks"]))
+            return Arms(str(path), settings, dict(record["tasks"]), _prompts(folder))
         except (KeyError, TypeError, ValueError) as error:
             raise RunFolderError(f"{folder / FILE}: not an evaluation ({error})") from error
     run = read_run(folder)
     if run.best is None:
         raise RunFolderError(f"{path} holds no held-out evaluation to compare")
     lock = _json(folder / TASKS) if (folder / TASKS).exists() else {}
-    return Arms(f"{path} (step {run.best.step})", run.best.settings, dict(lock.get("held_out", {})))
+    return Arms(f"{path} (step {run.best.step})", run.best.settings, dict(lock.get("held_out", {})), _prompts(folder))
 
 
 def compare_arms(first: Arms, second: Arms) -> Iterator[Table | str]:
@@ -71,6 +73,8 @@ def compare_arms(first: Arms, second: Arms) -> Iterator[Table | str]:
                 f"{second.name} has {', '.join(second.settings)}"
             )
         pairs = [(next(iter(first.settings)), next(iter(second.settings)))]
+    if first.prompts and second.prompts and first.prompts != second.prompts:
+        yield f"[yellow]the prompts differ:[/] A {first.prompts}; B {second.prompts}"
     changed = {t for t, h in first.hashes.items() if second.hashes.get(t, h) != h}
     for a_name, b_name in pairs:
         yield from _pair(first, second, first.settings[a_name], second.settings[b_name], a_name, b_name, changed)
@@ -105,6 +109,11 @@ def _pair(
 
 def _without(outcomes: dict[str, list[bool]], tasks: set[str]) -> Outcomes:
     return {task: passes for task, passes in outcomes.items() if task not in tasks}
+
+
+def _prompts(folder: Path) -> str:
+    record = _json(folder / ENVIRONMENT) if (folder / ENVIRONMENT).exists() else {}
+    return f"{record['prompt_style']} ({record['prompt_hash']})" if record.get("prompt_hash") else ""
 
 
 def _json(path: Path) -> dict[str, Any]:

@@ -18,11 +18,15 @@ class EnvArguments:
     """Which environment, which tasks, and where their commands run."""
 
     env: str = field(
-        default="ClawGym-v0", metadata={"help": "Environment id. `ClawGym-v0` is what can be trained now."}
+        default="ClawGym-v0",
+        metadata={"help": "Environment: ClawGym-v0 | GSM8K-v0 | MATH-v0 | IFEval-v0 | Mixed-v0."},
     )
     tasks: str = field(
         default="generated:quickstart?n=2000&seed=1",
-        metadata={"help": "Tasks to train on: a YAML file, a folder, `library`, or `generated:<family>?n=..&seed=..`."},
+        metadata={
+            "help": "Tasks to train on: a YAML file, a folder, `library`, `generated:<family>?n=..&seed=..`, "
+            "`gsm8k:PATH` and the like; several with commas between (in YAML also as a list)."
+        },
     )
     held_out: str = field(
         default="split",
@@ -45,7 +49,14 @@ class EnvArguments:
         metadata={"help": "Measure the rate from the untouched workspace's rate, so that a no-op earns 0."},
     )
     prompt_style: str = field(
-        default="auto", metadata={"help": "auto (what the policy was made for) | standard | compact."}
+        default="auto",
+        metadata={"help": "auto (what the policy was made for) | standard | compact | base (questions, base models)."},
+    )
+    tools: bool = field(
+        default=True, metadata={"help": "Questions: the agent may run bash before it answers; false: it only answers."}
+    )
+    revise: int = field(
+        default=0, metadata={"help": "IFEval: times an answer may be revised once it is told what it misses."}
     )
     sandbox_workers: int = field(default=0, metadata={"help": "Threads that step environments; 0 = number of cores."})
     slots: int = field(default=32, metadata={"help": "Episodes in flight at a time (sandboxes kept warm)."})

@@ -9,6 +9,11 @@ from statistics import fmean
 from agents.rollout import RolloutResult
 from agents.trajectory import Trajectory
 from envs.conversation import StopReason
+from tasks.sources import SETS
+from trainers.measure import wrote_on
+
+SHELL = "shell"
+"""Name of the set of all tasks that belong to no question set."""
 
 
 def episode_metrics(result: RolloutResult) -> dict[str, float]:
@@ -17,7 +22,9 @@ def episode_metrics(result: RolloutResult) -> dict[str, float]:
     graded = [e for e in episodes if e.reward is not None]
     out = {"env/infra_error_frac": 1 - len(graded) / len(episodes), "env/episodes": float(len(episodes))}
     if graded:
-        out |= _outcomes(graded)
+        out |= _outcomes(graded) | _by_set(graded)
+    if past := wrote_on(episodes):
+        out["env/wrote_past_stop_frac"] = past[0] / past[1]
     turns = [turn for e in episodes for turn in e.turns]
     if turns:
         out["env/tokens_per_turn"] = fmean(len(turn.ids) for turn in turns)
@@ -32,6 +39,21 @@ def episode_metrics(result: RolloutResult) -> dict[str, float]:
     out["time/sandbox_seconds"] = timing.sandbox_seconds
     out["time/overhead_seconds"] = timing.overhead_seconds
     out["time/turns"] = float(timing.turns)
+    return out
+
+
+def _by_set(graded: Sequence[Trajectory]) -> dict[str, float]:
+    """Figures of each question set, and of the shell tasks among them; nothing where all are shell tasks."""
+    sets: dict[str, list[Trajectory]] = {}
+    for episode in graded:
+        sets.setdefault(episode.family if episode.family in SETS else SHELL, []).append(episode)
+    if set(sets) == {SHELL}:
+        return {}
+    out: dict[str, float] = {}
+    for name, episodes in sorted(sets.items()):
+        out[f"env/{name}/episodes"] = float(len(episodes))
+        out[f"env/{name}/pass_rate"] = fmean(bool(e.passed) for e in episodes)
+        out[f"env/{name}/reward"] = fmean(e.reward for e in episodes if e.reward is not None)
     return out
 
 

@@ -3,6 +3,7 @@
     python -m trainers.evaluate                                      # the quickstart policy, as shipped
     python -m trainers.evaluate --model runs/quickstart --samples 4  # the checkpoint a run chose, pass@k
     python -m trainers.evaluate --model oracle --tasks my_tasks/     # are my tasks solvable?
+    python -m trainers.evaluate --env GSM8K-v0 --tasks gsm8k:test.jsonl --model Qwen/Qwen2.5-1.5B-Instruct
     python -m trainers.evaluate --tasks my_tasks/ --split my.lock    # are both sides of a split equally hard?
     python -m trainers.evaluate --compare runs/eval-a runs/eval-b    # paired p-value of two evaluations
 
@@ -31,7 +32,7 @@ import yaml
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from agents.models.card import DEFAULT_STYLE, read_card
+from agents.models.card import ModelCard, read_card
 from agents.models.errors import ModelError
 from agents.models.loading import ModelSource, load_model, resolve_model
 from agents.policies.scripted import NoOpPolicy, OraclePolicy
@@ -40,16 +41,18 @@ from agents.rollout import Job, RolloutEngine, RolloutResult
 from agents.seeds import derive_seed
 from envs.conversation import ConversationEnv
 from sandboxes import SandboxPool, SandboxUnavailable, open_sandbox
+from tasks.assertions.timing import reset_timings, timing_table
 from tasks.problems import TaskError
 from tasks.sources import load_tasks
+from tasks.sources.self_test import self_test
 from tasks.split_lock import apply_lock
 from tasks.splits import Split
 from tasks.task import Task
 from trainers.compare import compare_arms, read_arms
 from trainers.evaluation import EvaluationRecord
 from trainers.jsonl import RunFolderError
-from trainers.machine import ENVIRONMENTS, set_threads
-from trainers.measure import Measurement, measure
+from trainers.machine import ENVIRONMENTS, MIXED_TASKS, environment_settings, set_threads, unfit_task
+from trainers.measure import Measurement, measure, tag_counts, wrote_on
 from trainers.record import CONFIG, TASKS
 from trainers.sides import side_rates
 from trainers.stats import mean_pass_at_k
@@ -71,18 +74,18 @@ class Actor:
     Attributes:
         policy: Acts.
         source: The model, resolved; `None` for a scripted policy.
-        prompt_style: Of the environment's messages.
+        card: What it was made for.
     """
 
     policy: Policy
     source: ModelSource | None
-    prompt_style: str
+    card: ModelCard
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit code."""
     arguments = _parser().parse_args(argv)
-    console = Console(highlight=False)
+    console = Console(highlight=False, emoji=False)  # `instruction:repeat:...` is a name, and no picture
     try:
         if arguments.compare:
             first, second = (read_arms(path) for path in arguments.compare)
@@ -127,7 +130,7 @@ def open_actor(model: str, *, dtype: str = "float32", device: str = "auto", thre
         ModelError: It cannot be loaded.
     """
     if model in SCRIPTED:
-        return Actor(SCRIPTED[model](), None, DEFAULT_STYLE)
+        return Actor(SCRIPTED[model](), None, ModelCard())
     import torch
     import transformers
 
@@ -139,37 +142,57 @@ def open_actor(model: str, *, dtype: str = "float32", device: str = "auto", thre
     source = resolve_model(model)
     weights, tokenizer = load_model(model, dtype=dtype, device=device)
     set_threads(weights, threads)
-    return Actor(TransformersPolicy(weights, tokenizer), source, read_card(source.location).prompt_style)
+    return Actor(TransformersPolicy(weights, tokenizer), source, read_card(source.location))
 
 
 def _evaluate(a: argparse.Namespace, console: Console) -> int:
-    arms = _arms(a)
     if a.env not in ENVIRONMENTS:
         raise EvaluateError(f"--env {a.env}: can be measured now: {', '.join(ENVIRONMENTS)}")
+    try:
+        settings = environment_settings(a.env, tools=not a.no_tools, revise=a.revise)
+    except ValueError as error:
+        raise EvaluateError(str(error)) from error
     if a.samples < 1 or a.slots < 1:
         raise EvaluateError("--samples and --slots must be at least 1")
+    a.tasks = a.tasks or _default_tasks(a.env)
     tasks, split = _tasks(a)
+    if why := unfit_task(a.env, tasks):
+        raise EvaluateError(why)
+    arms = _arms(a, _reply_cap(a, tasks))
+    coverage = self_test(tasks)
+    if coverage is not None and coverage.hopeless:
+        raise EvaluateError(f"--tasks {a.tasks}: the verifiers cannot be trusted here: {coverage.text()}")
     with open_sandbox(a.sandbox) as sandbox:
         backend = str(sandbox.backend)
     folder = Path(a.output_dir) if a.output_dir else _default_folder(a.model)
     record = EvaluationRecord(folder)
     actor = open_actor(a.model, dtype=a.dtype, device=a.device, threads=a.torch_threads)
-    style = actor.prompt_style if a.prompt_style == "auto" else a.prompt_style
+    style = actor.card.prompt_style if a.prompt_style == "auto" else a.prompt_style
     workers = a.sandbox_workers or os.cpu_count() or 1
-    record.begin(vars(a), tasks, model=actor.source, sandbox=backend, prompt_style=style)
+    make = partial(
+        ENVIRONMENTS[a.env],
+        tasks=tasks[:1],
+        max_turns=a.max_turns or None,
+        reward=a.reward,
+        prompt_style=style,
+        **settings,
+    )
+    try:
+        prompt_hash = make().prompt_hash
+    except ValueError as error:
+        raise EvaluateError(str(error)) from error
+    record.begin(vars(a), tasks, model=actor.source, sandbox=backend, prompt_style=style, prompt_hash=prompt_hash)
     console.print(
         f"{a.model}: {len(tasks)} tasks x {a.samples} attempts, sandbox {backend}, prompt style {style}", markup=False
     )
+    if coverage is not None:
+        console.print(coverage.text(), markup=False)
+    if why := actor.card.mismatch(a.env, prompt_hash):
+        console.print(f"warning: {why}", markup=False)
+    reset_timings()  # the self-test is no part of what is measured
     measured: dict[str, Measurement] = {}
     with SandboxPool(backend, min(a.slots, len(tasks) * a.samples)) as sandboxes:
-        make_env = partial(
-            ENVIRONMENTS[a.env],
-            tasks=tasks[:1],
-            sandbox=sandboxes,
-            max_turns=a.max_turns or None,
-            reward=a.reward,
-            prompt_style=style,
-        )
+        make_env = partial(make, sandbox=sandboxes)
         for name, sampling in arms.items():
             start = time.perf_counter()
             with _bar(console, name, len(tasks) * a.samples) as advance:
@@ -179,13 +202,23 @@ def _evaluate(a: argparse.Namespace, console: Console) -> int:
                 )  # fmt: skip
             measured[name] = measure(result.trajectories, sampling.label())
             record.add(name, measured[name], result)
-            _show(console, name, measured[name], a.samples)
+            _show(console, name, measured[name], a.samples, tasks)
             if split is not None:
                 console.print(f"\nby side of {a.split}\n{side_rates(split, measured[name])}", markup=False)
+            if past := wrote_on(result.trajectories):
+                console.print(f"wrote on behind a stop sequence: {past[0]} of {past[1]} episodes", markup=False)
             console.print(_speed(result, time.perf_counter() - start), soft_wrap=True)
     record.finish()
+    for kind in timing_table():
+        console.print(f"check {kind}", markup=False, soft_wrap=True)
     console.print(f"stored in {folder}", markup=False, soft_wrap=True)
     return 0 if all(m.graded for m in measured.values()) else 1
+
+
+def _default_tasks(env: str) -> str:
+    if env == "Mixed-v0":
+        return MIXED_TASKS
+    return getattr(ENVIRONMENTS[env], "default_tasks", None) or DEFAULT_TASKS
 
 
 def _tasks(a: argparse.Namespace) -> tuple[list[Task], Split | None]:
@@ -198,7 +231,7 @@ def _tasks(a: argparse.Namespace) -> tuple[list[Task], Split | None]:
     return [task for side in split.sides.values() for task in side], split
 
 
-def _show(console: Console, name: str, m: Measurement, samples: int) -> None:
+def _show(console: Console, name: str, m: Measurement, samples: int, tasks: Sequence[Task]) -> None:
     console.print()
     console.print(measurement_table(name, {m.sampling: m}))
     if samples > 1:
@@ -209,7 +242,10 @@ def _show(console: Console, name: str, m: Measurement, samples: int) -> None:
             f"interval on {m.effective_n:.0f} independent episodes)"
         )
     note = " (attempts taken as independent)" if samples > 1 else ""
-    for title, names, counts in (("by family", "family", m.families), ("by assertion kind", "kind", m.kinds)):
+    tables = [("by family", "family", m.families), ("by assertion kind", "kind", m.kinds)]
+    if tags := tag_counts(tasks, m.outcomes):
+        tables.append(("by tag", "tag", tags))
+    for title, names, counts in tables:
         console.print()
         console.print(count_table(title + note, names, {"passed [95 % interval]": counts}))
     for message, count in m.errors.items():
@@ -250,12 +286,12 @@ class _Advancing:
         self.progress.stop()
 
 
-def _arms(a: argparse.Namespace) -> dict[str, Sampling]:
+def _arms(a: argparse.Namespace, cap: int) -> dict[str, Sampling]:
     """Decode settings by name: `sampled` (one temperature) or `T=0.7`, and `greedy`."""
     temperatures = a.temperature if a.temperature is not None else ([] if a.greedy else [1.0])
     if any(t < 0 for t in temperatures):
         raise EvaluateError("--temperature must not be negative (0 is greedy)")
-    arms, cap = {}, _reply_cap(a)
+    arms = {}
     drawn = [t for t in dict.fromkeys(temperatures) if t > 0]
     for t in drawn:
         arms["sampled" if len(drawn) == 1 else f"T={t:g}"] = Sampling(t, cap)
@@ -272,16 +308,21 @@ def _default_folder(model: str) -> Path:
     return Path("runs") / f"eval-{name}-{stamp}"
 
 
-def _reply_cap(a: argparse.Namespace) -> int:
-    """The cap that was asked for, or that the model was trained with: other caps give other figures."""
+def _reply_cap(a: argparse.Namespace, tasks: Sequence[Task]) -> int:
+    """The cap that was asked for, or that the model was trained with: other caps give other figures.
+
+    Where neither says, questions take the largest budget of the tasks (each task's own caps it further), and the shell
+    the usual cap.
+    """
     if a.max_tokens is not None:
         return int(a.max_tokens)
+    default = DEFAULT_CAP if a.env == "ClawGym-v0" else max(task.budget.turn_tokens for task in tasks)
     for folder in (Path(a.model), Path(a.model).parent):
         config = folder / CONFIG
         if config.is_file() and (folder / TASKS).is_file():
             settings = yaml.safe_load(config.read_text(encoding="utf-8"))
-            return int(settings.get("max_turn_tokens") or DEFAULT_CAP)
-    return DEFAULT_CAP
+            return int(settings.get("max_turn_tokens") or default)
+    return default
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -299,22 +340,28 @@ def _parser() -> argparse.ArgumentParser:
     )
     add(
         "--tasks",
-        default=DEFAULT_TASKS,
-        help="a YAML file, a folder, library, generated:<family>?n=..&seed=.. (%(default)s)",
+        help="a YAML file, a folder, library, generated:<family>?n=..&seed=.., gsm8k:PATH and the like; several with "
+        f"commas between (default {DEFAULT_TASKS}, or the sample of the environment)",
     )
     add("--split", metavar="FILE", help="lock file of a split of --tasks: play every side, and compare them")
     add("--samples", type=int, default=1, metavar="K", help="attempts per task; above 1 also pass@k")
     add("--temperature", type=float, nargs="+", metavar="T", help="one arm per temperature; 0 is greedy (default 1.0)")
     add("--greedy", action="store_true", help="greedy decoding: alone, or beside --temperature")
     add("--limit", type=int, default=0, metavar="N", help="the first N tasks only")
-    add("--max_tokens", type=int, help="cap on one reply; default: that of the run if --model is one, else 512")
+    add(
+        "--max_tokens",
+        type=int,
+        help="cap on one reply; default: the run's if --model is one, else 512 (questions: the set's)",
+    )
     add("--output_dir", help="where episodes and figures go (default runs/eval-<model>-<time>)")
     add("--compare", nargs=2, metavar=("A", "B"), help="two evaluation or run folders: paired p-value; plays nothing")
-    add("--env", default="ClawGym-v0", help="environment (%(default)s)")
+    add("--env", default="ClawGym-v0", help=f"{' | '.join(ENVIRONMENTS)} (%(default)s)")
+    add("--no_tools", action="store_true", help="questions: the agent only answers, and runs no commands")
+    add("--revise", type=int, default=0, metavar="N", help="IFEval: times an answer may be revised")
     add("--sandbox", default="auto", help="auto | bubblewrap | landlock | local (unsafe)")
     add("--max_turns", type=int, default=0, help="turns per episode; 0 takes each task's own budget")
     add("--reward", default="shaped", help="shaped | binary | delta")
-    add("--prompt_style", default="auto", help="auto (what the policy was made for) | standard | compact")
+    add("--prompt_style", default="auto", help="auto (what the policy was made for) | standard | compact | base")
     add("--seed", type=int, default=0, help="of the samples; equal seeds, equal episodes")
     add("--slots", type=int, default=32, help="episodes in flight at a time")
     add("--sandbox_workers", type=int, default=0, help="threads that step environments; 0 = number of cores")

@@ -25,7 +25,7 @@ os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
 
 import transformers
 
-from agents.models.card import ModelCard, write_card
+from agents.models.card import write_card
 from agents.models.errors import ModelError
 from agents.models.loading import load_model
 from agents.policy import PolicyError
@@ -132,6 +132,8 @@ def train(run: Run) -> int:
         f"policy {settings.policy.model_name_or_path} ({_millions(model)}), {len(run.tasks.pool)} pool and "
         f"{len(run.tasks.held_out)} held-out tasks, sandbox {run.backend}"
     )
+    if run.coverage:
+        console.note(run.coverage)
     for note in run.tasks.notes:
         callback.warn(first_step, note)
     if run.t2po is not None and run.t2po.turn_resample and run.t2po.eta is None:
@@ -174,7 +176,9 @@ def open_record(run: Run, checkpoint: Path | None) -> RunRecord:
     if config.resume:
         record.resume_at(step_of(checkpoint) if checkpoint else -1)
     record.write_config(run.settings.resolved())
-    record.write_environment(sandbox=run.backend, model=run.model_folder, prompt_style=run.prompt_style)
+    record.write_environment(
+        sandbox=run.backend, model=run.model_folder, prompt_style=run.prompt_style, prompt_hash=run.prompt_hash
+    )
     return record
 
 
@@ -202,7 +206,7 @@ def finish(run: Run, trainer: GiGPOTrainer, callback: RunCallback, stopped: Stop
     folder = Path(config.output_dir)
     if held_out is None:
         trainer.save_policy(folder / "last")
-        write_card(folder / "last", ModelCard(run.prompt_style))
+        write_card(folder / "last", run.card())
     report = write_report([folder], folder / "report.html")
     callback.console.close(summary, folder=folder, report=report)
 

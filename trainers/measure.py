@@ -7,12 +7,13 @@ rate then also has a bracket: what it would be had every missing episode failed,
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from statistics import fmean
 from typing import Any
 
 from agents.trajectory import Trajectory
+from tasks.task import Task
 from trainers.stats import effective_n, wilson
 
 
@@ -130,6 +131,34 @@ def measure(trajectories: Sequence[Trajectory], label: str) -> Measurement:
         outcomes=outcomes,
         errors=dict(errors.most_common()),
     )
+
+
+def wrote_on(trajectories: Sequence[Trajectory]) -> tuple[int, int] | None:
+    """How many episodes wrote on behind a stop sequence, and of how many; `None` where no environment counts it.
+
+    A large share says that the policy does not know when to stop: what it costs is hidden by cutting, not cured.
+    """
+    counts = [t.notes["text_after_stop"] for t in trajectories if "text_after_stop" in t.notes]
+    return (sum(count > 0 for count in counts), len(counts)) if counts else None
+
+
+def tag_counts(tasks: Sequence[Task], outcomes: Mapping[str, Sequence[bool]]) -> dict[str, list[int]]:
+    """[passed, graded] by tag, for tags that tell parts apart (`level:3`, `subject:algebra`), sorted.
+
+    A tag that every task has tells nothing apart and is left out.
+
+    Args:
+        tasks: The tasks that were played.
+        outcomes: As in `Measurement`.
+    """
+    table: dict[str, list[int]] = {}
+    common = set.intersection(*(set(task.tags) for task in tasks)) if tasks else set()
+    for task in tasks:
+        for tag in task.tags:
+            if ":" in tag and tag not in common:
+                for passed in outcomes.get(task.id, ()):
+                    _count(table, tag, passed)
+    return dict(sorted(table.items()))
 
 
 def _count(table: dict[str, list[int]], key: str, success: bool) -> None:

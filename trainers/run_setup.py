@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,12 +16,13 @@ from agents.models.loading import ModelKind, resolve_model
 from agents.policy import Sampling
 from agents.t2po import T2PO, Keep, T2POConfig
 from agents.thinking import ThinkStop
-from envs.clawgym import ClawGymEnv
+from envs.conversation import ConversationEnv
 from sandboxes import SandboxPool, SandboxUnavailable, open_sandbox
+from tasks.sources.self_test import self_test
 from trainers.cli import Settings
 from trainers.config import PolicyArguments, T2POArguments
 from trainers.heldout import HeldOut
-from trainers.machine import ENVIRONMENTS
+from trainers.machine import ENVIRONMENTS, environment_settings, unfit_task
 from trainers.record import OCCUPIED, refuse_occupied
 from trainers.refusals import ConfigError, check_config
 from trainers.tasksets import TaskSets, load_task_sets
@@ -40,6 +41,8 @@ class Run:
         sha256: Hash of the settings.
         t2po: The T2PO switches; `None` when all are off.
         peft: LoRA settings; `None` trains all weights.
+        prompt_hash: Hash of what the environment says with these settings.
+        coverage: What the gold self-test found; empty where no task is a question.
     """
 
     settings: Settings
@@ -50,6 +53,12 @@ class Run:
     sha256: str
     t2po: T2POConfig | None
     peft: Any
+    prompt_hash: str = ""
+    coverage: str = ""
+
+    def card(self) -> ModelCard:
+        """What the run's policies say about themselves."""
+        return ModelCard(self.prompt_style, self.settings.env.env, self.prompt_hash)
 
     def describe(self) -> str:
         """What would run, for `--dry-run`."""
@@ -61,6 +70,7 @@ class Run:
             f"# sandbox {self.backend}; policy {self.model_folder}; prompt style {self.prompt_style}",
             f"# {c.max_steps} steps of {episodes // c.num_generations} tasks x {c.num_generations} attempts",
             *[f"# note: {note}" for note in self.tasks.notes],
+            *[f"# self-test: {line.strip()}" for line in self.coverage.splitlines()],
             f"# settings hash {self.sha256}",
             yaml.safe_dump(self.settings.resolved(), sort_keys=False).rstrip(),
         ]
@@ -85,6 +95,12 @@ def prepare(settings: Settings) -> Run:
     if env.env not in ENVIRONMENTS:
         raise ConfigError(f"env={env.env}: can be trained now: {', '.join(ENVIRONMENTS)}")
     tasks = load_task_sets(env, settings.config.seed)
+    everything = [*tasks.pool, *tasks.held_out]
+    if why := unfit_task(env.env, everything):
+        raise ConfigError(why)
+    coverage = self_test(everything)
+    if coverage is not None and coverage.hopeless:
+        raise ConfigError(f"tasks={env.tasks}: the verifiers cannot be trusted here: {coverage.text()}")
     with open_sandbox(env.sandbox) as sandbox:
         sandbox.open({})
         probe = sandbox.run("echo ready")
@@ -107,9 +123,12 @@ def prepare(settings: Settings) -> Run:
         settings.sha256(),
         make_t2po(settings.t2po),
         make_peft(settings.policy),
+        coverage=coverage.text() if coverage else "",
     )
     try:
-        make_env_factory(run)().close()
+        made = make_env_factory(run)()
+        run = replace(run, prompt_hash=made.prompt_hash)
+        made.close()
     except ValueError as error:
         raise ConfigError(str(error)) from error
     return run
@@ -120,7 +139,7 @@ def reply_cap(run: Run) -> int:
     return run.settings.t2po.max_turn_tokens or max(task.budget.turn_tokens for task in run.tasks.pool)
 
 
-def make_env_factory(run: Run, sandboxes: SandboxPool | None = None) -> Callable[[], ClawGymEnv]:
+def make_env_factory(run: Run, sandboxes: SandboxPool | None = None) -> Callable[[], ConversationEnv]:
     """Opens one environment of the run. Its sandboxes come from the pool; without one it has a sandbox of its own."""
     env = run.settings.env
     return partial(
@@ -132,6 +151,7 @@ def make_env_factory(run: Run, sandboxes: SandboxPool | None = None) -> Callable
         turn_penalty=env.turn_penalty,
         subtract_baseline=env.subtract_baseline,
         prompt_style=run.prompt_style,
+        **environment_settings(env.env, tools=env.tools, revise=env.revise),
     )
 
 
@@ -149,7 +169,7 @@ def make_held_out(run: Run) -> HeldOut:
         output_dir=Path(config.output_dir),
         patience=config.patience,
         min_delta=config.min_delta,
-        extra_files=lambda best: write_card(best, ModelCard(run.prompt_style)),
+        extra_files=lambda best: write_card(best, run.card()),
     )
 
 

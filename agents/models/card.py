@@ -1,4 +1,4 @@
-"""What a model folder says about itself to us: which prompt style it was trained with."""
+"""What a model folder says about itself to us: which environment and prompts it was trained with."""
 
 from __future__ import annotations
 
@@ -12,9 +12,29 @@ DEFAULT_STYLE = "standard"
 
 @dataclass(frozen=True, slots=True)
 class ModelCard:
-    """Attributes: `prompt_style` the style of the messages the policy knows."""
+    """What a policy was made for.
+
+    Attributes:
+        prompt_style: Style of the messages that it knows.
+        environment: Id of the environment that it was trained in; empty where nobody noted it.
+        prompt_hash: Hash of what that environment said in that style, with the settings of the run.
+    """
 
     prompt_style: str = DEFAULT_STYLE
+    environment: str = ""
+    prompt_hash: str = ""
+
+    def mismatch(self, environment: str, prompt_hash: str) -> str | None:
+        """Why figures in an environment are not those of the policy as it was trained; `None` where they are.
+
+        A policy measured in another environment than its own is no mismatch: that is what transfer is about.
+        """
+        if not self.prompt_hash or environment != self.environment or prompt_hash == self.prompt_hash:
+            return None
+        return (
+            f"the policy was trained with other prompts (hash {self.prompt_hash}) than it is measured with now "
+            f"({prompt_hash}): prompt style, tools, revisions or the version differ, and so may the figures"
+        )
 
 
 def read_card(folder: str | Path) -> ModelCard:

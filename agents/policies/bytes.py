@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import jinja2
+
 _CONTROLS = ("<|im_start|>", "<|im_end|>")
 
 
@@ -62,10 +64,14 @@ class ByteTokenizer:
         *,
         tokenize: bool = False,
         add_generation_prompt: bool = False,
+        chat_template: str | None = None,
         **kwargs: object,
     ) -> str:
-        """ChatML as text."""
+        """ChatML as text, or what another template makes of the conversation."""
         if tokenize:
             raise ValueError("ByteTokenizer renders text only; encode it with encode()")
+        if chat_template is not None:
+            template = jinja2.Template(chat_template)
+            return template.render(messages=conversation, add_generation_prompt=add_generation_prompt, **kwargs)
         turns = [f"<|im_start|>{turn['role']}\n{turn['content']}<|im_end|>\n" for turn in conversation]
         return "".join(turns) + ("<|im_start|>assistant\n" if add_generation_prompt else "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import tempfile
@@ -69,7 +70,10 @@ class FakeSandbox:
                 target.mkdir(parents=True, exist_ok=True)
             else:
                 target.parent.mkdir(parents=True, exist_ok=True)
-                target.write_bytes(entry.content)
+                if entry.kind is EntryKind.SYMLINK:
+                    target.symlink_to(entry.target)
+                else:
+                    target.write_bytes(entry.content)
 
     def run(self, command, *, timeout=None, state="agent"):
         self._call("run")
@@ -86,7 +90,9 @@ class FakeSandbox:
         found = {}
         for path in sorted(self.root.rglob("*")):
             name = str(path.relative_to(self.root))
-            if path.is_dir():
+            if path.is_symlink():
+                found[name] = FileEntry(EntryKind.SYMLINK, None, 0o777, target=os.readlink(path))
+            elif path.is_dir():
                 found[name] = FileEntry(EntryKind.DIR, None, 0o755)
             else:
                 content = path.read_bytes()

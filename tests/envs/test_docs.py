@@ -23,14 +23,15 @@ def needs_a_sandbox() -> None:
         pytest.skip("no safe sandbox works here")
 
 
-def test_the_worked_example_prints_what_the_page_says(capsys: pytest.CaptureFixture[str]) -> None:
-    exec(compile(examples()[0], "docs/envs.md", "exec"), {})
+@pytest.mark.parametrize("which", [0, 1], ids=["shell", "question"])
+def test_the_worked_examples_print_what_the_page_says(which: int, capsys: pytest.CaptureFixture[str]) -> None:
+    exec(compile(examples()[which], "docs/envs.md", "exec"), {})
     shown = capsys.readouterr().out
-    promised = PAGE.partition("```text\n")[2].partition("\n```")[0]
+    promised = PAGE.split("```text\n")[which + 1].partition("\n```")[0]
     for line in promised.split("\n"):
         assert line.removesuffix("...") in shown, line
 
 
 def test_the_vector_example_runs(capsys: pytest.CaptureFixture[str]) -> None:
-    exec(compile(examples()[1], "docs/envs.md", "exec"), {})
+    exec(compile(examples()[2], "docs/envs.md", "exec"), {})
     assert capsys.readouterr().out.startswith("[False False]")

@@ -8,8 +8,10 @@ import pytest
 
 import envs.__main__ as cli
 from envs.clawgym import ClawGymEnv
+from envs.mixed import MixedEnv
 from sandboxes import probe
 from tests.envs.fakes import FakeSandboxes, task
+from tests.envs.questions import question
 from tests.shared_data import REPOSITORY
 
 
@@ -107,3 +109,16 @@ def test_the_command_line_plays_a_piped_game() -> None:
     )
     assert done.returncode == 1, done.stderr
     assert "main.py" in done.stdout and "stopped: submitted" in done.stdout and "not passed" in done.stdout
+
+
+def test_questions_are_answered_behind_an_equals_sign(
+    sandboxes: FakeSandboxes, capsys: pytest.CaptureFixture[str]
+) -> None:
+    env = MixedEnv([question()])
+    assert cli.play(env, seed=0, read=typed("echo $((12 * 6))", "= it's 72")) == 0
+    shown = capsys.readouterr().out
+    assert cli.ANSWERING in shown and "stdout:\n72" in shown and "pass  number_equals" in shown
+    assert cli.play(env, seed=0, read=typed("= <<END", "It's", "", "#### 71", "END")) == 1
+    assert cli.play(env, seed=0, read=typed("= <<END", "It's", "", "#### 72", "END")) == 0
+    assert cli.play(env, seed=0, read=typed()) == 1  # the end of the input submits nothing
+    env.close()

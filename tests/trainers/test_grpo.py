@@ -83,7 +83,8 @@ def test_a_run_leaves_a_whole_record(tmp_path, capsys):
     assert not set(lock["pool"].values()) & set(lock["held_out"].values())
 
     card = json.loads((folder / "best" / "turngym.json").read_text())
-    assert card == {"prompt_style": "compact"}
+    assert (card["prompt_style"], card["environment"]) == ("compact", "ClawGym-v0")
+    assert card["prompt_hash"] == json.loads((folder / "environment.json").read_text())["prompt_hash"] != ""
     episodes = lines(folder / "trajectories" / "step_000001.jsonl")
     assert len(episodes) == 8 and all(len(t["ids"]) == len(t["logprobs"]) for e in episodes for t in e["turns"])
 

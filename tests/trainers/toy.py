@@ -61,6 +61,7 @@ class ToyEnv:
     """Three turns; a turn earns the share of even bytes in its reply, and the anchor is the parity of their count."""
 
     system_prompt = ""
+    raw_prompts = False
     max_turns = 3
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None):

@@ -1,0 +1,186 @@
+"""What the agent is shown where it answers: the question, how to use the shell, and which form the answer has.
+
+`standard` explains tools, turns and the form of the answer in a system message; `compact` adds one line on the form to
+the question; `base` is running text for base models, which know no chat: "Question: ...", then "Answer:". The question
+itself always stands as the set has it. A style depends on the set, on whether there are tools and on how many revisions
+there are; all of it enters its hash, which training and evaluation record and compare.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from envs.actions import STOP_WORD
+from envs.prompts import Compact, PromptStyle, Standard
+from sandboxes.sandbox import CommandResult
+from tasks.task import Task
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerForm:
+    """How a set asks, and how an answer to it looks.
+
+    Attributes:
+        name: Of the set, in lower case.
+        ask: What stands before the question in the style `base`, such as "Question: ".
+        reply: What stands behind it there, and the reply goes on from, such as "Answer:".
+        ending: A sentence on the form of the answer; empty where the question itself says it.
+        noun: What one of its tasks is called.
+    """
+
+    name: str
+    ask: str = ""
+    reply: str = ""
+    ending: str = ""
+    noun: str = "question"
+
+
+@dataclass(frozen=True)
+class AnswerStyle(PromptStyle):
+    """One wording for one form of answer. Equal arguments, equal texts.
+
+    Attributes:
+        form: Of the answer.
+        tools: Whether commands can be run.
+        revisions: How often an answer may be revised.
+    """
+
+    form: AnswerForm
+    tools: bool = True
+    revisions: int = 0
+
+    def revise(self, kinds: Sequence[str], left: int) -> str:
+        """Which kinds of instruction an answer does not follow; `left` revisions are left, at least 1."""
+        again = f"Write the whole answer again, or {STOP_WORD} alone to keep it."
+        times = "once more" if left == 1 else f"{left} more times"
+        return f"Your answer does not follow: {', '.join(kinds)}. You may revise it {times}. {again}"
+
+    def further(self) -> list[str]:
+        """The form, and the words for revisions."""
+        revising = [self.revise(["a", "b"], left) for left in (1, 2)] if self.revisions else []
+        return [self.form.name, *revising]
+
+
+class StandardAnswer(AnswerStyle):
+    """Tools, turns and the form of the answer in a system message; the question alone as the user's."""
+
+    name = "standard"
+
+    def system(self, task: Task) -> str:
+        """How to work and how to answer. Without tools the form alone, or nothing where the question says it."""
+        if not self.tools:
+            return self.form.ending
+        parts = [
+            f"You answer one {self.form.noun}. You may work in a Linux shell first.\n"
+            "\n"
+            "Each of your replies is one turn. To run a command, write exactly one block:\n"
+            "\n"
+            "```bash\n"
+            "python3 -c 'print(6 * 7)'\n"
+            "```\n"
+            "\n"
+            "You are then shown its exit code and output. The directory and the variables of the shell are kept from "
+            "one command to the next. There is no network and no interactive program, and a command is stopped after "
+            f"{task.budget.command_seconds:g} seconds.\n"
+            "\n"
+            f"A reply without a bash block is your answer{self._then()}. "
+            f"You have {task.budget.max_turns} turns, and an answer takes one."
+        ]
+        return "\n\n".join([*parts, self.form.ending] if self.form.ending else parts)
+
+    def _then(self) -> str:
+        if not self.revisions:
+            return ", and ends the task"
+        return "; if it does not follow everything, you are told what it misses and may revise it"
+
+    def first(self, task: Task, listing: Sequence[str]) -> str:
+        """The question, and the workspace where it holds something."""
+        return "\n\n".join([task.intent, "The workspace:\n" + "\n".join(listing)] if listing else [task.intent])
+
+    def observation(self, result: CommandResult) -> str:
+        """As in ClawGym."""
+        return _STANDARD.observation(result)
+
+    def feedback(self, reason: str) -> str:
+        """The reason, and what is understood."""
+        forms = "Write your answer"
+        if self.tools:
+            forms = "Write one ```bash block with a command, or your answer without such a block"
+        return f"Not understood: {reason}.\n{forms}."
+
+
+class CompactAnswer(AnswerStyle):
+    """The question, and one line on the form of the answer."""
+
+    name = "compact"
+
+    def system(self, task: Task) -> str:
+        """None."""
+        return ""
+
+    def first(self, task: Task, listing: Sequence[str]) -> str:
+        """The question and the form."""
+        return f"{task.intent}\n\n{self.form.ending}" if self.form.ending else task.intent
+
+    def observation(self, result: CommandResult) -> str:
+        """As in ClawGym."""
+        return _COMPACT.observation(result)
+
+    def feedback(self, reason: str) -> str:
+        """The reason."""
+        return _COMPACT.feedback(reason)
+
+
+class BaseAnswer(AnswerStyle):
+    """Running text, which a base model goes on from. It explains nothing: use it without tools, or after training."""
+
+    name = "base"
+    raw = True
+
+    def system(self, task: Task) -> str:
+        """None."""
+        return ""
+
+    def first(self, task: Task, listing: Sequence[str]) -> str:
+        """Question and beginning of the reply, as in "Question: ...", "Answer:"."""
+        if not self.form.reply:
+            return f"{self.form.ask}{task.intent}\n\n"
+        return f"{self.form.ask}{task.intent}\n{self.form.reply}"
+
+    def observation(self, result: CommandResult) -> str:
+        """As `compact`, and the beginning of the next reply."""
+        return self._goes_on(_COMPACT.observation(result))
+
+    def feedback(self, reason: str) -> str:
+        """As `compact`, and the beginning of the next reply."""
+        return self._goes_on(_COMPACT.feedback(reason))
+
+    def revise(self, kinds: Sequence[str], left: int) -> str:
+        """As in all styles, and the beginning of the next reply."""
+        return self._goes_on(super().revise(kinds, left))
+
+    def _goes_on(self, text: str) -> str:
+        return f"\n\n{text}\n\n{self.form.reply}"
+
+
+_STANDARD, _COMPACT = Standard(), Compact()
+
+ANSWER_STYLES: dict[str, type[AnswerStyle]] = {
+    style.name: style for style in (StandardAnswer, CompactAnswer, BaseAnswer)
+}
+"""The styles by name."""
+
+
+def answer_style(name: str | PromptStyle, form: AnswerForm, *, tools: bool = True, revisions: int = 0) -> AnswerStyle:
+    """The style of a name, for a form of answer; a style is returned as it is.
+
+    Raises:
+        ValueError: There is no style of that name, or it is one for shell tasks.
+    """
+    if isinstance(name, AnswerStyle):
+        return name
+    if isinstance(name, PromptStyle) or name not in ANSWER_STYLES:
+        given = name.name if isinstance(name, PromptStyle) else name
+        raise ValueError(f"there is no prompt style '{given}' for answers: choose one of {', '.join(ANSWER_STYLES)}")
+    return ANSWER_STYLES[name](form, tools, revisions)

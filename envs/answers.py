@@ -1,0 +1,260 @@
+"""Environments that ask a question: the agent may run bash blocks, and a reply without one is its answer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from envs.actions import ActionKind, Command, Malformed, Submit
+from envs.anchors import ObservationClass, anchor, workspace_hash
+from envs.answer_actions import read_answer
+from envs.answer_prompts import AnswerForm, AnswerStyle, answer_style
+from envs.episode import CutReply, Exchange, OptionalInt, StopReason
+from envs.prompts import PromptStyle, listing
+from envs.rewards import RewardKind
+from envs.sandboxed import Place, SandboxedEnv, TaskSource
+from sandboxes.sandbox import CommandResult
+from tasks.assertions.base import AssertionResult, BaseAssertion, Verdict
+from tasks.assertions.grade import Grade
+from tasks.grader import SandboxGrader
+from tasks.outcome import Outcome
+from tasks.task import Task
+
+NO_WORKSPACE = "no-workspace"
+"""In an anchor, where a workspace's hash stands after the first command."""
+
+
+@dataclass(slots=True)
+class Answer:
+    """One answer of an episode.
+
+    Attributes:
+        turn: The turn that gave it, from 1.
+        text: As it is judged: cut at stop sequences, without thoughts.
+        grade: Its verdicts; `None` until it is judged.
+    """
+
+    turn: int
+    text: str
+    grade: Grade | None = None
+
+    def record(self) -> dict[str, Any]:
+        """For `info["answers"]`, JSON-able."""
+        graded = self.grade
+        return {
+            "turn": self.turn,
+            "text": self.text,
+            "passed": None if graded is None else graded.passed,
+            "rate": None if graded is None else graded.rate,
+            "assertions": [] if graded is None else [result.record() for result in graded.results],
+        }
+
+
+class AnswerEnv(SandboxedEnv):
+    """A question, a shell to work it out, and an answer that ends the episode.
+
+    Replies are read by `envs.answer_actions`. A sandbox is opened (or borrowed from the pool) at the first command of
+    an episode: one that only answers costs none. No turn has a signal, because only the answer is judged.
+
+    Subclasses set `form`, `stops` and `default_tasks`.
+    """
+
+    form: ClassVar[AnswerForm] = AnswerForm("answer")
+    """How the set asks, and how an answer looks."""
+    default_stops: ClassVar[tuple[str, ...]] = ()
+    """Stop sequences of the set: a reply ends there."""
+    default_tasks: ClassVar[str | None] = None
+    """Where tasks come from if nothing is said."""
+    style: AnswerStyle
+
+    def __init__(
+        self,
+        tasks: TaskSource | None = None,
+        task: str | Task | None = None,
+        *,
+        sandbox: Place = "auto",
+        tools: bool = True,
+        stops: Sequence[str] | None = None,
+        revise: int = 0,
+        max_turns: int | None = None,
+        reward: str | RewardKind = RewardKind.SHAPED,
+        turn_penalty: float = 0.2,
+        subtract_baseline: bool = False,
+        prompt_style: str | PromptStyle = "standard",
+        render_mode: str | None = None,
+    ) -> None:
+        """Load the tasks; nothing is opened before the first command.
+
+        Args:
+            tasks: Where tasks come from; the default is the set's own sample.
+            task: A task, or the id of one of `tasks`, for every episode.
+            sandbox: As in `ClawGymEnv`.
+            tools: False takes the shell away: every reply that is not empty is the answer, as where numbers were
+                published. (Take `max_turns=1` too, for these allow one reply.)
+            stops: Stop sequences; the default are the set's own, `()` are none.
+            revise: How often an answer that does not pass may be revised; the last one is scored.
+            max_turns: As in `ConversationEnv`, like all that follow. An answer is a turn.
+            reward: `shaped`, `binary` or `delta`.
+            turn_penalty: What all turns together cost under `shaped`.
+            subtract_baseline: Take the rate above that of giving no answer.
+            prompt_style: `standard`, `compact`, `base`, or an `AnswerStyle`.
+            render_mode: `ansi` or `None`.
+
+        Raises:
+            tasks.task.TaskError: The tasks could not be loaded.
+            ValueError: A setting is not among its choices, or a task judges more than the answer.
+        """
+        if revise < 0:
+            raise ValueError(f"revise is {revise}: an answer cannot be revised fewer than 0 times")
+        self.stops = self.default_stops if stops is None else tuple(stops)
+        if isinstance(stops, str) or not all(self.stops):
+            raise ValueError("stops must be a list of texts of which none is empty, such as ['\\nQuestion:']")
+        self.tools, self.revisions = tools, revise
+        source = tasks if tasks is not None else () if isinstance(task, Task) else self.default_tasks
+        if source is None:
+            raise ValueError(f"{type(self).__name__} has no tasks of its own: give tasks=, for example a YAML file")
+        super().__init__(
+            source,
+            task=task,
+            sandbox=sandbox,
+            max_turns=max_turns,
+            reward=reward,
+            turn_penalty=turn_penalty,
+            subtract_baseline=subtract_baseline,
+            prompt_style=prompt_style,
+            render_mode=render_mode,
+        )
+        for item in (*self._tasks, *([task] if isinstance(task, Task) else [])):
+            self._refuse_unfit(item)
+
+    @classmethod
+    def unfit(cls, task: Task) -> str | None:
+        """See `ConversationEnv.unfit`: what decides must be decided by the answer alone."""
+        for item in task.assertions:
+            if item.weight and not item.on_answer:
+                return f"is judged by more than its answer ('{item.name}'): ClawGym-v0 and Mixed-v0 take it"
+        return None
+
+    # -- the turn loop ----------------------------------------------------------------------------------------------
+
+    def _style(self, style: str | PromptStyle) -> PromptStyle:
+        return answer_style(style, self.form, tools=self.tools, revisions=self.revisions)
+
+    def _lay(self, task: Task) -> str:
+        self._refuse_unfit(task)
+        self._laid = False
+        self._files = self._initial = task.files()
+        self._hash = NO_WORKSPACE
+        self._last = ObservationClass.START
+        self._answers: list[Answer] = []
+        self._after_stop = 0
+        return self.style.first(self._shown_task(), listing(self._files))
+
+    def _exchange(self, reply: str) -> Exchange:
+        reading = read_answer(reply, self.stops, tools=self.tools, whole=not isinstance(reply, CutReply))
+        self._after_stop += reading.after
+        if isinstance(reading.action, Command):
+            self._lay_out()
+        match self._fitting(reading.action):
+            case Malformed(reason, kind):
+                self._last = ObservationClass.MALFORMED
+                return Exchange(self.style.feedback(reason), ActionKind.MALFORMED, malformed=kind)
+            case Submit(text):
+                return self._answered(text)
+            case Command(text, then_submit, message):
+                result = self._run(text)
+                return Exchange(
+                    self.style.observation(result),
+                    ActionKind.COMMAND,
+                    final_message=self._note(message) if then_submit else None,
+                    command=text,
+                    exit_code=result.exit_code,
+                    timed_out=result.timed_out,
+                )
+
+    def _answered(self, text: str) -> Exchange:
+        """An answer ends the episode, unless it does not pass and may be revised. A bare stop word keeps the last."""
+        final = self._note(text)
+        left = min(self.revisions - len(self._answers) + 1, self.max_turns - self._turns - 1)
+        if text and left > 0:
+            answer = self._answers[-1]
+            answer.grade = self._graded()
+            if not answer.grade.passed:
+                self._last = ObservationClass.REVISE
+                return Exchange(self.style.revise(self._failed_kinds(answer.grade), left), ActionKind.ANSWER)
+        return Exchange("", ActionKind.SUBMIT, final_message=final)
+
+    def _note(self, text: str) -> str:
+        """Record an answer; returns the one that counts now."""
+        if text:
+            self._answers.append(Answer(self._turns + 1, text))
+        return self._answers[-1].text if self._answers else ""
+
+    def _failed_kinds(self, grade: Grade) -> list[str]:
+        """What the failed assertions ask for, in a few words each and without their figures; each once."""
+        by_name = {item.name: item for item in self.task.assertions}
+        return list(dict.fromkeys(self._kind_of(by_name.get(result.name), result) for result in _failed(grade)))
+
+    def _kind_of(self, assertion: BaseAssertion | None, result: AssertionResult) -> str:
+        return str(result.kind).replace("_", " ")
+
+    # -- the sandbox ------------------------------------------------------------------------------------------------
+
+    def _lay_out(self) -> None:
+        """Open the workspace, at the first command of the episode."""
+        if self._laid:
+            return
+        sandbox = self._place.take()
+        sandbox.open(self.task.files(), workdir=self.task.workdir)
+        self._files = self._initial = sandbox.snapshot()
+        self._laid = True
+
+    def _run(self, command: str) -> CommandResult:
+        result, self._files = self._execute(command)
+        self._hash = workspace_hash(self._files)
+        self._last = ObservationClass.of(result)
+        return result
+
+    def _release(self) -> None:
+        self._laid = False
+        super()._release()
+
+    # -- the end ----------------------------------------------------------------------------------------------------
+
+    def _outcome(self) -> Outcome:
+        final = self._final
+        if final is None and self._answers:
+            final = self._answers[-1].text  # the budget ended a revision: the last answer is scored
+        grader = SandboxGrader(self._place.take()) if self._laid else None
+        return Outcome(self._files, self._initial, final, self._conversation(), grader)
+
+    def _end(self, reason: StopReason) -> float:
+        reward = super()._end(reason)
+        if self._answers:
+            self._answers[-1].grade = self._grade
+        return reward
+
+    def _anchor(self) -> str:
+        return anchor(self._hash, self._last)
+
+    def _info(self, exchange: Exchange | None) -> dict[str, Any]:
+        """As everywhere, and: the answers so far, and how much was written behind them."""
+        info = super()._info(exchange)
+        info["answers"] = [answer.record() for answer in self._answers]
+        info["text_after_stop"] = self._after_stop
+        after = self._after_answer(self._answers[-1].text) if self._answers else None
+        info["text_after_answer"] = None if after is None else OptionalInt(after)
+        return info
+
+    def _after_answer(self, text: str) -> int | None:
+        """Characters behind what was taken as the answer in a reply; `None` where the whole reply is the answer."""
+        return None
+
+    def _refuse_unfit(self, task: Task) -> None:
+        if why := self.unfit(task):
+            raise ValueError(f"task '{task.id}' {why}")
+
+
+def _failed(grade: Grade) -> list[AssertionResult]:
+    return [result for result in grade.deciding if result.verdict is not Verdict.PASS]

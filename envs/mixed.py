@@ -1,0 +1,186 @@
+"""Mixed: tasks of several sets in one environment, each carried out as its own environment would."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from envs.answer_prompts import ANSWER_STYLES
+from envs.answers import AnswerEnv
+from envs.clawgym import ClawGymEnv
+from envs.conversation import ConversationEnv
+from envs.episode import Exchange, Phase, StopReason
+from envs.gsm8k import GSM8KEnv
+from envs.ifeval import IFEvalEnv
+from envs.math import MATHEnv
+from envs.prompts import PromptStyle, prompt_style
+from envs.rewards import RewardKind
+from envs.sandboxed import Place, SandboxedEnv, TaskSource, resolve_tasks
+from envs.workplace import Workplace
+from tasks.assertions.base import BaseAssertion, leaves
+from tasks.outcome import Outcome
+from tasks.task import Task
+
+BY_KIND: dict[str, type[AnswerEnv]] = {
+    "number_equals": GSM8KEnv,
+    "math_equivalent": MATHEnv,
+    "instruction": IFEvalEnv,
+}
+"""Which environment asks for an answer that is judged so."""
+
+
+def kind_of_env(task: Task) -> type[ClawGymEnv] | type[AnswerEnv]:
+    """The environment that carries a task out.
+
+    Where something beside the answer decides it is ClawGym; else the kind of the first assertion that decides says
+    which form the answer has.
+    """
+    if AnswerEnv.unfit(task) is not None:
+        return ClawGymEnv
+    return next((BY_KIND[kind] for kind in _kinds(task.assertions) if kind in BY_KIND), AnswerEnv)
+
+
+def _kinds(assertions: Sequence[BaseAssertion]) -> Iterator[str]:
+    return (str(leaf.kind) for item in assertions if item.weight for leaf in leaves(item))
+
+
+class MixedEnv(ConversationEnv):
+    """Tasks of several sets, in one place: at most one sandbox, whatever the task of the episode is.
+
+    Observations, rewards and `info` are those of the environment that carries the task out; `info["environment"]` names
+    it. `info` therefore has other keys for shell tasks than for questions.
+    """
+
+    def __init__(
+        self,
+        tasks: TaskSource = ("gsm8k:sample", "library"),
+        task: str | Task | None = None,
+        *,
+        sandbox: Place = "auto",
+        tools: bool = True,
+        revise: int = 0,
+        max_turns: int | None = None,
+        reward: str | RewardKind = RewardKind.SHAPED,
+        turn_penalty: float = 0.2,
+        subtract_baseline: bool = False,
+        prompt_style: str | PromptStyle = "standard",
+        render_mode: str | None = None,
+    ) -> None:
+        """Load the tasks; nothing is opened before a task needs it.
+
+        Args:
+            tasks: Where tasks come from: a list of sources, or one text with commas between them.
+            task: A task, or the id of one of `tasks`, for every episode.
+            sandbox: As in `ClawGymEnv`; a pool serves the episodes of all sets.
+            tools: As in `AnswerEnv`; shell tasks always have a shell.
+            revise: As in `IFEvalEnv`, for tasks that judge instructions.
+            max_turns: As in `ConversationEnv`, like all that follow.
+            reward: `shaped`, `binary` or `delta`.
+            turn_penalty: What all turns together cost under `shaped`.
+            subtract_baseline: Take the rate above that of doing nothing.
+            prompt_style: `standard` or `compact`, which every set has.
+            render_mode: `ansi` or `None`.
+
+        Raises:
+            tasks.task.TaskError: The tasks could not be loaded.
+            ValueError: A setting is not among its choices, or has no effect.
+        """
+        settings: dict[str, Any] = {
+            "max_turns": max_turns,
+            "reward": reward,
+            "turn_penalty": turn_penalty,
+            "subtract_baseline": subtract_baseline,
+            "prompt_style": prompt_style,
+            "render_mode": render_mode,
+        }
+        super().__init__(resolve_tasks(tasks), task=task, **settings)
+        self._place = sandbox if isinstance(sandbox, Workplace) else Workplace(sandbox)
+        self._settings = settings
+        self._tools, self._revise = tools, revise
+        self._members: dict[type[SandboxedEnv], SandboxedEnv] = {}
+        self._member: SandboxedEnv = self._enter(ClawGymEnv)  # before the first reset it is only asked what it shows
+
+    @property
+    def system_prompt(self) -> str:
+        """The system message for the current task."""
+        return self._member.system_prompt
+
+    @property
+    def prompt_hash(self) -> str:
+        """Over what the environment of every set says, whichever of them the tasks need."""
+        kinds: list[type[SandboxedEnv]] = [ClawGymEnv, AnswerEnv, GSM8KEnv, MATHEnv, IFEvalEnv]
+        hashes = [self._enter(kind).style.hash() for kind in kinds]
+        return hashlib.sha256(" ".join(hashes).encode()).hexdigest()[:16]
+
+    @property
+    def max_turns(self) -> int:
+        """Turn budget of the current episode."""
+        return self._max_turns or self.task.budget.max_turns
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
+        """See `ConversationEnv.reset`."""
+        self._choose(seed, options)
+        self._member = self._enter(kind_of_env(self.task))
+        self._phase = Phase.RUNNING  # the member keeps the episode; here it only says that there is one
+        observation, info = self._member.reset(seed=self._seed, options={"task": self.task})
+        return observation, self._named(info)
+
+    def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
+        """See `ConversationEnv.step`."""
+        self._running("step")
+        observation, reward, terminated, truncated, info = self._member.step(action)
+        return observation, reward, terminated, truncated, self._named(info)
+
+    def finish(self, reason: StopReason | str) -> tuple[float | None, dict[str, Any]]:
+        """See `ConversationEnv.finish`."""
+        self._running("finish")
+        reward, info = self._member.finish(reason)
+        return reward, self._named(info)
+
+    def render(self) -> str | None:  # type: ignore[override]
+        """See `ConversationEnv.render`."""
+        return self._member.render()
+
+    def close(self) -> None:
+        """Free what is held. Idempotent; a later `reset` opens again."""
+        for member in self._members.values():
+            member.close()
+        super().close()
+
+    def _style(self, style: str | PromptStyle) -> PromptStyle:
+        if isinstance(style, PromptStyle):
+            raise ValueError("a mixed environment takes a prompt style by name: each set has its own of that name")
+        if style in ANSWER_STYLES and ANSWER_STYLES[style].raw:
+            raise ValueError(f"prompt_style '{style}' is for questions alone: shell tasks have standard and compact")
+        return prompt_style(style)
+
+    def _enter(self, kind: type[SandboxedEnv]) -> SandboxedEnv:
+        """The member of a kind, made at first use."""
+        member = self._members.get(kind)
+        if member is None:
+            extra: dict[str, Any] = {}
+            if issubclass(kind, AnswerEnv):
+                extra = {"tools": self._tools, "revise": self._revise if kind is IFEvalEnv else 0}
+            member = self._members[kind] = kind([], sandbox=self._place, **extra, **self._settings)
+        return member
+
+    def _named(self, info: dict[str, Any]) -> dict[str, Any]:
+        return {**info, "environment": self._member.form.name if isinstance(self._member, AnswerEnv) else "clawgym"}
+
+    def _release(self) -> None:
+        self._place.release()
+
+    # The members do what follows.
+
+    def _lay(self, task: Task) -> str:
+        raise NotImplementedError("the environment of the task lays it out")
+
+    def _exchange(self, reply: str) -> Exchange:
+        raise NotImplementedError("the environment of the task takes replies")
+
+    def _outcome(self) -> Outcome:
+        raise NotImplementedError("the environment of the task knows the outcome")
+
+    def _anchor(self) -> str:
+        raise NotImplementedError("the environment of the task knows the anchor")

@@ -1,0 +1,66 @@
+"""Where an environment's commands run: a sandbox of its own, one that was given to it, or one that a pool lends."""
+
+from __future__ import annotations
+
+from sandboxes import SandboxPool, open_sandbox
+from sandboxes.client import SupervisedSandbox
+from sandboxes.sandbox import Backend, Sandbox
+
+POOL_SECONDS = 300.0
+"""How long an environment waits for a sandbox of its pool. Longer means that the pool is too small, and a deadlock."""
+
+
+class Workplace:
+    """At most one sandbox, held from `take` until `release`. Used by one episode at a time.
+
+    * A backend by name: one sandbox is opened at the first `take` and serves every episode.
+    * An open sandbox: used as it is, and never closed here.
+    * A pool: `take` borrows a sandbox, `give_back` at the end of an episode returns it.
+
+    Args:
+        sandbox: `auto`, a backend by name, an open sandbox, or a pool.
+
+    Raises:
+        ValueError: There is no backend of that name.
+    """
+
+    def __init__(self, sandbox: str | Backend | Sandbox | SandboxPool = "auto") -> None:
+        self._pool = sandbox if isinstance(sandbox, SandboxPool) else None
+        self._given = None if isinstance(sandbox, str | SandboxPool) else sandbox
+        self._backend = sandbox if isinstance(sandbox, str) else "auto"
+        if self._backend not in ("auto", *Backend):
+            raise ValueError(f"unknown sandbox '{self._backend}': choose one of {', '.join(('auto', *Backend))}")
+        self._leased: SupervisedSandbox | None = None
+        """What the pool lent last; it is asked for again, so that equal runs see equal process numbers."""
+        self.sandbox: Sandbox | None = None
+        """What is held now."""
+
+    def take(self) -> Sandbox:
+        """The sandbox that is held; without one it is opened, or borrowed.
+
+        Raises:
+            SandboxError: None can be had.
+        """
+        if self.sandbox is None:
+            self.sandbox = self._borrow(self._pool) if self._pool else self._given or open_sandbox(self._backend)
+        return self.sandbox
+
+    def give_back(self) -> None:
+        """The episode is over: a pool gets its sandbox back. Whatever else is held stays for the next episode."""
+        if self._pool is not None:
+            self.release()
+
+    def release(self) -> None:
+        """Hold nothing any more: close what is ours, return what is borrowed. Idempotent."""
+        sandbox, self.sandbox = self.sandbox, None
+        if sandbox is None or sandbox is self._given:
+            return
+        if self._pool is None:
+            sandbox.close()
+        else:
+            assert self._leased is not None
+            self._pool.release(self._leased)
+
+    def _borrow(self, pool: SandboxPool) -> Sandbox:
+        self._leased = pool.acquire(POOL_SECONDS, prefer=self._leased)
+        return self._leased
