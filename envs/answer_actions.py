@@ -84,7 +84,9 @@ def read_answer(reply: str, stops: Sequence[str] = (), *, tools: bool = True, wh
 
 def stop_at(text: str, stops: Sequence[str]) -> int:
     """Index of the first stop sequence that ends the reply; the length of the text where there is none."""
-    start = max(0, text.rfind(fences.THINK_CLOSE))  # thoughts are left out, so nothing ends the reply inside one
+    thought = text.rfind(fences.THINK_CLOSE)  # thoughts are left out, so nothing ends the reply inside one
+    start = 0 if thought < 0 else thought + len(fences.THINK_CLOSE)
+    start += len(text[start:]) - len(text[start:].lstrip())  # nor before it has begun
     looks = 0
     while True:
         found = [at for at in (text.find(stop, start) for stop in stops) if at >= 0]

@@ -15,11 +15,14 @@ from envs.prompts import PromptStyle, listing
 from envs.rewards import RewardKind
 from envs.sandboxed import Place, SandboxedEnv, TaskSource
 from sandboxes.sandbox import CommandResult
-from tasks.assertions.base import AssertionResult, BaseAssertion, Verdict
+from tasks.assertions.base import AssertionResult, BaseAssertion, Verdict, leaves
 from tasks.assertions.grade import Grade
 from tasks.grader import SandboxGrader
 from tasks.outcome import Outcome
 from tasks.task import Task
+
+ASKED_BY = {"number_equals": "GSM8K-v0", "math_equivalent": "MATH-v0", "instruction": "IFEval-v0"}
+"""Which environment asks for an answer that is judged so: another one would ask for another form of it."""
 
 NO_WORKSPACE = "no-workspace"
 """In an anchor, where a workspace's hash stands after the first command."""
@@ -64,6 +67,10 @@ class AnswerEnv(SandboxedEnv):
     """How the set asks, and how an answer looks."""
     default_stops: ClassVar[tuple[str, ...]] = ()
     """Stop sequences of the set: a reply ends there."""
+    judged_by: ClassVar[str | None] = None
+    """Kind of assertion that judges what this environment asks for; any where it is None."""
+    may_revise: ClassVar[bool] = False
+    """Whether an answer may be revised. Where only one is right, saying that it is wrong would let the agent guess."""
     default_tasks: ClassVar[str | None] = None
     """Where tasks come from if nothing is said."""
     style: AnswerStyle
@@ -105,8 +112,13 @@ class AnswerEnv(SandboxedEnv):
             tasks.task.TaskError: The tasks could not be loaded.
             ValueError: A setting is not among its choices, or a task judges more than the answer.
         """
-        if revise < 0:
-            raise ValueError(f"revise is {revise}: an answer cannot be revised fewer than 0 times")
+        if type(revise) is not int or revise < 0:
+            raise ValueError(f"revise is {revise!r}: give a whole number of at least 0")
+        if revise and not self.may_revise:
+            name = type(self).__name__
+            raise ValueError(f"revise is {revise}: {name} takes one answer; IFEval-v0 lets it be revised")
+        if not isinstance(tools, bool):
+            raise ValueError(f"tools is {tools!r}: give True or False")
         self.stops = self.default_stops if stops is None else tuple(stops)
         if isinstance(stops, str) or not all(self.stops):
             raise ValueError("stops must be a list of texts of which none is empty, such as ['\\nQuestion:']")
@@ -134,6 +146,10 @@ class AnswerEnv(SandboxedEnv):
         for item in task.assertions:
             if item.weight and not item.on_answer:
                 return f"is judged by more than its answer ('{item.name}'): ClawGym-v0 and Mixed-v0 take it"
+        kinds = [str(leaf.kind) for item in task.assertions if item.weight for leaf in leaves(item)]
+        others = [ASKED_BY[kind] for kind in kinds if kind in ASKED_BY]
+        if cls.judged_by is not None and others and cls.judged_by not in kinds:
+            return f"is judged in the form that {others[0]} asks for: {others[0]} and Mixed-v0 take it"
         return None
 
     # -- the turn loop ----------------------------------------------------------------------------------------------

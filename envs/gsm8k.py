@@ -32,6 +32,7 @@ class GSM8KEnv(AnswerEnv):
         "</s>",
         "<|im_end|>",
     )
+    judged_by: ClassVar[str | None] = "number_equals"
     default_tasks: ClassVar[str | None] = "gsm8k:sample"
 
     def _after_answer(self, text: str) -> int | None:

@@ -20,6 +20,8 @@ class IFEvalEnv(AnswerEnv):
     """
 
     form: ClassVar[AnswerForm] = IFEVAL_FORM
+    judged_by: ClassVar[str | None] = "instruction"
+    may_revise: ClassVar[bool] = True
     default_tasks: ClassVar[str | None] = "ifeval:sample"
 
     def _kind_of(self, assertion: BaseAssertion | None, result: AssertionResult) -> str:

@@ -21,6 +21,7 @@ class MATHEnv(AnswerEnv):
 
     form: ClassVar[AnswerForm] = MATH_FORM
     default_stops: ClassVar[tuple[str, ...]] = ("\nProblem:", "\n\n\n", "</s>", "<|im_end|>")
+    judged_by: ClassVar[str | None] = "math_equivalent"
     default_tasks: ClassVar[str | None] = "math:sample"
 
     def _after_answer(self, text: str) -> int | None:

@@ -23,6 +23,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
+from itertools import islice, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,7 @@ from agents.policy import Policy, PolicyError, Sampling
 from agents.rollout import Job, RolloutEngine, RolloutResult
 from agents.seeds import derive_seed
 from envs.conversation import ConversationEnv
+from envs.mixed import kind_of_env
 from sandboxes import SandboxPool, SandboxUnavailable, open_sandbox
 from tasks.assertions.timing import reset_timings, timing_table
 from tasks.problems import TaskError
@@ -154,7 +156,7 @@ def _evaluate(a: argparse.Namespace, console: Console) -> int:
         raise EvaluateError(str(error)) from error
     if a.samples < 1 or a.slots < 1:
         raise EvaluateError("--samples and --slots must be at least 1")
-    a.tasks = a.tasks or _default_tasks(a.env)
+    a.tasks = ",".join(a.tasks) if a.tasks else _default_tasks(a.env)
     tasks, split = _tasks(a)
     if why := unfit_task(a.env, tasks):
         raise EvaluateError(why)
@@ -224,11 +226,22 @@ def _default_tasks(env: str) -> str:
 def _tasks(a: argparse.Namespace) -> tuple[list[Task], Split | None]:
     """What to play, and the split it comes from, if one was named."""
     if not a.split:
-        return load_tasks(a.tasks)[: a.limit or None], None
+        return _first(load_tasks(a.tasks), a.limit, a.env), None
     if a.limit:
         raise EvaluateError("--limit would cut a side of --split short: leave one of them out")
     split = apply_lock(load_tasks(a.tasks), Path(a.split).expanduser(), allow_outcome=True)
     return [task for side in split.sides.values() for task in side], split
+
+
+def _first(tasks: list[Task], limit: int, env: str) -> list[Task]:
+    """The first `limit` tasks (0: all); in a mixed environment those of every set in turn."""
+    if not limit or env != "Mixed-v0":
+        return tasks[: limit or None]
+    sets: dict[type, list[Task]] = {}
+    for task in tasks:
+        sets.setdefault(kind_of_env(task), []).append(task)
+    in_turn = (task for together in zip_longest(*sets.values()) for task in together if task is not None)
+    return list(islice(in_turn, limit))
 
 
 def _show(console: Console, name: str, m: Measurement, samples: int, tasks: Sequence[Task]) -> None:
@@ -340,6 +353,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     add(
         "--tasks",
+        action="append",
         help="a YAML file, a folder, library, generated:<family>?n=..&seed=.., gsm8k:PATH and the like; several with "
         f"commas between (default {DEFAULT_TASKS}, or the sample of the environment)",
     )
@@ -347,7 +361,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--samples", type=int, default=1, metavar="K", help="attempts per task; above 1 also pass@k")
     add("--temperature", type=float, nargs="+", metavar="T", help="one arm per temperature; 0 is greedy (default 1.0)")
     add("--greedy", action="store_true", help="greedy decoding: alone, or beside --temperature")
-    add("--limit", type=int, default=0, metavar="N", help="the first N tasks only")
+    add("--limit", type=int, default=0, metavar="N", help="the first N tasks only (Mixed-v0: of every set in turn)")
     add(
         "--max_tokens",
         type=int,

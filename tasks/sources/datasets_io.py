@@ -81,6 +81,8 @@ def split_spec(rest: str, scheme: str, allowed: Iterable[str]) -> tuple[str, dic
         if name in params:
             raise TaskError(f"{spec}: '{name}' is given twice")
         params[name] = value
+    if where == SAMPLE and "split" in params:
+        raise TaskError(f"{spec}: our sample has no splits: leave split= out")
     return where, params
 
 

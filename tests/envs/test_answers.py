@@ -12,7 +12,7 @@ from envs.answers import AnswerEnv
 from envs.conversation import StopReason
 from envs.episode import CutReply
 from envs.gsm8k import GSM8K_FORM, GSM8KEnv
-from envs.ifeval import IFEvalEnv
+from envs.ifeval import IFEVAL_FORM, IFEvalEnv
 from envs.math import MATHEnv
 from sandboxes.sandbox import SandboxError
 from tasks.assertions.answers import NumberEquals
@@ -22,6 +22,13 @@ from tests.envs.fakes import FakeSandboxes, bash, task
 from tests.envs.questions import question, questions
 
 WRONG, RIGHT = "#### 71", "#### 72"
+
+
+class Revising(AnswerEnv):
+    """Any question, with revisions."""
+
+    form = IFEVAL_FORM
+    may_revise = True
 
 
 def make(kind: type[AnswerEnv] = GSM8KEnv, **settings: Any) -> AnswerEnv:
@@ -116,7 +123,7 @@ def test_without_tools_nothing_runs(sandboxes: FakeSandboxes) -> None:
 
 
 def test_revisions_tell_kinds_and_the_last_answer_is_scored() -> None:
-    env = make(IFEvalEnv, revise=2, prompt_style="compact")
+    env = make(Revising, revise=2, prompt_style="compact")
     observation, reward, terminated, truncated, info = env.step(WRONG)
     assert (reward, terminated, truncated, info["action"]) == (0.0, False, False, "answer")
     assert observation.startswith("Your answer does not follow: number equals.") and "2 more times" in observation
@@ -132,7 +139,7 @@ def test_revisions_tell_kinds_and_the_last_answer_is_scored() -> None:
 
 
 def test_a_right_answer_is_not_revised_and_the_last_one_counts_even_if_it_is_worse() -> None:
-    env = make(IFEvalEnv, revise=1)
+    env = make(Revising, revise=1)
     assert env.step(RIGHT)[2]
     env.reset(seed=0)
     env.step(WRONG)
@@ -145,12 +152,12 @@ def test_a_right_answer_is_not_revised_and_the_last_one_counts_even_if_it_is_wor
 
 
 def test_a_budget_that_ends_a_revision_scores_the_last_answer(sandboxes: FakeSandboxes) -> None:
-    env = make(IFEvalEnv, revise=3)
+    env = make(Revising, revise=3)
     env.step(WRONG)
     reward, info = env.finish("max_tokens")
     assert reward is not None and info["answers"][0]["passed"] is False
     assert "no answer" not in info["assertions"][0]["detail"]
-    env = make(IFEvalEnv, revise=3, max_turns=2)
+    env = make(Revising, revise=3, max_turns=2)
     env.step(bash("ls"))
     assert env.step(WRONG)[2]  # the last turn: nothing can follow it, so it is the submission
     env.close()
@@ -194,7 +201,7 @@ def test_a_failing_sandbox_is_an_error_and_the_next_episode_works(sandboxes: Fak
 
 def test_an_assertion_that_cannot_be_decided_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(NumberEquals, "check", lambda self, outcome: self.erred("took too long"))
-    for env in (make(), make(IFEvalEnv, revise=1)):
+    for env in (make(), make(Revising, revise=1)):
         with pytest.raises(GradeError, match="took too long"):
             env.step(RIGHT)
         assert env.finish("infrastructure")[0] is None
@@ -216,6 +223,9 @@ def test_a_task_that_judges_files_is_refused() -> None:
     ("settings", "message"),
     [
         ({"revise": -1}, "revise is -1"),
+        ({"revise": 1.5}, "revise is 1.5"),
+        ({"revise": 1}, "GSM8KEnv takes one answer; IFEval-v0 lets it be revised"),
+        ({"tools": "no"}, "tools is 'no'"),
         ({"stops": "Question:"}, "list of texts"),
         ({"stops": ["a", ""]}, "none is empty"),
         ({"prompt_style": "fancy"}, "standard, compact, base"),
@@ -244,10 +254,13 @@ def test_prompts() -> None:
     base = make(prompt_style="base")
     assert base.reset(seed=0)[0] == f"Question: {question().intent}\nAnswer:" and base.raw_prompts
     assert base.step("")[0].endswith("\n\nAnswer:")
-    plain = IFEvalEnv([question()], tools=False)
+    plain = IFEvalEnv(
+        [question(assertions=[{"kind": "instruction", "id": "punctuation:no_comma", "kwargs": {}}], oracle=None)],
+        tools=False,
+    )
     plain.reset(seed=0)
     assert plain.system_prompt == ""  # nothing stands beside the prompt, as where numbers were published
-    solution = MATHEnv([question()], prompt_style="base")
+    solution = MATHEnv([question(assertions=[{"kind": "math_equivalent", "gold": "72"}])], prompt_style="base")
     assert solution.reset(seed=0)[0] == f"Problem:\n{question().intent}\n\nSolution:"
 
 
@@ -305,3 +318,22 @@ def test_every_reward_rule_works_without_a_workspace() -> None:
         assert env.step(WRONG)[1] == pytest.approx(wrong)
         env.reset(seed=0)
         assert env.step(RIGHT)[1] == pytest.approx(right)
+
+
+def test_a_task_of_another_set_is_refused() -> None:
+    maths = question(assertions=[{"kind": "math_equivalent", "gold": "72"}])
+    with pytest.raises(ValueError, match="judged in the form that MATH-v0 asks for: MATH-v0 and Mixed-v0 take it"):
+        GSM8KEnv([maths])
+    for kind in (MATHEnv, IFEvalEnv):
+        with pytest.raises(ValueError, match="GSM8K-v0 and Mixed-v0 take it"):
+            kind([question()])
+    assert AnswerEnv.unfit(maths) is None and MATHEnv.unfit(maths) is None
+    shown = question(assertions=[{"kind": "number_equals", "gold": "72"}, {"kind": "math_format", "weight": 0}])
+    assert GSM8KEnv.unfit(shown) is None
+
+
+@pytest.mark.parametrize(
+    "reply", ["\n\n\n#### 72", "<think>hm</think>\n\n\n#### 72", "\n\n\n\n72\n#### 72\n\n\nQuestion: more"]
+)
+def test_empty_lines_before_the_answer_do_not_end_it(reply: str) -> None:
+    assert make().step(reply)[4]["passed"]

@@ -212,8 +212,8 @@ def test_a_session_in_a_terminal(terminal: Callable[..., Any], safe_backend: Bac
     child.setwinsize(33, 111)
     child.sendline("sleep 0.3; stty size")
     child.expect_exact("33 111\r\n")
-    child.sendline("cat > typed")
-    child.expect_exact("typed\r\n")
+    child.sendline("echo go''od; cat > typed")
+    child.expect_exact("good\r\n")  # what is typed before the line editor is done would be text, the end of file too
     child.sendline("hello")
     child.sendeof()
     child.expect_exact("$ ")

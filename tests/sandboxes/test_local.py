@@ -9,6 +9,7 @@ PROGRAM = """
 import os, sys, tempfile, warnings
 from sandboxes import SandboxError, open_sandbox
 assert os.geteuid() != 0
+tempfile.tempdir = tempfile.mkdtemp()  # other tests run as this user at the same time
 with warnings.catch_warnings(record=True) as seen:
     warnings.simplefilter("always")
     sandbox = open_sandbox("local")

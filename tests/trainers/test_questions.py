@@ -232,3 +232,11 @@ def test_verifiers_that_fail_their_own_gold_are_refused(
     argv = ["--model", "oracle", "--env", "GSM8K-v0", "--tasks", "gsm8k:sample", "--output_dir", str(tmp_path / "x")]
     assert evaluate.main(argv) == 2
     assert "the verifiers cannot be trusted here: gold scores 1 on 0/" in capsys.readouterr().err
+
+
+@needs_sandbox
+def test_a_limit_in_a_mixed_environment_takes_every_set_in_turn(tmp_path: Path) -> None:
+    argv = ["--env", "Mixed-v0", "--model", "oracle", "--tasks", "gsm8k:sample", "--tasks", "library", "--limit", "4"]
+    assert evaluate.main([*argv, "--output_dir", str(tmp_path / "e")]) == 0
+    played = json.loads((tmp_path / "e" / "evaluation.json").read_text())["tasks"]
+    assert sum(name.startswith("gsm8k-sample-") for name in played) == 2 and len(played) == 4
