@@ -13,6 +13,10 @@ os.environ.setdefault("MPLBACKEND", "Agg")
 
 
 import pytest  # noqa: E402
+from hypothesis import settings  # noqa: E402
+
+settings.register_profile("turngym", deadline=None)  # tests assert no times: a busy machine is no defect
+settings.load_profile("turngym")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

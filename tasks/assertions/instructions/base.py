@@ -109,7 +109,7 @@ class Instruction(ABC):
     kind: ClassVar[str]
     arguments: ClassVar[Mapping[str, Argument]] = {}
 
-    def __init__(self, **kwargs: Any) -> None:
+    def __init__(self, /, **kwargs: Any) -> None:
         """Read the arguments. Those that are None count as not given, as in the public files.
 
         Raises:

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
-from tasks.assertions.instructions.base import RELATION, TEXT, Instruction, Semantics, compare, whole
+from typing import Any
+
+from tasks.assertions.instructions.base import RELATION, Argument, Instruction, Semantics, compare, whole
 from tasks.assertions.instructions.english import is_english
-from tasks.assertions.instructions.language import LanguageUnknown, detect
+from tasks.assertions.instructions.language import LANGUAGES, LanguageUnknown, detect
 from tasks.assertions.instructions.words import count_capital_words
+
+
+def _language(value: Any) -> str:
+    if value not in LANGUAGES:
+        raise ValueError(f"a code of a language that can be told ({' '.join(LANGUAGES)})")
+    return str(value)
 
 
 class ResponseLanguage(Instruction):
@@ -17,7 +25,7 @@ class ResponseLanguage(Instruction):
 
     id = "language:response_language"
     kind = "language"
-    arguments = {"language": TEXT}
+    arguments = {"language": Argument(_language)}
 
     def follows(self, text: str, semantics: Semantics) -> bool:
         """Return whether it is."""

@@ -7,11 +7,12 @@ import re
 from typing import Any
 
 from tasks.assertions.instructions.base import TEXT, Instruction, Semantics, whole
-from tasks.assertions.instructions.wording import reference_pattern
+from tasks.assertions.instructions.wording import NOT_AFTER_LETTER, bounded, reference_pattern
 
 _BULLET = re.compile(r"[*+-][ \t]+\S")
 _SINGLE, _DOUBLE = re.compile(r"\*([^\n*]*)\*"), re.compile(r"\*\*([^\n*]*)\*\*")
-_HIGHLIGHT = re.compile(r"(?<![\w*])(\*{1,3})(?![\s*])[^\n*]*(?<!\s)\1(?![\w*])", re.ASCII)
+_HIGHLIGHT = re.compile(r"(?<![a-zA-Z0-9*])(\*{1,3})(?![\s*])[^\n*]*(?<!\s)\1(?![a-zA-Z0-9*])", re.ASCII)
+_ANGLES = re.compile("<<+|>>+")
 _OPTIONS = ("My answer is yes.", "My answer is no.", "My answer is maybe.")
 
 
@@ -114,7 +115,7 @@ class MultipleSections(Instruction):
         if semantics is Semantics.REFERENCE:
             mark = reference_pattern(rf"\s?{word}\s?\d+\s?", self.id, 0)
             return len(mark.split(text)) - 1 >= self.args["num_sections"]
-        before = r"(?<!\w)" if re.match(r"\w", word) else ""
+        before = NOT_AFTER_LETTER if re.match(r"\w", word) else ""
         numbers = re.findall(rf"{before}{re.escape(word)}\s?(\d+)", text)
         return len({number.lstrip("0") for number in numbers}) >= self.args["num_sections"]
 
@@ -154,7 +155,11 @@ def _refuse(constant: str) -> Any:
 
 
 class Title(Instruction):
-    """A title in double angular brackets, on one line. The reference goes from the first pair to the last of a line."""
+    """A title in double angular brackets, on one line.
+
+    The reference goes from the first pair to the last of a line. Fixed: each pair by itself, with no letter or digit
+    right outside it, so that shifts in code (`a<<b; c>>d`) are no title.
+    """
 
     id = "detectable_format:title"
     kind = "title"
@@ -175,15 +180,20 @@ def _reference_title(line: str) -> bool:
 
 
 def _title(line: str) -> bool:
-    start = line.find("<<")
-    while start >= 0:
-        end = line.find(">>", start)
-        if end < 0:
-            return False
-        if line[start:end].strip("<> \t"):
-            return True
-        start = line.find("<<", end)
+    start = -1
+    for found in _ANGLES.finditer(line):
+        if found.group()[0] == "<":
+            if start < 0 and not _in_word(line[max(found.start() - 1, 0) : found.start()]):
+                start = found.end()
+        elif start >= 0 and not _in_word(line[found.end() : found.end() + 1]):
+            if line[start : found.start()].strip("<> \t"):
+                return True
+            start = -1
     return False
+
+
+def _in_word(beside: str) -> bool:
+    return beside.isalnum() and bounded(beside)
 
 
 ALL = (

@@ -21,6 +21,12 @@ if TYPE_CHECKING:
 
 # numpy is imported where it is used: listing and proving tasks must not wait for it.
 
+_CODES = """
+af ar bg bn ca cs cy da de el en es et fa fi fr gu he hi hr hu id it ja kn ko lt lv mk ml mr ne nl no pa pl pt ro ru sk
+sl so sq sv sw ta te th tl tr uk ur vi zh-cn zh-tw
+"""
+LANGUAGES = tuple(_CODES.split())
+"""The codes that `langdetect` can answer, stated here so that nothing is loaded to know them."""
 SEED = 0
 UNKNOWN = "unknown"
 """No language is likely enough."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from tasks.assertions.instructions.base import RELATION, TEXT, Instruction, InstructionError, Semantics, compare, whole
-from tasks.assertions.instructions.sentences import count_sentences
+from tasks.assertions.instructions.sentences import count_sentences, sentences
 from tasks.assertions.instructions.words import count_words
 
 _DIVIDER = re.compile(r"\s?\*\*\*\s?")
@@ -29,7 +29,10 @@ class NumberOfWords(Instruction):
 
 
 class NumberOfSentences(Instruction):
-    """So many sentences, as the Punkt splitter for English finds them."""
+    """So many sentences, as the Punkt splitter for English finds them.
+
+    The reference counts lone marks as sentences too ("? ? ?"). Fixed: a sentence has a letter or digit.
+    """
 
     id = "length_constraints:number_sentences"
     kind = "number of sentences"
@@ -37,7 +40,11 @@ class NumberOfSentences(Instruction):
 
     def follows(self, text: str, semantics: Semantics) -> bool:
         """Return whether the number of sentences stands in the relation."""
-        return compare(count_sentences(text), self.args["relation"], self.args["num_sentences"])
+        if semantics is Semantics.REFERENCE:
+            count = count_sentences(text)
+        else:
+            count = sum(1 for sentence in sentences(text) if any(map(str.isalnum, sentence)))
+        return compare(count, self.args["relation"], self.args["num_sentences"])
 
     def describe(self) -> str:
         """Return the condition in words."""

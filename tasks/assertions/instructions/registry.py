@@ -33,4 +33,6 @@ def make(id: str, kwargs: Mapping[str, Any]) -> Instruction:
         guess = nearest(id, INSTRUCTIONS)
         hint = f": did you mean '{guess}'?" if guess else ""
         raise InstructionError(f"unknown instruction '{id}'{hint} ({len(INSTRUCTIONS)} ids are known)")
+    if not isinstance(kwargs, Mapping) or not all(isinstance(name, str) for name in kwargs):
+        raise InstructionError(f"{id}: the arguments must be a mapping from names to values, not {kwargs!r}")
     return known(**kwargs)

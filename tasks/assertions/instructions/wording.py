@@ -12,20 +12,25 @@ _UNSPACED = re.compile(
 )
 """Letters of scripts that put no blanks between words: Thai, Lao, Burmese, Khmer, Japanese, Chinese."""
 
+NOT_AFTER_LETTER, NOT_BEFORE_LETTER = r"(?<![^\W_])", r"(?![^\W_])"
+"""Where a word may start and end: no letter or digit beside it. An underscore is neither."""
+
 
 @lru_cache(maxsize=1024)
 def whole_word(phrase: str) -> re.Pattern[str]:
     """Return a pattern that finds the phrase, in any case, where it is no part of a longer word.
 
-    Nothing in the phrase has a special meaning, and a line break counts as a blank.
+    Nothing in the phrase has a special meaning, and a line break counts as a blank. An underscore, as Markdown puts it
+    around words, is no part of a word: "cat" is in "_cat_".
     """
     parts = phrase.split()
-    start = r"(?<!\w)" if _bounded(parts[0][0]) else ""
-    end = r"(?!\w)" if _bounded(parts[-1][-1]) else ""
+    start = NOT_AFTER_LETTER if bounded(parts[0][0]) else ""
+    end = NOT_BEFORE_LETTER if bounded(parts[-1][-1]) else ""
     return re.compile(start + r"\s+".join(re.escape(part) for part in parts) + end, re.IGNORECASE)
 
 
-def _bounded(character: str) -> bool:
+def bounded(character: str) -> bool:
+    """Return whether words end at the character: a letter, digit or underscore of a script with blanks."""
     return re.match(r"\w", character) is not None and not _UNSPACED.match(character)
 
 

@@ -8,7 +8,9 @@ that cannot tell. Decimals are exact: 0.333 is not 1/3.
 from __future__ import annotations
 
 import logging
+import random
 import re
+from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
 
@@ -43,9 +45,17 @@ DIGITS = 60
 """Decimal digits to which values are computed."""
 AGREE = sympy.Float(10) ** -45
 """Relative difference below which two values are the same."""
+_RUNNING = (sympy.Sum, sympy.Product)
+_POINTS = 40
+"""Points at which expressions with names are compared, besides the first two."""
+_ENOUGH = 8
+"""Points at which both must have a value, for them to count as the same."""
 _CONVERSION = ConversionConfig(interpret_as_mixed_fractions=False, lowercase_symbols=False)
 _IMAGINARY = sympy.Symbol("i", real=True)
 _TWO_EXPONENTS = re.compile(r"\}\s*\^(?=\{[^{}]*\}\s*\^)|\^\{[^{}]*\}\s*\^|\^\w\s*\^")
+_NAME = re.compile(r"(?<![\\A-Za-z])[A-Za-z]")
+_NAMED_TUPLE = re.compile(r"\([A-Za-z](?: ?, ?[A-Za-z])+\)")
+_NO_EXPRESSION = re.compile(r"\\text\{|[<>=]|\\(?:le|ge|ne|not|notin|approx)(?![A-Za-z])")
 _DECIMAL = re.compile(r"(?<![\w.])(\d*)\.(\d+)(?![\d.])")
 
 
@@ -103,10 +113,14 @@ def same(gold: Shape, answer: Shape) -> bool:
     if isinstance(gold, Based) or isinstance(answer, Based):
         return _same_digits(gold, answer)
     if isinstance(gold, Matrix) and isinstance(answer, Matrix):
-        return [len(row) for row in gold.rows] == [len(row) for row in answer.rows] and all(
-            same(left, right)
-            for left_row, right_row in zip(gold.rows, answer.rows, strict=True)
-            for left, right in zip(left_row, right_row, strict=True)
+        return (
+            gold.bars == answer.bars
+            and [len(row) for row in gold.rows] == [len(row) for row in answer.rows]
+            and all(
+                same(left, right)
+                for left_row, right_row in zip(gold.rows, answer.rows, strict=True)
+                for left, right in zip(left_row, right_row, strict=True)
+            )
         )
     if isinstance(gold, Relation) and isinstance(answer, Relation):
         return _same_relation(gold, answer)
@@ -129,9 +143,12 @@ def same(gold: Shape, answer: Shape) -> bool:
 
 def _same_digits(gold: Shape, answer: Shape) -> bool:
     """Digits to a base: the base may be left out, since the question names it, but must not be another one."""
+    if isinstance(gold, Based) and isinstance(answer, Based) and gold.base != answer.base:
+        return False
+    if not isinstance(gold, Based) and isinstance(answer, Based) and answer.base != 10:
+        return False  # a gold answer without a base is a plain number
     digits = [side.digits if isinstance(side, Based) else _text(side).upper() for side in (gold, answer)]
-    bases = {side.base for side in (gold, answer) if isinstance(side, Based)}
-    return len(bases) == 1 and digits[0].lstrip("0") == digits[1].lstrip("0") != ""
+    return digits[0].lstrip("0") == digits[1].lstrip("0") != ""
 
 
 def _same_group(gold: Group, answer: Group) -> bool:
@@ -194,13 +211,19 @@ def _unlabelled(shape: Shape, gold: bool) -> Shape | None:
     if not isinstance(shape, Relation) or not shape.equation:
         return None
     first, last = shape.texts[0], shape.texts[-1]
-    if is_label(first):
+    if is_label(first) or _named_tuple(first):
         return read(last)[0]
-    if is_label(last):
+    if is_label(last) and not _NAME.search(first):
         return read(first)[0]
     left, right = read(first)[0], read(last)[0]
     pair = (left, right)
     return right if same(*pair) else None
+
+
+def _named_tuple(text: str) -> bool:
+    """Whether it is names in the order of the alphabet, as in `(x,y)=(1,2)`."""
+    names = text.replace(" ", "")[1:-1].split(",")
+    return bool(_NAMED_TUPLE.fullmatch(text.strip())) and names == sorted(names)
 
 
 def _same_relation(gold: Relation, answer: Relation) -> bool:
@@ -212,6 +235,12 @@ def _same_relation(gold: Relation, answer: Relation) -> bool:
                     first, second = read(left[1])[0], read(right[1])[0]
                     if same(first, second):
                         return True
+        if any(r"\text{" in end for pair in ends for end in pair):
+            return False
+    if is_solved(gold, True) and not is_solved(answer, False):
+        return False  # most likely the question itself
+    if gold.equation and answer.equation:
+        ends = [(chain.texts[0], chain.texts[-1]) for chain in (gold, answer)]
         return _proportional(_difference(*ends[0], gold=True), _difference(*ends[1], gold=False), negative=True)
     left_chain, right_chain = _rising(gold), _rising(answer)
     if left_chain is not None and right_chain is not None and left_chain.signs == right_chain.signs:
@@ -255,6 +284,9 @@ def _same_set(gold: Shape, answer: Shape) -> bool:
     """Compare conditions, intervals, unions and sets as sets of real numbers; False where one of them is none."""
     if not (_condition(gold) or _condition(answer)):
         return False  # without a condition there is nothing that being written as another kind of set could hide
+    names = [set(_unknowns(side)) for side in (gold, answer)]
+    if any(len(found) > 1 for found in names) or len(names[0] | names[1]) > 1:
+        return False
     left, right = _set(gold, True), _set(answer, False)
     if left is None or right is None:
         return False
@@ -300,19 +332,42 @@ def _set(shape: Shape, gold: bool) -> Any:
     return None
 
 
+def _unknowns(shape: Shape) -> Iterator[str]:
+    """The names that conditions are about."""
+    if isinstance(shape, Relation):
+        yield from (text.strip() for text in shape.texts if is_label(text))
+    elif isinstance(shape, Union | Both | Group):
+        for part in shape.parts:
+            yield from _unknowns(part)
+
+
+def is_solved(chain: Relation, gold: bool) -> bool:
+    """Whether it says what one unknown is: `x<3`, `5=x`, `2<x<3`. What first has to be solved is a question."""
+    at = [number for number, text in enumerate(chain.texts) if is_label(text)]
+    if len(at) != 1 or not (len(chain.texts) == 2 or (len(chain.texts) == 3 and at == [1])):
+        return False
+    if len(chain.texts) == 3 and _rising(chain) is None:
+        return False
+    try:
+        sides = [_parse(text, gold) for text in chain.texts]
+    except Unreadable:
+        return False
+    unknown = sides.pop(at[0])
+    return isinstance(unknown, sympy.Symbol) and all(getattr(side, "is_number", False) for side in sides)
+
+
 def _solved(chain: Relation, gold: bool) -> Any:
+    """The numbers for which a solved condition holds; None for one that is not solved."""
+    if not is_solved(chain, gold):
+        return None
     sides = [_parse(text, gold) for text in chain.texts]
     found: Any = sympy.S.Reals
-    names: set[Any] = set()
     kinds = {"=": sympy.Eq, "<": sympy.Lt, ">": sympy.Gt, r"\le": sympy.Le, r"\ge": sympy.Ge, r"\ne": sympy.Ne}
     for left, sign, right in zip(sides, chain.signs, sides[1:], strict=False):
         condition = kinds[sign](left, right)
         if condition in (True, False):
             found = found if condition else sympy.S.EmptySet
             continue
-        names |= condition.free_symbols
-        if len(names) != 1:
-            return None
         try:
             found = sympy.Intersection(found, condition.as_set())
         except (NotImplementedError, TypeError, ValueError):
@@ -338,7 +393,8 @@ def _text(shape: Shape) -> str:
         return shape.text
     if isinstance(shape, Matrix):
         rows = (" & ".join(_text(cell) for cell in row) for row in shape.rows)
-        return r"\begin{pmatrix}" + r" \\ ".join(rows) + r"\end{pmatrix}"
+        kind = "vmatrix" if shape.bars else "pmatrix"
+        return rf"\begin{{{kind}}}" + r" \\ ".join(rows) + rf"\end{{{kind}}}"
     return ""
 
 
@@ -362,6 +418,8 @@ def _parsed(text: str) -> Any:
         lambda match: rf"\frac{{{match.group(1) or 0}{match.group(2)}}}{{1{'0' * len(match.group(2))}}}", text
     )
     text = text.replace(r"\cr ", r"\\ ").replace("%", "")
+    if _NO_EXPRESSION.search(re.sub(r"_\{[^{}]*\}", "", text)):  # a sum may start at i=1
+        raise ValueError("words or a relation: the parser would drop them")
     if re.search(r"\d\s+\d", text):
         raise ValueError("two numbers side by side: the parser would multiply or add them")
     if _TWO_EXPONENTS.search(text):
@@ -388,26 +446,53 @@ def _same_value(gold: str, answer: str) -> bool:
 
 
 def _agree(gold: Any, answer: Any) -> bool | None:
-    """Compare values at fixed points; None where they cannot be computed, or agree only where all names are above 0."""
+    """Compare values at fixed points; None where they cannot be computed, or differ only where they are not real."""
     if not (isinstance(gold, sympy.Expr) and isinstance(answer, sympy.Expr)):
         return None
     if gold.is_Rational and answer.is_Rational:
         return bool(gold == answer)
     names = sorted(gold.free_symbols | answer.free_symbols, key=str)
-    for number, sign in enumerate((1, 1, -1, -1) if names else (1,)):
-        point = {
-            name: sign * sympy.Rational(137 + 211 * number + 59 * at, 97 + 13 * at) for at, name in enumerate(names)
-        }
-        values = []
-        for side in (gold, answer):
-            value = side.subs(point) if point else side
-            value = value.doit().evalf(DIGITS)
-            if not value.is_number or not value.is_finite or value.atoms(sympy.Function):
-                return None
-            values.append(value)
+    if names and (gold.has(*_RUNNING) or answer.has(*_RUNNING)):
+        gold, answer = gold.doit(), answer.doit()
+        if gold.has(*_RUNNING) or answer.has(*_RUNNING):
+            return None  # a sum up to n has no value where n is no whole number
+    sure, seen = True, 0
+    for point in _points(names, _steep(gold) or _steep(answer)):
+        values = [(side.subs(point) if point else side).doit().evalf(DIGITS) for side in (gold, answer)]
+        if any(value.atoms(sympy.Function) or value.free_symbols for value in values):
+            return None
+        if not all(value.is_number and value.is_finite for value in values):
+            continue  # a pole
         gap, size = abs(values[0] - values[1]).evalf(DIGITS), max(abs(values[0]), abs(values[1]))
         if not gap.is_comparable:
             return None
+        seen += 1
         if gap > AGREE * size and not (size < AGREE and not gold.is_Rational and not answer.is_Rational):
-            return False if sign > 0 else None
-    return True
+            if all(value.is_real for value in values) or all(number > 0 for number in point.values()):
+                return False
+            sure = False
+    return True if sure and (seen >= _ENOUGH or seen and not names) else None
+
+
+def _steep(expression: Any) -> bool:
+    """Whether large numbers for its names make it too large to compute."""
+    costly = expression.atoms(sympy.factorial, sympy.binomial, sympy.gamma)
+    return bool(costly) or any(power.exp.free_symbols for power in expression.atoms(sympy.Pow, sympy.exp))
+
+
+def _points(names: list[Any], steep: bool) -> Iterator[dict[Any, Any]]:
+    """Points of all signs, orders and sizes, the same ones each time; the first two are above 0 in all names."""
+    if not names:
+        yield {}
+        return
+    for number in range(2):
+        yield {name: sympy.Rational(137 + 211 * number + 59 * at, 97 + 13 * at) for at, name in enumerate(names)}
+    chance = random.Random(0)
+    sizes = (1, 3, 12) if steep else (1, 12, 150, 3_000, 10**7)
+    for number in range(_POINTS):
+        size = sizes[number % len(sizes)]
+        one_sign = (1, -1, 0, 0)[number % 4]
+        yield {
+            name: (one_sign or chance.choice((1, -1))) * sympy.Rational(chance.randint(1, 997 * size), 997)
+            for name in names
+        }

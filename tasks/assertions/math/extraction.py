@@ -52,6 +52,16 @@ _MATHS_TOKEN = re.compile(r"\\[\[\]()]|\\.|\$\$|\$|\n", re.DOTALL)
 _CLOSES = {"$$": "$$", "$": "$", r"\[": r"\]", r"\(": r"\)"}
 _DELIMITERS = re.compile(r"\$+|\\[()\[\]]")
 _JOINING = re.compile(r"(?:\s|,|;|\band\b|\bor\b|\*)*", re.IGNORECASE)
+_NEGATION = re.compile(
+    r"\b(?:not|cannot|never|no|neither|nor|reject\w*|discard\w*|exclud\w*|except|without|wrong|incorrect|false|"
+    r"(?:rather|other|less|more|greater|smaller|larger|fewer)[ \t]+than|instead|unlike|impossible|"
+    r"at[ \t]+(?:least|most))\b|n['\u2019]t\b",
+    re.IGNORECASE,
+)
+_CONDITION = re.compile(
+    _NEGATION.pattern + r"|\b(?:if|unless|when|whenever|where|since|because|assum\w*|suppos\w*)\b", re.IGNORECASE
+)
+_TAKEN_BACK = re.compile(r"[ \t*,]*(?:is|are|was)\b", re.IGNORECASE)
 _COMMAND = re.compile(r"\\(?:[A-Za-z]+|%)")
 _PROSE = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{2,}")
 _TEXT = re.compile(r"\\(?:text|mathrm|textbf|mbox)\{[^{}]*\}")
@@ -127,15 +137,36 @@ def _by_phrase(reply: str) -> Found | None:
     end = stop.start() if stop else len(reply)
     spans = [span for span in spans if span.end <= end]
     if spans and not _JOINING.fullmatch(_outside(reply, spans, start, end)):
-        return spans[-1].found(reply, Rule.PHRASE)
+        return _in_prose(reply, spans, start, end)
     text = _DELIMITERS.sub(" ", reply[start:end]).strip().strip("*_`").strip()
     return Found(text, Rule.PHRASE, start, end) if text else None
+
+
+def _in_prose(reply: str, spans: list[_Span], start: int, end: int) -> Found | None:
+    """The maths of a sentence with words around it: the first, since what follows explains it or rules others out."""
+    before = reply[start : spans[0].start]
+    if _NEGATION.search(before):
+        return None
+    if len(spans) > 1 and len(before.split()) > 1:
+        return None
+    if len(spans) == 1 and _NEGATION.search(reply[spans[0].end : end]) and _TAKEN_BACK.match(reply, spans[0].end, end):
+        return None
+    return spans[0].found(reply, Rule.PHRASE)
+
+
+def _before_last(reply: str, spans: list[_Span]) -> str:
+    """The words of the same sentence right before the last maths, or before the list that it ends."""
+    at = len(spans) - 1
+    while at and _JOINING.fullmatch(reply, spans[at - 1].end, spans[at].start):
+        at -= 1
+    start = max(spans[at - 1].end if at else 0, spans[at].start - 200)
+    return _SENTENCE_END.split(reply[start : spans[at].start])[-1]
 
 
 def _at_the_end(reply: str) -> Found | None:
     end = len(reply.rstrip().rstrip("*.!,; \t\n"))
     spans = _maths(reply)
-    if not spans or spans[-1].end < end:
+    if not spans or spans[-1].end < end or _CONDITION.search(_before_last(reply, spans)):
         return None
     found = spans[-1].found(reply, Rule.LAST_MATHS)
     return found if found.text.strip() else None

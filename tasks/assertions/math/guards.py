@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 
 MAX_LENGTH = 1000
@@ -11,6 +12,17 @@ MAX_NESTING = 64
 MAX_TOWER = 3
 """How many exponents may stand in each other: `9^{9^{9^{9}}}` has three."""
 
+MAX_FACTORIAL = 1000
+"""The largest number whose factorial is computed, and up to which a sum runs."""
+MAX_EXPONENT = 10_000
+"""The largest exponent, or number in a binomial, that is computed."""
+
+_SEPARATOR = re.compile(r"(?<=\d)(?:\{,\}|,|\\,)(?:\\!)?(?=\d{3})")
+_NUMBER = re.compile(r"(\d+)(?:[\s})]*\^[\s{(]*(\d+))?")
+_FACTORIAL = re.compile(r"(?P<of>\d+|[({][^!]{0,60}[)}])\s*!(?P<again>[\s)}]*!)?")
+_EXPONENT = re.compile(r"\^[\s{(+-]*(?:\\left)?[\s(]*(\d+(?:[\s})]*\^[\s{(]*\d+)?)")
+_BINOMIAL = re.compile(r"binom([^=]{0,60})")
+_SUM = re.compile(r"\\(?:sum|prod)\s*((?:[_^]\s*(?:\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\}|\w)\s*){1,2})")
 _BRACKET = re.compile(r"\\.|\^\s*(?:\\left\s*)?[{(]|[\^{}()\[\]]", re.DOTALL)
 
 
@@ -26,7 +38,37 @@ def refusal(gold: str, answer: str) -> str | None:
             return f"the answer has brackets {nesting} deep; at most {MAX_NESTING} are read"
         if tower > max(MAX_TOWER, gold_tower):
             return f"the answer has exponents {tower} deep; at most {MAX_TOWER} are computed"
+    if tower < MAX_TOWER and (costs := _costs(answer) - _costs(gold)):
+        return f"the answer has too large a {min(costs)} to compute"
     return None
+
+
+def _costs(text: str) -> set[str]:
+    """What in it is too large to compute: a factorial, exponent, binomial or bound of a sum."""
+    text = _SEPARATOR.sub("", text)
+    found: set[str] = set()
+    for match in _FACTORIAL.finditer(text):
+        limit = 10 if match.group("again") else MAX_FACTORIAL
+        if _largest(match.group("of")) > limit:
+            found.add("factorial")
+    if any(_largest(match.group(1)) > MAX_EXPONENT for match in _EXPONENT.finditer(text)):
+        found.add("exponent")
+    if any(_largest(match.group(1)) > MAX_EXPONENT for match in _BINOMIAL.finditer(text)):
+        found.add("binomial")
+    if any(_largest(match.group(1)) > MAX_FACTORIAL for match in _SUM.finditer(text)):
+        found.add("sum")
+    return found
+
+
+def _largest(text: str) -> float:
+    """The largest whole number or power of two of them in a text."""
+    largest = 0.0
+    for match in _NUMBER.finditer(text):
+        digits, power = match.group(1), match.group(2)
+        if len(digits) > 15 or (power and len(digits) * int(power[:9]) > 300):
+            return math.inf
+        largest = max(largest, float(digits) ** int(power or 1))
+    return largest
 
 
 def depths(text: str) -> tuple[int, int]:

@@ -55,7 +55,7 @@ def normalise(text: str) -> str:
     marked as such (`8{,}000`, `8,\!000`) and mixed numbers become one number, plain `pi/2` and `exp(16)` LaTeX. Dollars
     and a full stop at the end go. Nothing is evaluated.
     """
-    text = text.translate(_UNICODE).strip()
+    text = re.sub(r"\u221a\s*(?:(?=[({])|(\d+|[A-Za-z]))", _root, text.translate(_UNICODE).strip())
     text = re.sub(
         r"\\\\(?:\[[^\[\]]{0,9}\])?", r"\\cr ", text
     )  # the end of a row, before anything looks at backslashes
@@ -68,6 +68,7 @@ def normalise(text: str) -> str:
     text = text.replace(r"\(", " ").replace(r"\)", " ") if r"\(" in text else text
     text = re.sub(r"\\\[|(?<!\\)\\\]", " ", text)
     text = _COMMANDS.sub(_command, text)
+    text = re.sub(r"\\not\s*=", r"\\ne ", text)
     text = re.sub(r"\\text\s*\{", r"\\text{", text)
     text = re.sub(r"\^\s*\{?\s*\\circ\s*\}?", r"^\\circ ", text)
     text = re.sub(
@@ -81,6 +82,10 @@ def normalise(text: str) -> str:
     text = _numbers(text)
     text = re.sub(r"\s+", " ", text).strip()
     return _trim(text)
+
+
+def _root(match: re.Match[str]) -> str:
+    return rf"\sqrt{{{match.group(1)}}}" if match.group(1) else r"\sqrt"
 
 
 def _command(match: re.Match[str]) -> str:

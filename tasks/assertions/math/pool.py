@@ -7,6 +7,7 @@ operation. A process can always be killed, from any thread.
 from __future__ import annotations
 
 import atexit
+import math
 import os
 import threading
 import weakref
@@ -77,8 +78,8 @@ class Pool:
     def __init__(self, size: int | None = None, deadline: float = DEADLINE, memory: int = MEMORY) -> None:
         if size is not None and size < 1:
             raise ValueError(f"size={size}: a pool needs at least 1 worker")
-        if not deadline > 0:
-            raise ValueError(f"deadline={deadline}: must be above 0 seconds")
+        if not 0 < deadline < math.inf:
+            raise ValueError(f"deadline={deadline}: must be above 0 seconds, and finite")
         self.size = size or min(len(os.sched_getaffinity(0)), MOST_WORKERS)
         self.deadline = deadline
         self.memory = memory

@@ -8,6 +8,9 @@ from fractions import Fraction
 from tasks.assertions.math.normalise import normalise
 from tasks.assertions.math.shapes import Scalar, Shape, Word, read
 
+_LETTERS = re.compile(r"[A-Za-z]{2,}")
+_PRODUCT = re.compile(r"[abcdfghj-npqrstvwxyz]{2,3}")
+"""Letters side by side that are a product, in any order, and not a word or a line of geometry."""
 _PLAIN_WORDS = re.compile(r"[A-Za-z][A-Za-z' -]{2,}")
 
 
@@ -40,6 +43,9 @@ def same_scalar(gold: Scalar, answer: Scalar) -> bool | None:
         return True
     if _PLAIN_WORDS.fullmatch(gold.text) and _PLAIN_WORDS.fullmatch(answer.text) and words(gold) == words(answer):
         return True
+    if _LETTERS.fullmatch(gold.text) and _LETTERS.fullmatch(answer.text):
+        product = all(_PRODUCT.fullmatch(side.text) for side in (gold, answer))
+        return None if product else False
     if gold.exact is None or answer.exact is None:
         return None
     if gold.percent == answer.percent:

@@ -13,7 +13,7 @@ from fractions import Fraction
 from functools import cached_property
 
 from tasks.assertions.math.exact import exact_value
-from tasks.assertions.math.units import split_unit
+from tasks.assertions.math.units import neutral, split_unit
 
 
 @dataclass(frozen=True)
@@ -85,9 +85,10 @@ class Relation:
 
 @dataclass(frozen=True)
 class Matrix:
-    """Rows of entries."""
+    """Rows of entries. `bars`: it stands for its determinant."""
 
     rows: tuple[tuple[Shape, ...], ...]
+    bars: bool = False
 
 
 @dataclass(frozen=True)
@@ -111,16 +112,20 @@ Shape = Scalar | Word | Group | Dots | Union | Both | Relation | Matrix | Based 
 _OPENS, _CLOSES = {"(", "[", "{", r"\{"}, {")", "]", "}", r"\}"}
 _TOKEN = re.compile(r"\\begin\{[a-z*]+\}|\\end\{[a-z*]+\}|\\[A-Za-z]+|\\.|.", re.DOTALL)
 _SIGNS = {"=", "<", ">", r"\le", r"\ge", r"\ne", r"\in", r"\approx"}
-_MATRIX = re.compile(r"\\begin\{([pbBv]?matrix|array)\}(?:\{[lcr| ]*\})?(.*)\\end\{\1\}", re.DOTALL)
+_MATRIX = re.compile(r"\\begin\{([pbBvV]?matrix|array)\}(?:\{[lcr| ]*\})?(.*)\\end\{\1\}", re.DOTALL)
 _BASED = re.compile(
-    r"(?:\\text\{)?([0-9A-Za-z]+)\}?_\{(?:\\text\{)?(\d{1,2}|two|three|four|five|six|seven|eight|nine)\}*"
+    r"(?:\\text\{|\()?([0-9A-Za-z]+)[})]?_\{(?:\\text\{)?\(?"
+    r"(\d{1,2}|two|three|four|five|six|seven|eight|nine|ten)\)?\}*"
 )
 _BASES = {
-    name: number for number, name in enumerate(("two", "three", "four", "five", "six", "seven", "eight", "nine"), 2)
+    name: number
+    for number, name in enumerate(("two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"), 2)
 }
 _CLOCK = re.compile(r"(\d{1,6}(?: ?: ?\d{1,6})+) ?(?:\\text\{ ?)?([ap]\.? ?m\.?)?\}?", re.IGNORECASE)
 _THOUSANDS = re.compile(r"(?<![\d.,])([1-9]\d{0,2}(?:,\d{3})+)(?![\d,])")
 _WHOLE_TEXT = re.compile(r"\\text\{([^{}]*)\}")
+_BUILT = re.compile(r"\s*([A-Za-z])\s*(?:\\mid(?![A-Za-z])|\||:)\s*((?=[^|:]*\1)[^|:]*[<>=\\][^|:]*)")
+_ANY_TEXT = re.compile(r"\\text\{([^{}]*)\}")
 _AND_OR = re.compile(r"\\text\{\s*,?\s*(and|or)\s*\}|(?<![A-Za-z\\])(and|or)(?![A-Za-z])")
 _WORDS = re.compile(r"[A-Za-z][A-Za-z'. -]+")
 _LETTERS = re.compile(r"[A-Za-z]")
@@ -150,7 +155,7 @@ def _read(text: str, depth: int) -> Shape:
         if (found := cut(depth)) is not None:
             return found
     if matrix := _MATRIX.fullmatch(text):
-        return _matrix(matrix.group(2), depth)
+        return Matrix(_rows(matrix.group(2), depth), matrix.group(1)[0] in "vV")
     if clock := _CLOCK.fullmatch(text):
         parts = tuple(int(part) for part in clock.group(1).split(":"))
         return Clock(parts, re.sub(r"[^apm]", "", (clock.group(2) or "").lower()))
@@ -158,7 +163,7 @@ def _read(text: str, depth: int) -> Shape:
         return group
     if (based := _BASED.fullmatch(text)) and any(letter.isdigit() for letter in based.group(1)):
         base = int(_BASES.get(based.group(2), based.group(2)))
-        return Scalar(based.group(1)) if base == 10 else Based(based.group(1).upper(), base)
+        return Based(based.group(1).upper(), base)
     if text.count(r"\pm") == 1 or text.count(r"\mp") == 1:
         sign = r"\pm" if r"\pm" in text else r"\mp"
         return Group("", "", tuple(_read(text.replace(sign, one), depth + 1) for one in ("+", "-")))
@@ -170,7 +175,8 @@ def _scalar(text: str) -> Shape:
     percent = unit == "percent"
     if r"\text{" in bare and not re.search(r"\d|\\frac|\\pi|\\sqrt", bare):
         return Word(text)
-    bare = re.sub(r"\\text\{[^{}]*\}", " ", bare) if re.search(r"\d", bare) else bare
+    if all(neutral(words) for words in _ANY_TEXT.findall(bare)) and re.search(r"\d", bare):
+        bare = _ANY_TEXT.sub(" ", bare)
     return Scalar(bare.strip(), percent, "" if percent else unit)
 
 
@@ -184,9 +190,9 @@ def _worded(text: str) -> Shape:
     return Word(text)
 
 
-def _matrix(body: str, depth: int) -> Matrix:
+def _rows(body: str, depth: int) -> tuple[tuple[Shape, ...], ...]:
     rows = [row for row in re.split(r"\\cr(?![A-Za-z])|\\hline", body) if row.strip()]
-    return Matrix(tuple(tuple(_read(cell, depth + 1) for cell in row.split("&")) for row in rows))
+    return tuple(tuple(_read(cell, depth + 1) for cell in row.split("&")) for row in rows)
 
 
 class _Outer:
@@ -239,14 +245,17 @@ class _Outer:
             return _read("".join(pieces[1:]), depth + 1)
         if r"\approx" in signs:
             at = signs.index(r"\approx")
-            if at == 0 and not is_label(pieces[0]):
+            if at == 0 and not pieces[0] and len(pieces) == 2 and pieces[1]:
+                return _read(pieces[1], depth + 1)
+            if at == 0 and pieces[0] and not is_label(pieces[0]):
                 return _read(pieces[0], depth + 1)
             if at:
                 pieces, signs = pieces[: at + 1], signs[:at]
             else:
                 signs = ["="] * len(signs)
-        if not all(pieces):
-            return Scalar("".join(self.tokens)) if len(pieces) != 2 or pieces[0] else _read(pieces[1], depth + 1)
+        if not all(pieces) or r"\not" in self.tokens:
+            alone = len(pieces) == 2 and not pieces[0] and signs == ["="]
+            return _read(pieces[1], depth + 1) if alone else Scalar("".join(self.tokens))
         return Relation(tuple(pieces), tuple(signs))
 
     def group(self, depth: int) -> Shape | None:
@@ -261,6 +270,8 @@ class _Outer:
         if not cuts:
             text = "".join(inner.tokens)
             if (opening, closing) == ("{", "}") and self.tokens[0] == r"\{":
+                if built := _BUILT.fullmatch(text):
+                    return _read(built.group(2), depth + 1)
                 return Group("{", "}", (_read(text, depth + 1),)) if text.strip() else Scalar(r"\emptyset")
             if (opening, closing) != ("(", ")"):
                 return None

@@ -20,6 +20,24 @@ _SPELLINGS = {
 }  # fmt: skip
 _KNOWN = {spelling: unit for unit, spellings in _SPELLINGS.items() for spelling in spellings.split()}
 _POWERS = {"square": "^2", "sq": "^2", "squared": "^2", "cubic": "^3", "cubed": "^3", "cu": "^3"}
+_LETTERS = frozenset("mgshlL")
+"""Units of one letter; other letters are names."""
+_MEANING_WORDS = """
+zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen
+eighteen nineteen twenty thirty forty fifty sixty seventy eighty ninety hundred hundreds thousand thousands million
+millions billion billions trillion trillions quadrillion dozen dozens score half halves third thirds fourth fourths
+quarter quarters fifth fifths sixth sixths seventh sevenths eighth eighths ninth ninths tenth tenths hundredth
+hundredths thousandth thousandths millionth millionths gross k mil bn mn kilo mega giga
+double triple twice thrice itself squared cubed factorial plus minus add subtract over divided multiplied power
+root mod modulo base bar repeating recurring remainder negative positive choose log ln sin cos tan pi infinity
+infinite prime sum product inverse reciprocal raised exponent to from through between until
+or and not no non if iff than nor neither either but except excluding unless when where without instead rather
+isn is are was be more less fewer greater most least above below under up almost nearly about approximately
+approx around roughly maybe perhaps probably possibly likely wrong false incorrect impossible never none nothing
+invalid undefined unknown any all every other another also both true equals equal
+"""
+_MEANING = frozenset(_MEANING_WORDS.split())
+"""Words beside a number that say more than what is counted."""
 _END = re.compile(
     r"(?:\\text\{(?P<text>[^{}]*)\}|(?P<sign>%|\^\\circ)|(?<![A-Za-z\\])(?P<word>[A-Za-z]{2,}))"
     r"\s*(?:\^\{(?P<power>[23])\})?\s*[./]?\s*$"
@@ -29,9 +47,10 @@ _END = re.compile(
 def split_unit(text: str) -> tuple[str, str]:
     r"""Return an answer without the unit at its end, and the unit in one spelling: `cm^2`; empty where there is none.
 
-    `\text{...}` behind a value is a unit whatever it says; a plain word must be a known one. Of an answer that is words
-    alone nothing is taken.
+    `\text{...}` behind a value is a unit if it is `neutral`; a plain word must be a known one. Of an answer that is
+    words alone nothing is taken.
     """
+    whole = text
     found: list[str] = []
     while (match := _END.search(text)) and text[: match.start()].strip():
         word = match.group("word")
@@ -40,10 +59,29 @@ def split_unit(text: str) -> tuple[str, str]:
         rest = text[: match.start()]
         if word is not None and not re.search(r"[\d})]\s*$|[A-Za-z]\s+$", rest):
             break
+        if match.group("text") is not None and not (neutral(match.group("text")) or _temperature(rest, match)):
+            break
         inside = match.group("text") if match.group("text") is not None else (word or match.group("sign"))
         found.insert(0, inside + (f"^{match.group('power')}" if match.group("power") else ""))
         text = rest.rstrip(" /")
-    return text, one_spelling(" ".join(found))
+    unit = one_spelling(" ".join(found))
+    return (whole, "") if unit.startswith("^") else (text, unit)  # "squared" alone is no unit
+
+
+def _temperature(rest: str, match: re.Match[str]) -> bool:
+    return rest.rstrip().endswith(r"\circ") and match.group("text").strip() in ("C", "F")
+
+
+def neutral(words: str) -> bool:
+    """Whether words beside a number only say what is counted, so that they may go: `cm`, `cm^2`, `apples`."""
+    names = re.findall(r"[A-Za-z]+", words)
+    known = one_spelling(words)
+    if (known and not known.startswith("^")) or not words.strip(" .,"):
+        return True
+    return bool(re.fullmatch(r"[A-Za-z .,/-]*", words)) and all(
+        name in _LETTERS or (len(name) > 1 and name.lower() not in _MEANING and name.lower() not in _POWERS)
+        for name in names
+    )
 
 
 def one_spelling(words: str) -> str:

@@ -36,6 +36,13 @@ def test_what_cannot_be_judged_is_an_error(keys: dict[str, Any], message: str | 
     assert found.verdict is Verdict.ERROR and found.score is None and found.detail
 
 
+@pytest.mark.parametrize("language", ["klingon", "xx"])
+@pytest.mark.parametrize("semantics", ["fixed", "reference"])
+def test_a_language_that_no_one_can_tell_is_an_error(language: str, semantics: str) -> None:
+    keys = {"id": "language:response_language", "kwargs": {"language": language}, "semantics": semantics}
+    assert judged("nuqneH", **keys).verdict is Verdict.ERROR
+
+
 def test_semantics_and_loose_decide() -> None:
     keys = {"id": "keywords:existence", "kwargs": {"keywords": ["art"]}}
     assert judged("smart", **keys).verdict is Verdict.FAIL

@@ -38,6 +38,13 @@ def test_the_official_ids_are_25() -> None:
             "one character",
         ),
         ("startend:end_checker", {"end_phrase": " "}, "not blank"),
+        ("language:response_language", {"language": "klingon"}, "a code of a language that can be told (af ar"),
+        ("language:response_language", {"language": "xx"}, "a code of a language"),
+        ("language:response_language", {"language": ["en"]}, "a code of a language"),
+        (WORDS, [1], "must be a mapping"),
+        (WORDS, None, "must be a mapping"),
+        (WORDS, {1: 2}, "must be a mapping"),
+        (WORDS, {"self": 1}, "unknown argument 'self'"),
         (
             "length_constraints:nth_paragraph_first_word",
             {"num_paragraphs": 2, "nth_paragraph": 3, "first_word": "a"},
@@ -45,7 +52,7 @@ def test_the_official_ids_are_25() -> None:
         ),
     ],
 )
-def test_what_no_check_can_be_made_of(id: str, kwargs: dict[str, Any], said: str) -> None:
+def test_what_no_check_can_be_made_of(id: str, kwargs: Any, said: str) -> None:
     with pytest.raises(InstructionError, match=said.replace("(", r"\(")):
         make(id, kwargs)
 

@@ -7,9 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 import langdetect
 import pytest
 from langdetect import DetectorFactory
+from langdetect.detector_factory import PROFILES_DIRECTORY
 
 from tasks.assertions.instructions.english import is_english
-from tasks.assertions.instructions.language import LanguageUnknown, detect, lead
+from tasks.assertions.instructions.language import LANGUAGES, LanguageUnknown, detect, lead
 
 TEXTS = [
     "SALE ENDS TODAY",
@@ -31,6 +32,12 @@ TEXTS = [
 def test_answers_what_langdetect_answers_with_seed_0(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(DetectorFactory, "seed", 0)
     assert detect(text) == langdetect.detect(text)
+
+
+def test_the_codes_are_those_of_langdetect() -> None:
+    factory = DetectorFactory()
+    factory.load_profile(PROFILES_DIRECTORY)
+    assert sorted(factory.langlist) == list(LANGUAGES)
 
 
 @pytest.mark.parametrize("text", ["", "12 345", "!?", "\n \t"])

@@ -10,7 +10,7 @@ from tasks.assertions.math.equivalence import Unreadable, equivalent, minerva_eq
 from tasks.assertions.math.minerva import minerva_answer, minerva_form
 from tasks.assertions.math.quick import quick_verdict
 from tests.shared_data import shared
-from tests.tasks.assertions.math.pairs import DIFFERENT, SAME
+from tests.tasks.assertions.math.pairs import DIFFERENT, SAME, SAME_ONE_WAY
 
 
 def verdict(gold: str, answer: str) -> bool | None:
@@ -35,6 +35,17 @@ def test_different_in_both_directions(one: str, other: str) -> None:
     assert not verdict(other, one)
     assert quick_verdict(one, other) in (False, None)
     assert quick_verdict(other, one) in (False, None)
+
+
+@pytest.mark.parametrize(("gold", "answer"), SAME_ONE_WAY)
+def test_the_same_in_one_direction(gold: str, answer: str) -> None:
+    assert verdict(gold, answer) is True
+    assert not verdict(answer, gold)
+
+
+@pytest.mark.parametrize(("gold", "answer"), [("10", "10_2"), ("5", "5_0"), ("2x+3", "2x+3=y")])
+def test_different_whichever_way_it_was_meant(gold: str, answer: str) -> None:
+    assert not verdict(gold, answer)
 
 
 def test_who_cannot_be_read_is_told() -> None:

@@ -35,12 +35,18 @@ FOUND = [
     (r"The solution is $m \in [2, 3)$", r"m \in [2, 3)", Rule.LAST_MATHS),
     (r"thus $x=7$ and $7$", "7", Rule.LAST_MATHS),
     (r"thus \[ x=7 \]", " x=7 ", Rule.LAST_MATHS),
+    ("The answer is probably $6$, not $5$.", "6", Rule.PHRASE),
+    ("The answer is $6$ rather than $5$.", "6", Rule.PHRASE),
+    ("The answer is $5$, since $x=2$.", "5", Rule.PHRASE),
+    ("Since $x=2$, the area is $5$.", "5", Rule.LAST_MATHS),
     (r"\sqrt{17}", r"\sqrt{17}", Rule.BARE_LATEX),
 ]
 NOT_FOUND = [
     "", "42", "first 3 then 18", "So it is 18.\nQuestion: Tom has 1820 apples", r"\boxed{42", r"\boxed{}", r"\boxed{ }",
     r"\boxed{4} and so \boxed{5", r"The answer is 5 and \boxed{", "it costs $5 and then $6 more", "no number",
     "$x$ is what we look for", r"we know \frac12 is the half of it", "The answer is", "$$",
+    "Final answer: not $5$", "the area is $6$ if $n=5$", "We reject $x=5$.", "It is not $3$ or $5$.", "It isn't $5$.",
+    "The answer is not $5$.", "The answer is $5$ is wrong.",
 ]  # fmt: skip
 
 

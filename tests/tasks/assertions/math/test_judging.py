@@ -7,6 +7,7 @@ from pydantic import ValidationError
 
 from tasks.assertions import Verdict
 from tasks.assertions.math import MathMode, Pool, Reason, Status, judge, judge_many
+from tasks.assertions.math.guards import refusal
 from tasks.outcome import Outcome
 from tests.tasks.assertions.build import build
 
@@ -45,6 +46,25 @@ def test_hangs_are_errors_and_the_others_right() -> None:
 )
 def test_absurd_answers_get_a_right_verdict(answer: str, verdict: Verdict) -> None:
     assert judge("5", rf"\boxed{{{answer}}}").verdict is verdict
+
+
+COSTLY = [
+    "1000000!", "1{,}000{,}000!", "(10^9)!", "9^{9^9}", "9^{9^{9}}", r"\binom{10^9}{5\cdot10^8}", "x^{1000000}",
+    r"\sum_{i=1}^{10^9} i^i", r"\sum_{i=1}^{5000} i^i", "100000!!", "(100!)!",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("answer", COSTLY)
+def test_costly_answers_are_refused(answer: str) -> None:
+    assert judge("5", rf"\boxed{{{answer}}}").reason is Reason.REFUSED
+    assert judge(answer, rf"\boxed{{{answer}}}").verdict is Verdict.PASS
+
+
+@pytest.mark.parametrize(
+    "answer", ["1000!", "2^{2019}", r"\binom{100}{50}", "9^{9^{9^{9}}}", r"\frac{100!}{98!}", "(5!)!"]
+)
+def test_other_answers_are_not_refused(answer: str) -> None:
+    assert refusal("5", answer) is None
 
 
 def test_an_unreadable_answer_fails_and_an_unreadable_gold_answer_is_an_error() -> None:

@@ -230,7 +230,9 @@ def test_a_worker_is_replaced_when_it_has_served_enough(pool: Pool, monkeypatch:
     assert (pool.started, pool.killed, pool.died) == (2, 0, 0)
 
 
-@pytest.mark.parametrize("wrong", [{"size": 0}, {"deadline": 0}, {"deadline": float("nan")}])
+@pytest.mark.parametrize(
+    "wrong", [{"size": 0}, {"deadline": 0}, {"deadline": float("nan")}, {"deadline": float("inf")}]
+)
 def test_senseless_settings_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(ValueError, match="="):
         Pool(**wrong)  # type: ignore[arg-type]

@@ -23,3 +23,4 @@ def test_words(text: str, expected: list[str]) -> None:
 def test_occurrences_are_whole_words() -> None:
     assert occurrences("art", "Art, start; ART arts") == 2
     assert occurrences("c++", "c++, c+ C++.") == 2
+    assert occurrences("cat", "A _cat_, __cat__ and _cats_") == 2
