@@ -10,10 +10,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from tasks.assertions.numbers import CORE, CURRENCY, SIGN, Number, after, before, numbers_in, plain, signed, value
+from tasks.assertions.numbers import (
+    CORE,
+    CURRENCY,
+    MARKUP,
+    SIGN,
+    Number,
+    after,
+    before,
+    before_box,
+    numbers_in,
+    plain,
+    signed,
+    value,
+)
 
 WINDOW = 300
 """Characters after a marker, or around the last digit, that are looked at: a reply costs time linear in its size."""
@@ -79,9 +92,60 @@ _PHRASE = re.compile(
           | \s? (?:\*\*|__)? (?: \ ?[:=→⇒] | \ ?[-=]> ) )""",
     re.VERBOSE | re.IGNORECASE,
 )
+_FILLED = r"""(?:\ (?:be|equal|to|simply|just|about|the|a|an|number|exactly|going|[a-z]{2,12}ly)){0,3}
+               [\s*$({\\[]*-?[$]?\.?[0-9]"""
+_NEGATED = re.compile(
+    rf"""answers?(?:\*\*)?(?:\ (?:to|for|of)\b[^\n.:=]{{1,80}}?)?
+        (?:\ (?:is|was|are|were|can|could|should|would|will|wo|must|may|might|then|also|[a-z]{{2,12}}ly)){{0,3}}?
+        (?:n?['’]t|\ ?not|\ never|\ neither)\b{_FILLED}""",
+    re.VERBOSE | re.IGNORECASE,
+)
+_DOUBTED = re.compile(
+    r"(?:n['’]t|\bnot|\bnever) (?:think|believe|say|mean)(?: that)?(?: (?:the|my|our|final|right|correct)){0,2} \Z",
+    re.IGNORECASE,
+)
+_TWISTED = re.compile(
+    rf"""[\s*_`"“‘':(\[{{$]*+ (?:[a-z]{{2,12}}ly\ )?
+        (?: (?:not|never|neither)\b(?={_FILLED})
+          | (?:less|more|fewer|greater|smaller|larger|other|at\ most|at\ least|under|above|below
+              |up\ to|half|twice|double|triple|sqrt|log|ln|square|cube)\b
+          | \\(?:text|mathrm|textbf)\{{\ ?(?:not|never)\b | [-+]\ ?[(\[{{] | [<>≤≥≠±∓√] | [A-Za-z]\(
+          | \\(?:pm|mp|leq?|geq?|neq?|not|lt|gt|sqrt|log|ln)(?![A-Za-z]) )
+        [^\n.0-9]{{0,40}}[0-9](?![^\n]{{0,80}}=)""",
+    re.VERBOSE | re.IGNORECASE,
+)
+"""What follows a marker and turns its number into something else: `not 18`, `at most 18`, `√18`."""
 _LAST_LINE = re.compile(r"[ *]*A:[ *]*")
 _HEADING = re.compile(r"[0-9]{1,2}[.):] *\*{0,2} *[A-Za-z][^\n]*\n\s*\S")
 _LINE_END = re.compile(r"""[ .!*_`$)\]}"%]{0,6}(?:[A-Za-z°%]+[ .!]*){0,2}(?:\n|\Z)""")
+_WORD = r"(?:[^\W\d_]{2,}|[^\W\d_A-Za-z\u0370-\u03ff])"
+_DRESS = rf"""[\s~$*`"'“”‘’.!:{{}}()\[\]%°] | \\[,;:!\ ()\[\]%$] | \\(?:right|degree|{MARKUP})(?![A-Za-z]) | {CURRENCY}
+              | (?<=[A-Za-z])[-,](?=\ ?[A-Za-z]{{2}})"""
+_HEAD = re.compile(rf"(?: {_DRESS} | (?<!\\){_WORD} | (?<![^\s{{])[aI](?=\ ) | [-+](?=[\s$\\]*\Z) )*+", re.VERBOSE)
+_TAIL = re.compile(
+    rf"""(?: {_DRESS} | (?<!\\){_WORD} | \^\ ?\{{?\ ?\\(?:circ|degree) | (?<![A-Za-z\\])[mghslLCF](?![A-Za-z])
+           | a(?=\ [A-Za-z]{{2}}) | (?<=[A-Za-z}}])(?:\^\ ?\{{?[23]\}}?|[23²³]) | /(?=(?:\ |\\text\{{)*[A-Za-z]{{2}})
+           | (?<=[A-Za-z}}])\ ?/\ ?(?:\\text\{{|\\mathrm\{{)?[mhsLl](?![A-Za-z]) )*+""",
+    re.VERBOSE,
+)
+_NAME = re.compile(
+    rf"(?: {_DRESS} | (?<!\\){_WORD} | [A-Za-z] | (?<=[A-Za-z}}])_(?:\{{\w+\}}|\w) | (?<=[A-Za-z]\()[0-9]+(?=\)) )*+",
+    re.VERBOSE,
+)
+_SUM = re.compile(
+    rf"""(?: {_DRESS} | (?<!\\){_WORD} | [0-9.,+\-*/×÷^{{}}½-¾] | (?<=[0-9\ ])[xX](?=\ ?[0-9(])
+           | \\(?:times|cdot|div|[dt]?frac)(?![A-Za-z]) )*+""",
+    re.VERBOSE,
+)
+_MEANS_HEAD = re.compile(
+    r"\b(?:not|never|cannot|neither|sqrt|cbrt|log|ln|exp|sin|cos|tan|pi|twice|half|double|triple|choose|mod|times|minus|plus"
+    r"|maybe|perhaps|possibly|or|root)\b|n['’]t\b",
+    re.IGNORECASE,
+)
+_MEANS_TAIL = re.compile(
+    r"\b(?:pi|squared|cubed|factorial|choose|mod|modulo|maybe|perhaps|possibly|otherwise|or)\b", re.IGNORECASE
+)
+"""Words that may not stand before or after the number in a box or a tag."""
 _POWER = re.compile(r"\^\{? ?\Z|[A-Za-z}]\Z")
 
 
@@ -133,12 +197,18 @@ def _box(text: str, at: int) -> Extraction | None:
     if text[start : start + 1] != "{":
         return _direct(text, start, Rule.BOX) if text[max(0, at - 2) : at] == "\\b" else None
     end = _closing(text, start)
-    return None if end is None else _alone(text, start + 1, end, Rule.BOX)
+    return None if end is None else _boxed(text, at - 2, start + 1, end)
 
 
 def _fbox(text: str, at: int) -> Extraction | None:
     end = _closing(text, at + 5)
-    return None if end is None else _alone(text, at + 6, end, Rule.BOX)
+    return None if end is None else _boxed(text, at, at + 6, end)
+
+
+def _boxed(text: str, at: int, start: int, end: int) -> Extraction:
+    found = _alone(text, start, end, Rule.BOX)
+    around = "" if found.problem else before_box(text, at) or after(text, end + 1)
+    return replace(found, number=None, problem=around) if around not in ("", "=") else found
 
 
 def _answer(text: str, at: int) -> Extraction | None:
@@ -151,7 +221,12 @@ def _answer(text: str, at: int) -> Extraction | None:
         if opening < 0 or "oxed" in inside or "####" in inside:
             return None  # the marker inside is found next
         return _alone(text, opening + 1, start - 2, Rule.TAG)
+    negated = _NEGATED.match(text, max(0, start), start + 2 * WINDOW)
+    if negated is not None:
+        return Extraction(negated[0], None, Rule.PHRASE, *negated.span(), "says what the answer is not")
     found = _PHRASE.match(text, max(0, start), start + 2 * WINDOW)
+    if found is not None and _DOUBTED.search(text, max(0, start - 50), max(0, start)):
+        return Extraction(found[0], None, Rule.PHRASE, *found.span(), "says what the answer is not")
     return None if found is None else _direct(text, found.end(), Rule.PHRASE)
 
 
@@ -186,7 +261,8 @@ def _direct(text: str, start: int, rule: Rule) -> Extraction | None:
     lead = _MARKED.match(text, start, stop)
     core = CORE.match(text, lead.end(), stop) if lead is not None else None
     if lead is None or core is None:
-        return None
+        twisted = _TWISTED.match(text, start, stop)
+        return None if twisted is None else Extraction(twisted[0].strip(), None, rule, *twisted.span(), _NOT_ALONE)
     first = _first(text, lead)
     line = text.find("\n", core.end(), stop)
     line = stop if line < 0 else line
@@ -226,9 +302,24 @@ def _alone(text: str, start: int, end: int, rule: Rule) -> Extraction:
         place = before(inside, core.start())
         first, sign, trouble = max(begin, place.start), place.sign, place.problem
     trouble = trouble or after(inside, core.end())
+    trouble = trouble or ("" if _only(inside[start:first], inside[core.end() :]) else _NOT_ALONE)
     if not trouble and inside[core.end() :].strip() == "!":
         trouble = "a factorial"
     return _made(text, first, core, sign, rule, trouble)
+
+
+_NOT_ALONE = "the number is only a part of what stands there"
+
+
+def _only(head: str, tail: str) -> bool:
+    """Whether nothing but markup, currency, units and words stands around a number; `name =` and `9*2 =` may lead."""
+    *sides, head = head.split("=")
+    for side in sides:
+        if not (_NAME.fullmatch(side) or _SUM.fullmatch(side)) or side[-1:] in ("!", "<", ">"):
+            return False
+    return not (_MEANS_HEAD.search(head) or _MEANS_TAIL.search(tail)) and all(
+        pattern.fullmatch(part) is not None for pattern, part in ((_HEAD, head), (_TAIL, tail))
+    )
 
 
 def _last_number(text: str) -> Extraction | None:

@@ -90,6 +90,12 @@ CURRENCY = (
 # where no operand follows it.
 _CLOSE = r"(?: \*++(?![0-9A-Za-z($\\.]) | __? | ` | [\"”’)\]}$] | \\[)\]] )*+"
 _NEXT = r"\(?\ ?-?\ ?(?:\\?[$€£¥₹])?\ ?\.?[0-9]"  # an operand: a digit after any brackets, sign and currency
+_COUNT = (
+    r"(?:(?:two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|thirteen|fourteen|fifteen|sixteen|seventeen"
+    r"|eighteen|nineteen|twenty|thirty|forty|fifty|sixty|seventy|eighty|ninety)\b"
+    r"|(?:an?|one)[\ -](?:half|third|quarter|fourth|fifth|cent|penny|hundred|thousand)\b|half\b)"
+)
+_HEDGE = r"(?:maybe|perhaps|possibly|probably|potentially|otherwise|else|alternatively|either|vs\b\.?|versus)"
 _UNIT = r"(?:hours?|hrs?|h|minutes?|mins?|days?|weeks?|months?|years?|dollars?|feet|foot|ft|pounds?|lbs?|yards?)"
 _LATEX = (
     r"text|math|mbox|operatorname|quad|qquad|circ|degree|ldots|dots|cdots|end\b|right|left|boxed|displaystyle|n\b|square|"
@@ -97,10 +103,11 @@ _LATEX = (
 )
 _AFTER = re.compile(
     rf"""(?: [0-9] | _+[0-9A-Za-z] | [.,:'’][0-9] | \((?=[-+]?[0-9]) | \*[A-Za-z(\\]
-          | -[A-Za-z](?![A-Za-z]) | [xyzn](?![A-Za-z]) )                       # glued: 1.2.3, 6:30, 5(2), 5*x, 5-x, 2x
+          | -[A-Za-z](?![A-Za-z]) | [ixyzn](?![A-Za-z]) | /[a-zA-Z](?![A-Za-z])  # glued: 1.2.3, 6:30, 5(2), 5*x, 2x
+          | \}}\ ?\{{ | \ ?(?:\.\.++|…)\ ?{_NEXT} )
       | {_CLOSE} (?:\ |\\[,;:!\ ])*+ (?:
             \.?[0-9] | [+×÷^±√πΠ∗²³⁰¹⁴-⁹](?!\ ?\{{?\ ?\\circ) | [{"".join(_VULGAR)}]
-          | [-—/*]\ ?{_NEXT} | [-—/*]\ ?\\(?:[dtc]?frac|sqrt|times|cdot|pi)
+          | (?:[-—/~]|\*\*?|\?++)\ ?{_NEXT} | [-—/*]\ ?\\(?:[dtc]?frac|sqrt|times|cdot|pi)
           | [xX]\ ?[0-9(] | [<>≤≥≠≈]\ ?{_NEXT} | :[0-9] | (?<=\ ):\ [0-9]
           | \\(?!{_LATEX})
           | (?:[,;|]|,?\ ?\b(?:or|and|to|through|minus|plus|times|divided\ by|multiplied\ by|over)\b|&)\ ?{_NEXT}
@@ -108,14 +115,58 @@ _AFTER = re.compile(
           | [A-Za-z]{{1,20}}\ or\ {_NEXT}[0-9.,]*+(?!\ ?[A-Za-z])  # 5 eggs or 6, but 90 minutes or 1.5 hours
           | (?P<same>[A-Za-z]{{1,20}})\ or\ {_NEXT}[0-9.,]*+\ ?(?P=same)\b
           | -?{_UNIT}\ {_NEXT}
+          | (?i:pi|[xyzn]|squared|cubed|factorial|choose|mod|modulo)(?![A-Za-z'’]) | (?:(?<=%)|(?<=%\ ))of\ {_NEXT}
+          | (?:percent\ of|(?:less|more|fewer|greater)\ than|(?:in|de)creased\ by|reduced\ by|raised\ to)\ {_NEXT}
+          | (?:[A-Za-z]{{1,20}}\ ){{0,2}}(?:and|or)\ {_COUNT}                # and a half, and fifty cents
+          | (?:plus|minus|times|to|over)\ {_COUNT}
+          | (?:[A-Za-z]{{1,20}}\ ){{0,2}}or\ (?:more|less|fewer|greater|above|below|over|under|so)\b
+          | (?:[A-Za-z]{{1,20}}(?:\ |(?=[,;]))){{0,2}}[,;(]?\ ?(?:(?:or|and|but)\ )?{_HEDGE},?\ (?:{_NEXT}|{_COUNT})
+          | (?:[A-Za-z]{{1,20}}\ ){{0,2}}(?:if|unless|when)\b
+              [^\n]{{0,80}}?(?:\botherwise\b|\belse\b|,\ (?:and\ |or\ )?{_NEXT})
+          | (?:[A-Za-z]{{1,20}}(?:\ |(?=,))){{0,2}},?\ ?(?:but|no)\b,?
+              \ (?:(?:it\ )?(?:could|may|might)\ (?:also\ )?be\ )?{_NEXT}
+          | \?\ (?i:no|or)\b,?\ {_NEXT} | (?:-->?|->|→|⇒)\ ?{_NEXT}
+          | (?:[A-Za-z]{{1,20}}\ )?(?:otherwise|else)\b
+          | (?:is|was)(?:n['’]t|\ not|\ never|\ wrong|\ incorrect)\b
+          | \(\ ?(?:(?:or|and)\ )?{_NEXT}[0-9.,]*+\ ?\)                      # 18 (20)
+          | \\(?:text|mbox|mathrm|textbf)\{{\ ?(?:[A-Za-z]{{1,20}}\ ){{0,2}}(?:or|and|to|{_HEDGE})\b[\ }}$]*+{_NEXT}
+          | \\(?:\\|q?quad\b|newline\b)\ *+{_NEXT}
+          | ,\ ?(?:[xyzn](?![A-Za-z'’])|\\infty)
         )""",
     re.VERBOSE,
 )
 _EQUATION = re.compile(rf"{_CLOSE}\ *+=", re.VERBOSE)
 _OPERATOR_BEFORE = re.compile(
-    r"\b(?:times|plus|minus|divided by|multiplied by|over) \Z"
-    r"|[0-9]\S{0,3}(?: (?!or\b|and\b|to\b)[A-Za-z]{1,12}){0,1} (?:or|to) \Z|[0-9][^\s,.;:]{0,3} and \Z",
-    re.IGNORECASE,
+    r"""(?: \b(?:increased\ by|decreased\ by|reduced\ by
+              |times|plus|minus|divided\ by|multiplied\ by|over|mod|choose|twice|double|triple|thrice|half
+              |(?:half|third|quarter|fourth|root|square|cube|factorial|log|logarithm|percent)\ of)
+          | %\ of
+          | [0-9]\S{0,3}(?:\ (?!or\b|and\b|to\b)[A-Za-z]{1,12}){0,1},?
+              \ (?:or|to|(?:or\ )?(?:maybe|perhaps|possibly|probably|vs\.?|versus))
+          | [0-9][^\s,.;:]{0,3}\ and )\ \Z""",
+    re.IGNORECASE | re.VERBOSE,
+)
+_FUNCTION = r"(?:sqrt|cbrt|log|ln|lg|exp|(?:arc)?(?:sin|cos|tan)|pi)"
+MARKUP = (
+    r"(?:(?:text|math|mbox|boxed|fbox|displaystyle|left|big|Big|q?quad|approx|therefore|implies|underline|color"
+    r"|[Rr]ightarrow|[Ll]arge|huge|hspace)[A-Za-z]*|to|bf|rm|n)"
+)
+"""Commands of LaTeX that change how a number looks, not which it is; what an `approx` or an arrow leads to is read."""
+_NOT = r"(?:\b(?:not|never|cannot|neither|nor|except)|n['’]t)\b"
+_FALSE = rf"{_NOT}(?:\ (?:equal|to|be|been|exactly|just|simply|really|necessarily|always|a|the|only)){{0,3}}"
+_THAN = r"\b(?:less|more|fewer|greater|larger|smaller|bigger|higher|lower|other|rather)\ than(?:\ or\ equal\ to)?"
+_BOUND = r"\b(?:at\ (?:most|least)|under|above|below|up\ to|no\ more|exceeds)"
+_ABOUT = r"(?:\ (?:about|exactly|around|just))?[\ ({\[$}]*\Z"
+_FALSE_BEFORE = re.compile(rf"(?:{_FALSE}|{_THAN}){_ABOUT}", re.IGNORECASE)
+_BOUND_BEFORE = re.compile(rf"(?:{_BOUND}){_ABOUT}", re.IGNORECASE)
+_APPLIED = re.compile(
+    rf"""(?: [A-Za-z0-9)}}]\( | (?:^|[^A-Za-z0-9])[-+]\ ?[(\[{{]+ | \}}\ ?\{{ | \^\ ?[({{]? | [A-Za-z]_\{{
+          | [√∛∜∑∏∫π!]\ ?[({{]?
+          | \\(?!{MARKUP}(?![A-Za-z]))[A-Za-z]+\ ?(?:\[[^\]]{{0,5}}\])?[({{|\[]?\ ? | (?<![A-Za-z]){_FUNCTION}\ [({{]?
+          | [0-9](?:\ ?[~→]|\ ?->|\ \(|\ ?\\\\)\ ? | (?:or|and)\ ?\}}\ ?
+          | (?<![A-Za-z'’.])[b-z]\ ?[-—*]\ ? | [0-9],\ | [<>!]\ ?=\ ? | [<≤≥≠±∓]\ ? | \\(?:neq?|not)\ ?=?\ ?
+        )[\ $]?\Z""",
+    re.VERBOSE,
 )
 _TERM_BEFORE = re.compile(r"[0-9][^\n.,;:=]{0,24}\Z")
 
@@ -283,6 +334,8 @@ def _spaced(text: str, begin: int, has_sign: bool) -> str:
     line = head[head.rfind("\n") + 1 :]
     bare = line.rstrip(" *`_\"'([{$")
     marks = line[len(bare) :]
+    if _APPLIED.search(line) or _FALSE_BEFORE.search(line) or _BOUND_BEFORE.search(line):
+        return _PART  # sqrt(18), x - 18, \\leq 18, not 18, at most 18
     if not bare:
         return ""
     last = bare[-1]
@@ -301,3 +354,23 @@ def _spaced(text: str, begin: int, has_sign: bool) -> str:
     if (last.isdigit() and (marks.strip() in ("", "$") or marks == "(")) or (has_sign and operand):
         return _PART  # two numbers in a row; with a sign, a difference
     return _PART if line[-1:] == " " and _OPERATOR_BEFORE.search(line) else ""
+
+
+_BOX_OR_BOX = re.compile(r"\}[$ )]*(?:\\text\{ *)?(?:,|\bor\b|\band\b)[ }$]*\Z")
+_MINUS_BEFORE = re.compile(r"(?:-|[^A-Za-z\s]\s*- )[$({]*\Z")
+
+
+def before_box(text: str, start: int) -> str:
+    """Say why a box that starts at `start` holds only a part of the answer; empty if it does not."""
+    head = text[max(0, start - 40) : start]
+    line = head[head.rfind("\n") + 1 :]
+    bare = line.rstrip(" $({[")
+    wrong = (
+        (bare and bare[-1] in "+×÷/^±∓<≤≥≠√")
+        or _APPLIED.search(line)
+        or _FALSE_BEFORE.search(line)
+        or _OPERATOR_BEFORE.search(line)
+        or _MINUS_BEFORE.search(line)
+        or _BOX_OR_BOX.search(line)
+    )
+    return _PART if wrong else ""
