@@ -10,6 +10,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from shlex import quote
 
 from sandboxes.sandbox import CommandResult, Sandbox
 from tasks.outcome import NoRoom
@@ -49,7 +50,7 @@ class SandboxGrader:
             self._lay(f"set -e; umask 077; {statement}", remove)
         result = self._sandbox.run(
             f'export GRADER={where} WORKSPACE="$PWD" HOME={where} PYTHONNOUSERSITE=1 PYTHONHASHSEED=0\n'
-            f'"$BASH" --noprofile --norc -c {_quoted(command)}\n'
+            f'"$BASH" --noprofile --norc -c {quote(command)}\n'
             f"_code=$?; {remove}; exit $_code",
             timeout=timeout,
             state="clean",
@@ -96,12 +97,8 @@ def _lay(where: str, files: Mapping[str, str], piece: int) -> Iterator[str]:
         parent = path.rpartition("/")[0]
         if parent and parent not in made:
             made.add(parent)
-            yield f"mkdir -p -- {where}/{_quoted(parent)}"
-        target = f"{where}/{_quoted(path)}"
+            yield f"mkdir -p -- {where}/{quote(parent)}"
+        target = f"{where}/{quote(path)}"
         yield f": > {target}"
         for start in range(0, len(text), piece):
-            yield f"printf %s {_quoted(text[start : start + piece])} >> {target}"
-
-
-def _quoted(text: str) -> str:
-    return "'" + text.replace("'", "'\\''") + "'"
+            yield f"printf %s {quote(text[start : start + piece])} >> {target}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import posixpath
+import re
 from collections.abc import Iterable
 from typing import Annotated, TypeVar
 
@@ -78,3 +79,13 @@ WorkspacePath = Annotated[str, AfterValidator(clean_path)]
 
 Text = Annotated[str, Field(min_length=1)]
 """Text that is not empty."""
+
+
+def _octal(mode: str) -> str:
+    if not re.fullmatch(r"0?[0-7]{3}", mode):
+        raise fault(f"mode '{mode}' is not three octal digits: write for example mode: \"0755\"")
+    return mode.rjust(4, "0")
+
+
+Mode = Annotated[str, AfterValidator(_octal)]
+"""Permission bits as octal text of four digits; three may be written."""

@@ -5,14 +5,13 @@ from __future__ import annotations
 import base64
 import binascii
 import posixpath
-import re
 from collections.abc import Mapping
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from sandboxes.sandbox import EntryKind, FileEntry
-from tasks.model import Items, StrictModel, Text, WorkspacePath, fault
+from tasks.model import Items, Mode, StrictModel, Text, WorkspacePath, fault
 
 MAX_FILE_BYTES = 16 * 1024 * 1024
 """Largest file that `size:` may ask for."""
@@ -38,14 +37,7 @@ class FileSpec(StrictModel):
     base64: str | None = None
     size: int | None = Field(default=None, ge=0, le=MAX_FILE_BYTES)
     symlink: Text | None = None
-    mode: str = "0644"
-
-    @field_validator("mode")
-    @classmethod
-    def _octal(cls, mode: str) -> str:
-        if not re.fullmatch(r"0?[0-7]{3}", mode):
-            raise fault(f"mode '{mode}' is not three octal digits: write for example mode: \"0755\"")
-        return mode.rjust(4, "0")
+    mode: Mode = "0644"
 
     @field_validator("base64")
     @classmethod

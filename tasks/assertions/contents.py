@@ -13,7 +13,7 @@ from sandboxes.sandbox import EntryKind
 from tasks.assertions.base import AssertionKind, AssertionResult
 from tasks.assertions.on_files import UNSEEN, WORDS, FileAssertion, OnFiles, TextAssertion, shorten
 from tasks.assertions.paths import find
-from tasks.model import StrictModel, clean_path, fault
+from tasks.model import Mode, StrictModel, clean_path, fault
 from tasks.outcome import Outcome
 
 
@@ -171,14 +171,7 @@ class FileMode(FileAssertion):
     """
 
     kind: Literal[AssertionKind.FILE_MODE] = AssertionKind.FILE_MODE
-    mode: str
-
-    @field_validator("mode")
-    @classmethod
-    def _octal(cls, mode: str) -> str:
-        if not re.fullmatch(r"0?[0-7]{3}", mode):
-            raise fault(f"mode '{mode}' is not three octal digits: write for example mode: \"0755\"")
-        return mode.rjust(4, "0")
+    mode: Mode
 
     def check(self, outcome: Outcome) -> AssertionResult:
         """Compare all nine bits."""

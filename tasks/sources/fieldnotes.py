@@ -137,7 +137,7 @@ def to_record(task: Task) -> dict[str, Any]:
         TaskError: the format has no place for something the task needs: other assertions, bytes, links, a workdir.
     """
     problems: list[Problem] = []
-    if getattr(task, "workdir", None) is not None:
+    if task.workdir is not None:
         problems.append(Problem("a fixed workspace path has no place in the format", task.id, key="workdir"))
     files: list[dict[str, Any]] = []
     folders: list[str] = []

@@ -55,9 +55,7 @@ class EnglishCapital(Instruction):
 
     def follows(self, text: str, semantics: Semantics) -> bool:
         """Return whether it is."""
-        if not text.isupper():
-            return False
-        return _reference_language(text, "en") if semantics is Semantics.REFERENCE else is_english(text)
+        return text.isupper() and _in_english(text, semantics)
 
     def describe(self) -> str:
         """Return the condition in words."""
@@ -72,9 +70,7 @@ class EnglishLowercase(Instruction):
 
     def follows(self, text: str, semantics: Semantics) -> bool:
         """Return whether it is."""
-        if not text.islower():
-            return False
-        return _reference_language(text, "en") if semantics is Semantics.REFERENCE else is_english(text)
+        return text.islower() and _in_english(text, semantics)
 
     def describe(self) -> str:
         """Return the condition in words."""
@@ -95,6 +91,10 @@ class CapitalWordFrequency(Instruction):
     def describe(self) -> str:
         """Return the condition in words."""
         return f"has {self.args['capital_relation']} {self.args['capital_frequency']} words in capital letters"
+
+
+def _in_english(text: str, semantics: Semantics) -> bool:
+    return _reference_language(text, "en") if semantics is Semantics.REFERENCE else is_english(text)
 
 
 def _reference_language(text: str, language: str) -> bool:

@@ -12,7 +12,7 @@ from tasks.assertions.instructions.ifbench.base import (
     without_punctuation,
     words,
 )
-from tasks.assertions.instructions.ifbench.tokens import tokens
+from tasks.assertions.instructions.tokens import tokens
 
 _CONJUNCTIONS = frozenset({"and", "but", "for", "nor", "or", "so", "yet"})
 _DIGITS = re.compile(r"\d+")

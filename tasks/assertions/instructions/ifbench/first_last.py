@@ -8,8 +8,8 @@ from string import punctuation
 from tasks.assertions.instructions.base import TEXT, whole
 from tasks.assertions.instructions.ifbench.base import IfbenchInstruction, bare, words
 from tasks.assertions.instructions.ifbench.language_data import starts_with_verb, tagged_as_verb
-from tasks.assertions.instructions.ifbench.tokens import tokens, word_tokens
 from tasks.assertions.instructions.sentences import sentences
+from tasks.assertions.instructions.tokens import tokens, word_tokens
 
 
 class StartVerb(IfbenchInstruction):

@@ -9,8 +9,8 @@ import regex
 from tasks.assertions.instructions.base import TEXT
 from tasks.assertions.instructions.ifbench.base import IfbenchInstruction, bare, without_punctuation, words
 from tasks.assertions.instructions.ifbench.stairs import indents_after_removal
-from tasks.assertions.instructions.ifbench.tokens import tokens
 from tasks.assertions.instructions.sentences import sentences
+from tasks.assertions.instructions.tokens import tokens
 
 _EMOJI = r"(?:\p{RI}\p{RI}|[0-9#*]\uFE0F?\u20E3|[\p{Emoji}--[0-9#*\p{RI}]][\uFE0F\u200D\p{EMod}\U000E0020-\U000E007F]*)"
 _ONE_EMOJI = regex.compile(r"[\p{Emoji}--[0-9#*\p{RI}]]", regex.V1)

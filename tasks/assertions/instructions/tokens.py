@@ -1,6 +1,6 @@
 """Tokens of a text as NLTK's `word_tokenize` gives them: Treebank conventions, sentence by sentence, in linear time.
 
-Only the published readings use them; the fixed ones count what people call words.
+The published readings use them, and the counts of words in capitals; else, fixed readings count what people call words.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def tokens(text: str) -> list[str]:
     return [
         token
         for sentence in sentences(text)
-        for token in (_short(sentence) if len(sentence) < 64 else _tokens(sentence))  # no long junk is kept in memory
+        for token in (_short(sentence) if len(sentence) < 64 else split(sentence))  # no long junk is kept in memory
     ]
 
 
@@ -61,7 +61,8 @@ def word_tokens(sentence: str) -> list[str]:
     return [token for token in tokens(sentence) if any(character.isalnum() for character in token)]
 
 
-def _tokens(sentence: str) -> list[str]:
+def split(sentence: str) -> list[str]:
+    """Return the tokens of one sentence."""
     for pattern, replacement in _MARKS:
         sentence = pattern.sub(replacement, sentence)
     sentence = f" {sentence} "
@@ -72,7 +73,7 @@ def _tokens(sentence: str) -> list[str]:
 
 @lru_cache(maxsize=4096)
 def _short(sentence: str) -> tuple[str, ...]:
-    return tuple(_tokens(sentence))
+    return tuple(split(sentence))
 
 
 def _halves(match: re.Match[str]) -> str:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from tasks.assertions.instructions.ifbench.tokens import tokens, word_tokens
+from tasks.assertions.instructions.tokens import tokens, word_tokens
 
 
 @pytest.mark.parametrize(
