@@ -245,6 +245,9 @@ class ConversationEnv(gymnasium.Env[str, str]):
         self._phase = Phase.CLOSED
         self._release()
 
+    def abort(self) -> None:
+        """From any thread: what runs in the call under way ends at once, and the call fails soon. Then `close`."""
+
     # -- for subclasses ---------------------------------------------------------------------------------------------
 
     @abstractmethod

@@ -148,6 +148,10 @@ class MixedEnv(ConversationEnv):
             member.close()
         super().close()
 
+    def abort(self) -> None:
+        """See `ConversationEnv.abort`."""
+        self._place.abort()
+
     def _style(self, style: str | PromptStyle) -> PromptStyle:
         if isinstance(style, PromptStyle):
             raise ValueError("a mixed environment takes a prompt style by name: each set has its own of that name")

@@ -46,6 +46,10 @@ class SandboxedEnv(ConversationEnv):
         self._place.give_back()
         return result
 
+    def abort(self) -> None:
+        """See `ConversationEnv.abort`."""
+        self._place.abort()
+
     @property
     def _sandbox(self) -> Sandbox | None:
         return self._place.sandbox

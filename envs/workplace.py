@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from sandboxes import SandboxPool, open_sandbox
 from sandboxes.client import SupervisedSandbox
-from sandboxes.sandbox import Backend, Sandbox
+from sandboxes.pool import Wait
+from sandboxes.sandbox import Backend, Sandbox, SandboxError
 
 POOL_SECONDS = 300.0
 """How long an environment waits for a sandbox of its pool. Longer means that the pool is too small, and a deadlock."""
@@ -34,15 +35,23 @@ class Workplace:
         """What the pool lent last; it is asked for again, so that equal runs see equal process numbers."""
         self.sandbox: Sandbox | None = None
         """What is held now."""
+        self._wait = Wait()
+        """Cancelled by `abort`, until `release`."""
 
     def take(self) -> Sandbox:
         """The sandbox that is held; without one it is opened, or borrowed.
 
         Raises:
-            SandboxError: None can be had.
+            SandboxError: None can be had, or this was aborted.
         """
         if self.sandbox is None:
-            self.sandbox = self._borrow(self._pool) if self._pool else self._given or open_sandbox(self._backend)
+            wait = self._wait
+            if not wait.cancelled:
+                self.sandbox = self._borrow(self._pool) if self._pool else self._given or open_sandbox(self._backend)
+            if wait.cancelled:
+                self.abort()  # it may have come just before the sandbox did
+                raise SandboxError("this environment is being closed")
+        assert self.sandbox is not None
         return self.sandbox
 
     def give_back(self) -> None:
@@ -52,7 +61,7 @@ class Workplace:
 
     def release(self) -> None:
         """Hold nothing any more: close what is ours, return what is borrowed. Idempotent."""
-        sandbox, self.sandbox = self.sandbox, None
+        sandbox, self.sandbox, self._wait = self.sandbox, None, Wait()
         if sandbox is None or sandbox is self._given:
             return
         if self._pool is None:
@@ -61,6 +70,18 @@ class Workplace:
             assert self._leased is not None
             self._pool.release(self._leased)
 
+    def abort(self) -> None:
+        """End what is held, unless it was given, and waiting for it: from any thread. `release` follows.
+
+        A request under way fails, and so does a `take` that waits, or comes before `release`.
+        """
+        self._wait.cancelled = True
+        if self._pool is not None:
+            self._pool.cancel(self._wait)
+        sandbox = self.sandbox
+        if sandbox is not None and sandbox is not self._given:
+            sandbox.close()
+
     def _borrow(self, pool: SandboxPool) -> Sandbox:
-        self._leased = pool.acquire(POOL_SECONDS, prefer=self._leased)
+        self._leased = pool.acquire(POOL_SECONDS, prefer=self._leased, wait=self._wait)
         return self._leased

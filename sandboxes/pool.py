@@ -20,6 +20,7 @@ from typing import Any, Self
 from sandboxes.client import SupervisedSandbox
 from sandboxes.opening import open_sandbox
 from sandboxes.sandbox import Backend, Limits, SandboxError, SandboxUnavailable
+from sandboxes.uninterrupted import uninterrupted
 
 EPISODES = 200
 """Episodes after which a sandbox is replaced by a fresh one."""
@@ -30,6 +31,17 @@ PAUSE = 0.5
 THREADS = max(8, 2 * (os.cpu_count() or 1))
 """Sandboxes started or cleaned at the same time, at most. Starting is bound by the CPU: more would only queue there."""
 _WORKER = "sandbox-pool"
+
+
+class Wait:
+    """An `acquire` that another thread may call off: see `SandboxPool.cancel`."""
+
+    __slots__ = ("cancelled", "held")
+
+    def __init__(self) -> None:
+        self.cancelled = False
+        self.held: list[SupervisedSandbox] = []
+        """What was taken, until `acquire` returns it."""
 
 
 class SandboxPool:
@@ -121,7 +133,9 @@ class SandboxPool:
 
     # --- lending ----------------------------------------------------------------------------------------------------
 
-    def acquire(self, timeout: float | None = None, *, prefer: SupervisedSandbox | None = None) -> SupervisedSandbox:
+    def acquire(
+        self, timeout: float | None = None, *, prefer: SupervisedSandbox | None = None, wait: Wait | None = None
+    ) -> SupervisedSandbox:
         """An idle sandbox, the caller's until `release`. Waits for one.
 
         The one that served least is lent first, so that all wear evenly.
@@ -130,22 +144,38 @@ class SandboxPool:
             timeout: Seconds to wait; None waits until one comes back.
             prefer: The one to have again if it is free or being cleaned. An environment that always has the same one
                 sees process numbers that do not depend on which thread was faster.
+            wait: Lets another thread call this off.
 
         Raises:
-            SandboxError: The pool is closed, none became free in time, or none could be started.
+            SandboxError: The pool is closed, none became free in time, none could be started, or it was called off.
         """
-        return self._acquire(timeout, prefer, [])
+        wait = wait or Wait()
+        try:
+            return self._acquire(timeout, prefer, wait)
+        finally:
+            wait.held = []
+
+    def cancel(self, wait: Wait) -> None:
+        """Call off the `acquire` that has this `wait`, now or in future: it raises SandboxError. From any thread."""
+        if os.getpid() != self._process:
+            return  # a copy made by fork: nobody waits here
+        with self._condition:
+            wait.cancelled = True
+            held = list(wait.held)
+            self._condition.notify_all()
+        for sandbox in held:  # it is being looked at, and may never answer
+            sandbox.close()
 
     @contextmanager
     def lease(
         self, timeout: float | None = None, *, prefer: SupervisedSandbox | None = None
     ) -> Iterator[SupervisedSandbox]:
         """`acquire`, and `release` at the end, whatever happens."""
-        held: list[SupervisedSandbox] = []  # filled inside: Ctrl-C between two instructions leaves none behind
+        wait = Wait()  # filled inside: Ctrl-C between two instructions leaves none behind
         try:
-            yield self._acquire(timeout, prefer, held)
+            yield self._acquire(timeout, prefer, wait)
         finally:
-            for sandbox in held:
+            for sandbox in wait.held:
                 self.release(sandbox)
 
     def release(self, sandbox: SupervisedSandbox) -> None:
@@ -174,18 +204,16 @@ class SandboxPool:
                 return
         sandbox.close()
 
-    def _acquire(
-        self, timeout: float | None, prefer: SupervisedSandbox | None, held: list[SupervisedSandbox]
-    ) -> SupervisedSandbox:
+    def _acquire(self, timeout: float | None, prefer: SupervisedSandbox | None, wait: Wait) -> SupervisedSandbox:
         self._check_process()
         deadline = None if timeout is None else time.monotonic() + timeout
         for left in reversed(range(TRIES)):
-            sandbox = self._take(timeout, deadline, prefer, held)
+            sandbox = self._take(timeout, deadline, prefer, wait)
             try:
                 sandbox.listing()  # one round trip: it may have died while nobody looked
                 return sandbox
             except BaseException as error:
-                held.clear()
+                wait.held.clear()
                 self.release(sandbox)
                 if not isinstance(error, SandboxError) or not left:
                     raise
@@ -196,7 +224,7 @@ class SandboxPool:
         timeout: float | None,
         deadline: float | None,
         prefer: SupervisedSandbox | None,
-        held: list[SupervisedSandbox],
+        wait: Wait,
     ) -> SupervisedSandbox:
         with self._condition:
             self._check()
@@ -205,8 +233,10 @@ class SandboxPool:
             self._waiting += 1
             try:
                 left = None if deadline is None else max(0.0, deadline - time.monotonic())
-                self._condition.wait_for(lambda: self._settled(prefer), left)
+                self._condition.wait_for(lambda: wait.cancelled or self._settled(prefer), left)
                 self._check()
+                if wait.cancelled:
+                    raise SandboxError("waiting for a sandbox was called off: whoever wanted it is being closed")
                 if prefer is not None and prefer in self._idle:
                     sandbox = prefer
                 elif self._idle:
@@ -219,7 +249,7 @@ class SandboxPool:
                         f"{self._coming} being started or cleaned); make the pool as large as the number of episodes "
                         "at a time, and release what you acquire"
                     )
-                held.append(sandbox)
+                wait.held.append(sandbox)
                 self._lent.add(sandbox)
                 self._idle.remove(sandbox)
                 self._served[sandbox] += 1
@@ -338,8 +368,11 @@ class SandboxPool:
     # --- the end ----------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """End every sandbox, also those in use. Idempotent; happens by itself when the process ends."""
-        self._finalizer()
+        """End every sandbox, also those in use. Idempotent; happens by itself when the process ends.
+
+        Ctrl-C meanwhile is raised at the end.
+        """
+        uninterrupted(self._finalizer)
 
     def __enter__(self) -> Self:
         return self

@@ -353,3 +353,29 @@ def test_a_forked_copy_refuses_and_does_no_harm(safe_backend: Backend) -> None:
         pool.release(held)
         with pool.lease(60) as sandbox:
             assert sandbox.listing() == []
+
+
+@pytest.mark.timeout(60)
+def test_another_thread_calls_off_an_acquire_that_waits(engine: Engine) -> None:
+    engine.gate = threading.Event()  # no start ever ends
+    pool = SandboxPool(engine.backend)
+    wait, raised = module.Wait(), []
+
+    def ask() -> None:
+        try:
+            pool.acquire(wait=wait)
+        except SandboxError as error:
+            raised.append(str(error))
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    while not pool._waiting:
+        time.sleep(0.001)
+    pool.cancel(wait)
+    asking.join()
+    assert "called off" in raised[0]
+    ask()  # one that comes afterwards does not begin to wait
+    assert len(raised) == 2
+    engine.gate.set()
+    pool.release(pool.acquire())  # others get theirs
+    pool.close()
