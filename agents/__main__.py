@@ -1,54 +1,174 @@
-"""`python -m agents show FILE [--episode N]`: look at stored trajectories."""
+"""`python -m agents`: look at stored trajectories, play them again, convert them, or act oneself."""
 
 from __future__ import annotations
 
 import argparse
+import json
+import logging
 import sys
-from collections.abc import Sequence
+import uuid
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from rich.console import Console
 
-from agents.show import show, show_list
-from agents.trajectory import Trajectory, read_jsonl
+from agents.jsonl import RecordError
+from agents.records import Format, read_trajectories
+from agents.records.fieldnotes import to_records
+from agents.show import clean, show, show_list
+from agents.trajectory import Trajectory
+
+TASKS = "where the tasks are (default: library)"
+SANDBOX = "auto, docker, bubblewrap, landlock or local"
+
+
+class UsageError(ValueError):
+    """What was asked for is not there."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m agents", description="Look at stored trajectories.")
+    """Run the command line.
+
+    Returns:
+        The exit status: 0; 2 for an error, whose message goes to stderr. `replay` and `rescore`: see `agents.again`.
+        `play`: 0 if the task was passed, 1 if not.
+    """
+    args = _parser().parse_args(argv)
+    logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.WARNING)
+    try:
+        match args.command:
+            case "show":
+                return _show(args)
+            case "convert":
+                return _convert(args)
+            case "play":
+                from agents.play import play
+
+                return play(args)
+            case _:
+                from agents.again import again
+
+                return again(args, _chosen(args))
+    except (OSError, RecordError, UsageError) as error:
+        print(f"error: {clean(str(error))}", file=sys.stderr)
+        return 2
+
+
+def _chosen(args: argparse.Namespace) -> Iterator[tuple[int, Trajectory]]:
+    """The episodes asked for, with their numbers in the file.
+
+    Raises:
+        UsageError: There is none such.
+    """
+    known: set[str] = set()
+    last, found = -1, False
+    for last, episode in enumerate(read_trajectories(args.file, allow_cut=args.allow_cut)):
+        known.add(episode.task_id)
+        if args.task in (None, episode.task_id) and args.episode in (None, last):
+            found = True
+            yield last, episode
+            if args.episode is not None:
+                return
+    if found:
+        return
+    if last < 0:
+        raise UsageError(f"{args.file} holds no episodes")
+    if args.task is not None and args.task not in known:
+        some = ", ".join(sorted(known)[:10])
+        raise UsageError(f"no episode of task '{args.task}' in {args.file}; it has {some}")
+    of_task = f" of task '{args.task}'" if args.task is not None else ""
+    raise UsageError(f"there is no episode {args.episode}{of_task}: the numbers are 0 to {last}")
+
+
+def _show(args: argparse.Namespace) -> int:
+    console = Console()
+    chosen = _chosen(args)
+    number, first = next(chosen)
+    second = next(chosen, None)
+    if second is None:
+        show(first, console)
+        return 0
+
+    def every() -> Iterator[tuple[int, Trajectory]]:
+        yield number, first
+        yield second
+        yield from chosen
+
+    show_list(every(), console)
+    return 0
+
+
+def _convert(args: argparse.Namespace) -> int:
+    episodes = read_trajectories(args.file, allow_cut=args.allow_cut)
+    records = to_records(episodes) if args.to == Format.FIELDNOTES else (one.to_json() for one in episodes)
+    out, fresh = Path(args.out), Path(f"{args.out}.{uuid.uuid4().hex}.tmp")
+    if out.exists():
+        raise UsageError(f"{out} is already there: remove it, or choose another name")
+    count = 0
+    try:
+        with open(fresh, "x", encoding="utf-8", newline="\n") as file:
+            for record in records:
+                file.write(json.dumps(record) + "\n")
+                count += 1
+        fresh.rename(out)
+    finally:
+        fresh.unlink(missing_ok=True)
+    print(f"{count} episodes written to {args.out} ({args.to})")
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m agents", description="Look at stored trajectories, play them again, convert them, or act."
+    )
     commands = parser.add_subparsers(dest="command", required=True)
     page = commands.add_parser("show", help="print the episodes of a trajectory file, or one of them turn by turn")
-    page.add_argument("file", help="a JSONL file of a run, such as runs/NAME/trajectories/step_000012.jsonl")
-    page.add_argument("--episode", type=int, metavar="N", help="the episode's number in the file, from 0")
-    page.add_argument("--task", metavar="ID", help="only episodes of this task")
-    args = parser.parse_args(argv)
-    try:
-        episodes = list(read_jsonl(args.file))
-    except (OSError, ValueError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    return _show(args, episodes)
+    _reads(page)
+    other = commands.add_parser("convert", help="write a trajectory file in another format")
+    other.add_argument("file", help="a file of any format that `show` reads")
+    other.add_argument("out", help="the new file")
+    other.add_argument("--to", choices=[Format.FIELDNOTES.value, Format.TURNGYM.value], required=True)
+    other.add_argument("--allow-cut", action="store_true", help="leave out a last line that was cut by a crash")
+    replayed = commands.add_parser(
+        "replay",
+        help="play stored episodes again in fresh sandboxes and compare turns and grades",
+        description="Exit status: 0 all the same, 1 something differs, 2 an episode cannot be played again.",
+    )
+    graded = commands.add_parser(
+        "rescore",
+        help="play stored episodes again and compare grades alone; the task's assertions may have changed",
+        description="Exit status: 0 the same grades, 1 another grade, 2 an episode cannot be played again.",
+    )
+    for command in (replayed, graded):
+        _reads(command)
+        command.add_argument(
+            "--tasks", metavar="SPEC", default="library", help="where the tasks are (default: library)"
+        )
+        command.add_argument(
+            "--sandbox", metavar="NAME", default="auto", help="auto, docker, bubblewrap, landlock, local"
+        )
+        command.add_argument(
+            "--prompt-style", metavar="NAME", help="for records that do not say it: standard or compact"
+        )
+        command.add_argument("--max-turns", metavar="N", type=int, help="for records that do not say it")
+        command.add_argument("--out", metavar="FILE", help="write the episodes as they are now, with their new grades")
+    replayed.add_argument(
+        "--model", metavar="NAME", help="compare ids, too, with this model's tokenizer (`bytes`: of scripted policies)"
+    )
+    player = commands.add_parser("play", help="be the policy: type replies to an episode, and store it")
+    player.add_argument("--tasks", metavar="SPEC", default="library", help=TASKS)
+    player.add_argument("--task", metavar="ID", help="the task; left out, the first")
+    player.add_argument("--sandbox", metavar="NAME", default="auto", help=SANDBOX)
+    player.add_argument("--seed", metavar="N", type=int, default=0, help="the episode's seed")
+    player.add_argument("--out", metavar="FILE", help="append the trajectory to this file")
+    return parser
 
 
-def _show(args: argparse.Namespace, episodes: list[Trajectory]) -> int:
-    console = Console()
-    if args.task is not None:
-        known = sorted({episode.task_id for episode in episodes})
-        episodes = [episode for episode in episodes if episode.task_id == args.task]
-        if not episodes:
-            print(f"error: no episode of task '{args.task}' in {args.file}; it has {', '.join(known)}", file=sys.stderr)
-            return 2
-    if args.episode is None:
-        if len(episodes) == 1:
-            show(episodes[0], console)
-        else:
-            show_list(episodes, console)
-        return 0
-    if not 0 <= args.episode < len(episodes):
-        last = len(episodes) - 1
-        print(f"error: there is no episode {args.episode}: the numbers are 0 to {last}", file=sys.stderr)
-        return 2
-    show(episodes[args.episode], console)
-    return 0
+def _reads(command: argparse.ArgumentParser) -> None:
+    command.add_argument("file", help="a JSONL file of a run, or of the formats fieldnotes and retrain")
+    command.add_argument("--episode", type=int, metavar="N", help="the episode's number in the file, from 0")
+    command.add_argument("--task", metavar="ID", help="only episodes of this task")
+    command.add_argument("--allow-cut", action="store_true", help="leave out a last line that was cut by a crash")
 
 
 if __name__ == "__main__":

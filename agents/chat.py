@@ -2,9 +2,13 @@
 
 A conversation only ever grows by ids: what the policy sampled stays as sampled, and each message of the environment
 adds the ids that the template puts between an assistant's reply and the next generation prompt. Nothing is decoded and
-encoded again, and earlier turns are never re-rendered (templates that strip old thinking blocks would change them).
+encoded again, and earlier turns are never re-rendered (templates that strip old thinking blocks would change them):
+the model sees its own earlier thoughts, in training as in sampling. A system message stays where it was put first.
 
-The template is rendered a few times per tokenizer, with place holders; after that a message costs one `encode`.
+The template is rendered a few times per tokenizer, with place holders; after that a message costs one `encode`. What
+follows a reply is encoded behind an end-of-turn literal, whose id is then dropped: no merge reaches into the reply, and
+tokenizers that put a space before every text do not put one in the middle of a conversation.
+
 Text from outside (task, file names, command output) can hold literals such as `<|im_end|>`. Encoding them would put
 control ids into the context, so the control ids of every message are compared with the template's own; where they
 differ, the message is encoded in pieces that cut each literal in two.
@@ -12,9 +16,13 @@ differ, the message is encoded in pieces that cut each literal in two.
 
 from __future__ import annotations
 
+import datetime
+import hashlib
+import json
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from agents.policy import FinishReason
@@ -35,6 +43,11 @@ RAW_TEMPLATE = "{{ bos_token or '' }}{% for message in messages %}{{ message.con
 """No template at all: one running text, for prompts of base models that bring their own headings."""
 
 
+_TODAY = datetime.date(2025, 1, 1)
+"""What templates take for today, unless the settings say otherwise."""
+_CLOCK = re.compile(r"""strftime_now\(\s*(?P<quote>["'])(?P<format>[^"']*)(?P=quote)\s*\)""")
+_SAMPLE = "Don't re-encode: naïve  words,\n\t12345 <b> 日本 🙂"
+"""Its ids tell tokenizers of one vocabulary apart."""
 _BRACKETED = re.compile(r"<\S+>|\[\S+\]")
 
 
@@ -44,12 +57,30 @@ class ChatError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class _Frame:
-    """Template text around one message's content: `before` + content + `after`, and the control ids of the two."""
+    """Template text around one message's content: `before` + content + `after`, and the control ids of the two.
+
+    `strips`: whether the template strips white space at the left and at the right of this content.
+    """
 
     before: str
     after: str
-    strips: bool
+    strips: tuple[bool, bool]
     controls: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Seam:
+    """What stands between a reply and the next one.
+
+    Attributes:
+        closing: Ids that end a reply, for one that was cut.
+        frame: The environment's message, behind the end of the reply.
+        shared: The id that ends the reply also begins the message (GLM's `<|user|>`): no other end id can stand for it.
+    """
+
+    closing: tuple[int, ...]
+    frame: _Frame
+    shared: bool
 
 
 class ChatTemplate:
@@ -62,26 +93,42 @@ class ChatTemplate:
         **settings: Passed to the template (for example `enable_thinking=False`).
 
     Raises:
-        ChatError: The template loses or repeats a message's content.
+        ChatError: The template loses or repeats a message's content, or nothing says which id ends a turn.
     """
 
     def __init__(
         self, tokenizer: Any, eos_ids: Iterable[int] | None = None, *, raw: bool = False, **settings: Any
     ) -> None:
         self.tokenizer = tokenizer
-        # Some templates print today's date when none is given; equal seeds must give equal bytes tomorrow.
-        self._settings = {"date_string": "01 Jan 2025", **settings}
+        # Some templates print today's date: equal seeds must give equal bytes tomorrow.
+        self._settings = {"date_string": f"{_TODAY:%d %b %Y}", **settings}
+        if isinstance(tokenizer.chat_template, str) and _CLOCK.search(tokenizer.chat_template):
+            self._settings["chat_template"] = _CLOCK.sub(
+                lambda call: repr(_TODAY.strftime(call["format"])), tokenizer.chat_template
+            )
         if raw or not tokenizer.chat_template:
             self._settings["chat_template"] = RAW_TEMPLATE if raw else PLAIN_TEMPLATE
             if not _adds_bos(tokenizer):
                 self._settings["bos_token"] = ""
         self.eos_ids = frozenset(eos_ids if eos_ids is not None else [tokenizer.eos_token_id])
+        if None in self.eos_ids:
+            raise ChatError("the tokenizer names no end-of-sequence token: give eos_ids, the ids that end a turn")
         self.control_ids = _control_ids(tokenizer)
         self._literals = [text for text in _control_literals(tokenizer, self.control_ids) if len(text) > 1]
         self._takes_system = self._renders_system()
         self._first_plain = self._frame([_message("user", _USER)], _USER)
         self._first_system, self._first_user = self._split_first()
-        self._next, self._closing = self._split_next()
+        self._seams: dict[int, _Seam] = {0: self._seam(0)}
+        self._numbered = self._seam(1) != self._seams[0]
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """16 hex digits: other vocabulary, other merges, another template or other settings, another fingerprint."""
+        vocabulary = self.tokenizer.get_vocab() if hasattr(self.tokenizer, "get_vocab") else len(self.tokenizer)
+        template = self._settings.get("chat_template", self.tokenizer.chat_template)
+        facts = [vocabulary, self._ids(_SAMPLE), template, self._settings]
+        text = json.dumps(facts, sort_keys=True, default=str)
+        return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
     def first(self, system: str, user: str) -> list[int]:
         """Ids of a new conversation up to the first reply. `system` may be empty."""
@@ -91,15 +138,22 @@ class ChatTemplate:
             return self._encode([(self._first_plain, user)])
         return self._encode([(self._first_system, system), (self._first_user, user)])
 
-    def following(self, content: str, *, ended: bool) -> list[int]:
+    def following(self, content: str, *, ended: bool, turn: int = 0) -> list[int]:
         """Ids between a reply and the next one: the environment's message in the template's clothes.
 
         Args:
             content: The message.
             ended: The reply ended with an end-of-turn id; if not, the template's own is put in first.
+            turn: Index of the reply, for templates that number their turns.
         """
-        ids = self._encode([(self._next, content)])
-        return ids if ended else self._closing + ids
+        seam = self._at(turn)
+        ids = self._encode([(seam.frame, content)], behind=True)
+        return ids if ended else [*seam.closing, *ids]
+
+    def ends(self, token: int, turn: int = 0) -> bool:
+        """Whether a reply that was sampled up to `token` needs no end-of-turn id of the template any more."""
+        seam = self._at(turn)
+        return token in self.eos_ids and (not seam.shared or token == seam.closing[-1])
 
     def text(self, ids: Sequence[int]) -> str:
         """A reply as text for the environment, without end-of-turn ids at its end."""
@@ -126,71 +180,101 @@ class ChatTemplate:
         return text.count(_SYSTEM) == text.count(_USER) == 1 and text.index(_SYSTEM) < text.index(_USER)
 
     def _cut(self, text: str, slot: str) -> tuple[str, str]:
-        if text.count(slot) != 1:
-            raise ChatError(f"the chat template shows a message {text.count(slot)} times; expected once: {text!r}")
+        if (times := text.count(slot)) != 1:
+            hint = " (templates of vision models take messages in parts, not as text)" if times == 0 else ""
+            raise ChatError(f"the chat template shows a message {times} times; expected once{hint}: {text!r}")
         before, _, after = text.partition(slot)
         return before, after
 
     def _frame(self, messages: list[dict[str, str]], slot: str) -> _Frame:
         before, after = self._cut(self._render(messages), slot)
-        padded = [_message(m["role"], m["content"].replace(slot, f"\n {slot} \n")) for m in messages]
+        padded = [_message(m["role"], m["content"].replace(slot, _wide(slot))) for m in messages]
         wide_before, wide_after = self._cut(self._render(padded), slot)
-        return self._framed(before, after, (wide_before, wide_after) == (before, after))
+        return self._framed(before, after, (wide_before == before, wide_after == after))
 
-    def _framed(self, before: str, after: str, strips: bool) -> _Frame:
+    def _framed(self, before: str, after: str, strips: tuple[bool, bool]) -> _Frame:
         return _Frame(before, after, strips, tuple(self._controls(self._ids(before) + self._ids(after))))
 
     def _split_first(self) -> tuple[_Frame, _Frame]:
         """Frames of the system message and of the user message behind it."""
         if not self._takes_system:
             return self._first_plain, self._first_plain
-        text = self._render([_message("system", _SYSTEM), _message("user", _USER)])
-        before, rest = self._cut(text, _SYSTEM)
-        between, after = self._cut(rest, _USER)
-        strips = self._first_plain.strips
-        return self._framed(before, "", strips), self._framed(between, after, strips)
+        before, between, after = self._around(_SYSTEM, _USER)
+        left, right, _ = self._around(_wide(_SYSTEM), _USER)
+        _, user_left, user_right = self._around(_SYSTEM, _wide(_USER))
+        system = self._framed(before, "", (left == before, right == between))
+        return system, self._framed(between, after, (user_left == between, user_right == after))
 
-    def _split_next(self) -> tuple[_Frame, list[int]]:
-        """Frame of a later user message, and the ids that close a reply which was cut."""
-        messages = [_message("user", _USER), _message("assistant", _REPLY), _message("user", _NEXT)]
-        frame = self._frame(messages, _NEXT)
+    def _around(self, system: str, user: str) -> tuple[str, str, str]:
+        """What the template puts before, between and behind a first system message and user message."""
+        before, rest = self._cut(self._render([_message("system", system), _message("user", user)]), _SYSTEM)
+        return before, *self._cut(rest, _USER)
+
+    def _at(self, turn: int) -> _Seam:
+        """The seam behind a reply; one for all, unless the template numbers its turns."""
+        if not self._numbered:
+            return self._seams[0]
+        if turn not in self._seams:
+            self._seams[turn] = self._seam(turn)
+        return self._seams[turn]
+
+    def _seam(self, turn: int) -> _Seam:
+        earlier = [_message("user", _USER), _message("assistant", "SLOT4OLD")] * turn
+        frame = self._frame(
+            [*earlier, _message("user", _USER), _message("assistant", _REPLY), _message("user", _NEXT)], _NEXT
+        )
         _, before = self._cut(frame.before, _REPLY)
         ids = self._ids(before)
         at = next((index for index, token in enumerate(ids) if token in self.eos_ids), None)
         if at is None:
-            # The template writes nothing after a reply: the conversation goes on as it is.
-            return self._framed(before, frame.after, frame.strips), []
+            # The template writes no end-of-turn id after a reply: what it writes follows whatever was sampled.
+            return _Seam((), self._framed(before, frame.after, frame.strips), False)
         closing, rest = ids[: at + 1], ids[at + 1 :]
-        opening = before
         # Drop characters up to the end-of-turn literal, so that what is left encodes to the rest.
         for cut in range(len(before) + 1):
-            if self._ids(before[cut:]) == rest:
-                opening = before[cut:]
-                break
-        else:
-            raise ChatError(f"cannot separate the end-of-turn token from the rest of the template: {before!r}")
-        return self._framed(opening, frame.after, frame.strips), closing
+            if self._behind(before[cut:]) == rest:
+                opening = self._framed(before[cut:], frame.after, frame.strips)
+                return _Seam(tuple(closing), opening, self._first_plain.before.endswith(before))
+        raise ChatError(f"cannot separate the end-of-turn token from the rest of the template: {before!r}")
 
     def _ids(self, text: str) -> list[int]:
         return list(self.tokenizer.encode(text, add_special_tokens=False)) if text else []
 
+    @cached_property
+    def _anchor(self) -> str:
+        """Text of an end-of-turn id, which stands for the reply that a text follows; empty where there is none."""
+        added = self.tokenizer.added_tokens_decoder
+        for token in sorted(self.eos_ids & self.control_ids):
+            text = str(self.tokenizer.decode([token], skip_special_tokens=False))
+            # One that takes the spaces behind it along would take them from the message.
+            if self._ids(text) == [token] and getattr(added.get(token), "rstrip", None) is not True:
+                return text
+        return ""
+
+    def _behind(self, text: str) -> list[int]:
+        """Ids of a text that follows a reply."""
+        if not text or not self._anchor:
+            return self._ids(text)
+        return self._ids(self._anchor + text)[1:]
+
     def _controls(self, ids: Sequence[int]) -> list[int]:
         return [token for token in ids if token in self.control_ids]
 
-    def _encode(self, parts: list[tuple[_Frame, str]]) -> list[int]:
-        """Encode messages in their frames; no control id comes from a message."""
-        parts = [(frame, content.strip() if frame.strips else content) for frame, content in parts]
-        ids = self._ids("".join(frame.before + content + frame.after for frame, content in parts))
+    def _encode(self, parts: list[tuple[_Frame, str]], behind: bool = False) -> list[int]:
+        """Encode messages in their frames, at the start or `behind` a reply; no control id comes from a message."""
+        encode = self._behind if behind else self._ids
+        parts = [(frame, _stripped(content, *frame.strips)) for frame, content in parts]
+        ids = encode("".join(frame.before + content + frame.after for frame, content in parts))
         expected = [token for frame, _ in parts for token in frame.controls]
         if self._controls(ids) == expected:
             return ids
         ids = []
-        for frame, content in parts:
-            ids += self._ids(frame.before)
+        for index, (frame, content) in enumerate(parts):
+            ids += encode(frame.before) if index == 0 else self._behind(frame.before)
             for piece in self._pieces(content):
                 # Normalisation can still turn odd characters into a literal: such an id is left out.
-                ids += [token for token in self._ids(piece) if token not in self.control_ids]
-            ids += self._ids(frame.after)
+                ids += [token for token in self._behind(piece) if token not in self.control_ids]
+            ids += self._behind(frame.after)
         return ids
 
     def _pieces(self, content: str) -> list[str]:
@@ -215,12 +299,14 @@ class Conversation:
     def __init__(self, template: ChatTemplate | Any) -> None:
         self.template = template if isinstance(template, ChatTemplate) else ChatTemplate(template)
         self.ids: list[int] = []
+        self._turn = 0
         self._open = False
         self._ended = True
 
     def start(self, system: str, user: str) -> list[int]:
         """Begin with the task; returns the prompt's ids."""
         self.ids = self.template.first(system, user)
+        self._turn = 0
         self._open = True
         return list(self.ids)
 
@@ -230,17 +316,27 @@ class Conversation:
             raise ChatError("a reply comes after start() or observe()")
         self.ids += ids
         self._open = False
-        self._ended = finish is FinishReason.STOP
+        self._ended = finish is FinishReason.STOP and bool(ids) and self.template.ends(ids[-1], self._turn)
         return self.template.text(ids)
 
     def observe(self, content: str) -> list[int]:
         """Append the environment's message; returns the ids added, up to the next generation prompt."""
         if self._open or not self.ids:
             raise ChatError("observe() comes after a reply")
-        added = self.template.following(content, ended=self._ended)
+        added = self.template.following(content, ended=self._ended, turn=self._turn)
+        self._turn += 1
         self.ids += added
         self._open = True
         return added
+
+
+def _wide(slot: str) -> str:
+    return f"\n {slot} \n"
+
+
+def _stripped(content: str, left: bool, right: bool) -> str:
+    content = content.lstrip() if left else content
+    return content.rstrip() if right else content
 
 
 def _message(role: str, content: str) -> dict[str, str]:

@@ -6,10 +6,13 @@ uncertainties come from the sampler and are kept as they were.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+from pydantic import StrictFloat, StrictInt
 
 if TYPE_CHECKING:
     from tasks.task import Task
@@ -22,6 +25,8 @@ class FinishReason(StrEnum):
     """The model sampled an end-of-turn id (it is the last of `ids`)."""
     LENGTH = "length"
     """The reply reached `max_tokens`."""
+    STOP_TEXT = "stop_text"
+    """The reply holds one of the request's `stops`; its last id completed it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +36,20 @@ class Sampling:
     Attributes:
         temperature: 0 means greedy (argmax); log-probabilities are then reported at temperature 1.
         max_tokens: Cap on the reply, in tokens.
+
+    Raises:
+        ValueError: The temperature is negative or no number, or the cap leaves room for nothing.
     """
 
     temperature: float = 1.0
     max_tokens: int = 512
+
+    def __post_init__(self) -> None:
+        """Refuse what nothing can be sampled with."""
+        if not 0.0 <= self.temperature < math.inf:
+            raise ValueError(f"temperature is {self.temperature}: use a number above 0, or 0 for greedy")
+        if self.max_tokens < 1:
+            raise ValueError(f"max_tokens is {self.max_tokens}: a reply needs room for 1 token at least")
 
     @property
     def greedy(self) -> bool:
@@ -60,17 +75,64 @@ class TokenControl(Protocol):
         """
 
 
+@runtime_checkable
+class PlannedControl(TokenControl, Protocol):
+    """A control that says ahead how far a reply may run without it, so that an engine far away can serve it."""
+
+    @property
+    def reads_distribution(self) -> bool:
+        """Whether `force` looks at `entropy` or `max_logprob`; an engine that knows neither then refuses it."""
+
+    def horizon(self, ids: Sequence[int]) -> int | None:
+        """How many ids after `ids` are certainly left to the model; `None`: all of them.
+
+        A reply may be sampled that far (and no further) before `force` is asked again, whatever the ids are.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class Abilities:
+    """What a policy knows and can do. Whoever needs more than it has refuses it, with the reason.
+
+    Attributes:
+        own_ids: Ids are those of the model itself; without, text went through a tokenizer of ours and nothing can be
+            trained.
+        logprobs: `Completion.logprobs` is there.
+        entropies: `Completion.entropies` and `max_logprobs` are exact.
+        every_control: Any `TokenControl` is served; without, only a `PlannedControl` that reads no distribution.
+    """
+
+    own_ids: bool = True
+    logprobs: bool = True
+    entropies: bool = True
+    every_control: bool = True
+
+
+def abilities(policy: object) -> Abilities:
+    """A policy's `abilities`; one that names none has all."""
+    return getattr(policy, "abilities", Abilities())
+
+
+def decode_label(policy: object, sampling: Sampling) -> str:
+    """For tables: the decode settings as `policy` applies them (a wrapper that changes them has `label(sampling)`)."""
+    label = getattr(policy, "label", None)
+    return sampling.label() if label is None else str(label(sampling))
+
+
 @dataclass(frozen=True, slots=True)
 class Request:
     """One reply wanted.
 
     Attributes:
-        conversation: Names the conversation across turns, so that an engine may keep its KV cache.
+        conversation: Names the conversation across turns, so that an engine may keep its KV cache. Names that wrappers
+            make up hold a NUL character, so a caller's must not.
         prompt_ids: All ids before the reply, from the start of the conversation.
         seed: Seed of this reply alone; equal seeds and prompts give equal replies whatever else is in the batch.
         max_tokens: Cap for this reply; `None` takes the sampling's.
         first_turn: True for the first reply of a conversation.
         control: A rule that may force ids (see `TokenControl`).
+        stops: The reply ends as soon as its text holds one of these.
+        fork_of: Another conversation that begins alike, whose cache an engine may copy.
     """
 
     conversation: str
@@ -79,45 +141,73 @@ class Request:
     max_tokens: int | None = None
     first_turn: bool = False
     control: TokenControl | None = None
+    stops: tuple[str, ...] = ()
+    fork_of: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
     """A reply that was sampled and not used (turn resampling keeps all of them on record)."""
 
-    ids: tuple[int, ...]
-    signal: float | None
+    ids: tuple[StrictInt, ...]
+    signal: StrictFloat | None
+    signal_bounds: tuple[StrictFloat, StrictFloat] | None = None
 
 
 @dataclass(slots=True)
 class Completion:
-    """One reply, as sampled. All lists have one entry per id of `ids`.
+    """One reply, as sampled. All lists have one entry per id of `ids`; what an engine does not know is `None`.
 
     Attributes:
         ids: Sampled (and forced) ids, the end-of-turn id included when it was sampled. Never empty.
         logprobs: Log-probability of each id under the sampling distribution (nats).
-        entropies: Entropy of the full distribution at temperature 1 at each position (nats).
+        entropies: Exact entropy of the full distribution at temperature 1 at each position (nats).
         max_logprobs: Log-probability of the most likely id at each position, temperature 1 (nats).
         forced: True where an id was put in, not sampled: it stays in the context and carries mask 0.
         finish: Why the reply ended.
-        signal: The turn's uncertainty, where a wrapper computed one; `None` means missing, never 0.
+        signal: The turn's uncertainty, where a wrapper computed one; `None` means not known, never 0.
         candidates: Replies that were sampled before this one and rejected, in order.
         notes: Counts a wrapper adds (for example `think_capped`), by name.
+        entropy_bounds: `(lower, upper)` of the entropy at each position, where only top-k log-probabilities are known.
+        signal_bounds: `(lower, upper)` of the turn's uncertainty, where `signal` is not known and bounds are.
+        seed: Seed that gave this reply, where a wrapper may have changed it; `None`: the request's.
+        max_tokens: Its cap, likewise.
     """
 
     ids: list[int]
-    logprobs: list[float]
-    entropies: list[float]
-    max_logprobs: list[float]
+    logprobs: list[float] | None
+    entropies: list[float] | None
+    max_logprobs: list[float] | None
     forced: list[bool]
     finish: FinishReason
     signal: float | None = None
     candidates: list[Candidate] = field(default_factory=list)
     notes: dict[str, float] = field(default_factory=dict)
+    entropy_bounds: list[tuple[float, float]] | None = None
+    signal_bounds: tuple[float, float] | None = None
+    seed: int | None = None
+    max_tokens: int | None = None
 
 
 class PolicyError(RuntimeError):
     """The engine failed (not the model): an infrastructure failure, never an empty reply."""
+
+
+class PromptTooLong(PolicyError):
+    """The engine finds that a later prompt and its reply exceed the context: the episode is graded as it stands."""
+
+
+class SomeFailed(PolicyError):
+    """Some requests of a call failed; the others have their completions, and their episodes go on.
+
+    Attributes:
+        answers: One per request, in order: its completion, or what failed.
+    """
+
+    def __init__(self, answers: Sequence[Completion | PolicyError]) -> None:
+        failed = [answer for answer in answers if isinstance(answer, PolicyError)]
+        super().__init__(f"{len(failed)} of {len(answers)} requests failed, the first with: {failed[0]}")
+        self.answers = list(answers)
 
 
 @runtime_checkable
@@ -137,6 +227,7 @@ class Policy(Protocol):
 
         Raises:
             PolicyError: The engine failed.
+            SomeFailed: It failed some of the requests; the error has the completions of the others.
         """
 
     def forget(self, conversations: Sequence[str]) -> None:

@@ -4,11 +4,26 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
+from functools import cache
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Annotated, Any, TextIO
 
+from pydantic import AllowInfNan, ConfigDict, StrictBool, StrictFloat, StrictInt, TypeAdapter, ValidationError
+
+from agents.jsonl import RecordError, read_records
 from agents.policy import Candidate, FinishReason
+from envs.episode import StopReason
+from tasks.model import unknown_key
+
+SCHEMA = 2
+"""Version of the records, under the key `schema`; records without one are version 1 (release 0.4.0)."""
+
+
+Finite = Annotated[StrictFloat, AllowInfNan(False)]
+"""A number that enters means."""
+
+_STOPS = frozenset(["", *StopReason])
 
 
 @dataclass(slots=True)
@@ -19,7 +34,8 @@ class Turn:
         index: 0 for the first turn.
         context_ids: Ids the chat added before this reply (environment message and template), mask 0. Empty for the
             first turn, whose context is the trajectory's `prompt_ids`.
-        ids: The reply's ids as sampled (see `Completion` for the lists beside it).
+        ids: The reply's ids as sampled (see `Completion` for the lists beside it). Empty in records of text.
+        finish: Why the reply ended; `None` where a foreign record does not say it.
         reply: The reply as text, for people and for the environment.
         action: `command`, `submit` or `malformed`.
         command: The command that ran, when one did.
@@ -27,30 +43,41 @@ class Turn:
         exit_code: The command's, when one ran.
         signal: What the turn earned by itself (change of the file assertions' rate); `None` for none.
         anchor: The state before this turn, as turn groups compare it.
-        uncertainty: The turn's uncertainty from the T2PO wrapper; `None` means missing.
+        uncertainty: The turn's uncertainty from the T2PO wrapper; `None` means not known.
         sandbox_seconds: Wall time of the environment's step.
         model_seconds: This turn's share of the batched call that sampled it.
+        max_logprobs: See `Completion`, as for `entropy_bounds`.
+        seed: Of this reply alone; `None` where nobody recorded it, as for the next two.
+        max_tokens: Cap of this reply.
+        timed_out: The command ran out of time.
+        uncertainty_bounds: `(lower, upper)` of `uncertainty`, where only these are known.
     """
 
-    index: int
-    context_ids: list[int]
-    ids: list[int]
-    logprobs: list[float]
-    entropies: list[float]
-    forced: list[bool]
-    finish: FinishReason
+    index: StrictInt
+    context_ids: list[StrictInt]
+    ids: list[StrictInt]
+    logprobs: list[StrictFloat] | None
+    entropies: list[StrictFloat] | None
+    forced: list[StrictBool]
+    finish: FinishReason | None
     reply: str
     action: str = ""
     command: str | None = None
     observation: str = ""
-    exit_code: int | None = None
-    signal: float | None = None
+    exit_code: StrictInt | None = None
+    signal: StrictFloat | None = None
     anchor: str = ""
-    uncertainty: float | None = None
+    uncertainty: StrictFloat | None = None
     candidates: list[Candidate] = field(default_factory=list)
-    notes: dict[str, float] = field(default_factory=dict)
-    sandbox_seconds: float = 0.0
-    model_seconds: float = 0.0
+    notes: dict[str, StrictFloat] = field(default_factory=dict)
+    sandbox_seconds: StrictFloat = 0.0
+    model_seconds: StrictFloat = 0.0
+    max_logprobs: list[StrictFloat] | None = None
+    entropy_bounds: list[tuple[StrictFloat, StrictFloat]] | None = None
+    seed: StrictInt | None = None
+    max_tokens: StrictInt | None = None
+    timed_out: StrictBool | None = None
+    uncertainty_bounds: tuple[StrictFloat, StrictFloat] | None = None
 
 
 @dataclass(slots=True)
@@ -61,14 +88,14 @@ class Flat:
         ids: Replies and the environment's messages between them; nothing after the last reply.
         mask: 1 where the id was sampled; 0 for environment, template and forced ids.
         logprobs: The sampler's; 0.0 where `mask` is 0.
-        entropies: The sampler's; 0.0 where `mask` is 0.
+        entropies: The sampler's; 0.0 where `mask` is 0. `None` where the engine knew none.
         turn_ids: Index of the turn that sampled the id; -1 where `mask` is 0.
     """
 
     ids: list[int]
     mask: list[int]
     logprobs: list[float]
-    entropies: list[float]
+    entropies: list[float] | None
     turn_ids: list[int]
 
 
@@ -79,7 +106,7 @@ class Trajectory:
     Attributes:
         task_id: The task; `task_hash` its content hash.
         attempt: 0..K-1 within the group.
-        seed: The episode's seed.
+        seed: The episode's seed; `None` where a foreign record does not say it.
         prompt_ids: Ids before the first reply.
         stop_reason: `submitted`, `max_turns`, `max_tokens` or `infrastructure`.
         reward: `None` when the episode has none (infrastructure): it enters no mean.
@@ -89,63 +116,119 @@ class Trajectory:
         error: What failed, for `infrastructure`.
         sampling: The decode settings, as a label.
         family: Family of the task (or its set).
-        notes: What only some environments say at the end, JSON-able: `answers`, `text_after_stop`, `text_after_answer`.
+        notes: What only some environments or formats say, JSON-able: `answers`, `text_after_stop`, `text_after_answer`.
+        tokenizer: Fingerprint of tokenizer and chat template (`ChatTemplate.fingerprint`); other ids, other hash.
+        environment: Settings of the environment that another one needs to show the same (see `agents.setting`).
+        source: Format of the file that it came from, where that is not ours (`fieldnotes`, `retrain`).
     """
+
+    __pydantic_config__ = ConfigDict(extra="forbid")
 
     task_id: str
     task_hash: str
-    attempt: int
-    seed: int
-    prompt_ids: list[int]
+    attempt: StrictInt
+    seed: StrictInt | None
+    prompt_ids: list[StrictInt]
     turns: list[Turn] = field(default_factory=list)
     stop_reason: str = ""
-    reward: float | None = None
-    passed: bool | None = None
-    rate: float | None = None
+    reward: Finite | None = None
+    passed: StrictBool | None = None
+    rate: Finite | None = None
     assertions: list[dict[str, Any]] = field(default_factory=list)
     error: str | None = None
     sampling: str = ""
     family: str | None = None
     notes: dict[str, Any] = field(default_factory=dict)
+    tokenizer: str | None = None
+    environment: dict[str, Any] = field(default_factory=dict)
+    source: str = ""
+
+    @property
+    def text_only(self) -> bool:
+        """Text without ids (most foreign records): it can be shown and replayed, not trained on."""
+        return any(not turn.ids for turn in self.turns)
 
     def flat(self) -> Flat:
-        """The episode as one completion: sampled ids with mask 1, everything between them with mask 0."""
-        out = Flat([], [], [], [], [])
+        """The episode as one completion: sampled ids with mask 1, everything between them with mask 0.
+
+        Raises:
+            ValueError: Nothing can be trained on it: a turn has no ids or no log-probabilities (it was read from a
+                record of text, or a policy of text alone played it), or the ids before the first reply are unknown.
+        """
+        self._refuse_untrainable()
+        known = all(turn.entropies is not None for turn in self.turns)
+        out = Flat([], [], [], [] if known else None, [])
         for turn in self.turns:
+            assert turn.logprobs is not None
             if turn.index:
                 n = len(turn.context_ids)
                 out.ids += turn.context_ids
                 out.mask += [0] * n
                 out.logprobs += [0.0] * n
-                out.entropies += [0.0] * n
+                if out.entropies is not None:
+                    out.entropies += [0.0] * n
                 out.turn_ids += [-1] * n
             on = [not forced for forced in turn.forced]
             out.ids += turn.ids
             out.mask += [int(flag) for flag in on]
             out.logprobs += [x if flag else 0.0 for x, flag in zip(turn.logprobs, on, strict=True)]
-            out.entropies += [x if flag else 0.0 for x, flag in zip(turn.entropies, on, strict=True)]
+            if out.entropies is not None and turn.entropies is not None:
+                out.entropies += [x if flag else 0.0 for x, flag in zip(turn.entropies, on, strict=True)]
             out.turn_ids += [turn.index if flag else -1 for flag in on]
         return out
 
+    def _refuse_untrainable(self) -> None:
+        place = f"task '{self.task_id}', attempt {self.attempt}"
+        for turn in self.turns:
+            if not turn.ids:
+                raise ValueError(
+                    f"{place}, turn {turn.index}: a record of text without ids ({self.source or 'source unknown'}), so "
+                    "it cannot be trained on"
+                )
+            if turn.logprobs is None:
+                raise ValueError(
+                    f"{place}, turn {turn.index}: no log-probabilities were recorded (a policy at text level played "
+                    "it), so it cannot be trained on"
+                )
+        if self.source and self.turns and not self.prompt_ids:
+            raise ValueError(f"{place}: the ids before its first reply are unknown, so it cannot be trained on")
+
     def to_json(self) -> dict[str, Any]:
         """A JSON-able record; `from_json` gives the same trajectory back."""
-        record = asdict(self)
-        if not self.notes:
-            del record["notes"]
+        record = {"schema": SCHEMA, **asdict(self)}
+        for key in ("notes", "environment", "source"):
+            if not record[key]:
+                del record[key]
         return record
 
     @classmethod
     def from_json(cls, record: dict[str, Any]) -> Trajectory:
-        """Rebuild a trajectory from `to_json`'s record.
+        """Rebuild a trajectory from `to_json`'s record, of this release or an earlier one.
 
         Raises:
-            TypeError: A key is unknown or missing.
+            RecordError: A key is unknown, missing or has a value of the wrong type; names the key. Turns count from 0,
+                and a stop reason is known or empty.
         """
-        turns = []
-        for raw in record["turns"]:
-            candidates = [Candidate(tuple(c["ids"]), c["signal"]) for c in raw["candidates"]]
-            turns.append(Turn(**{**raw, "finish": FinishReason(raw["finish"]), "candidates": candidates}))
-        return cls(**{**record, "turns": turns})
+        record = dict(record)
+        schema = record.pop("schema", 1)
+        if schema not in range(1, SCHEMA + 1):
+            raise RecordError(f"schema: {schema!r} is unknown here (a newer release wrote it); known: 1 to {SCHEMA}")
+        try:
+            trajectory = _adapter().validate_python(record)
+        except ValidationError as error:
+            raise RecordError(_complaint(error)) from None
+        if trajectory.stop_reason not in _STOPS:
+            known = ", ".join(StopReason)
+            raise RecordError(f"stop_reason: '{trajectory.stop_reason}' is unknown; known are {known}")
+        for place, turn in enumerate(trajectory.turns):
+            if turn.index != place:
+                raise RecordError(f"turns[{place}].index: is {turn.index}, must be {place}")
+            _check_lengths(place, turn)
+        return trajectory
+
+
+LONE_SURROGATES = "backslashreplace"
+"""How to open a file for `write_jsonl` (`errors=`): a sampled lone surrogate has no UTF-8, but a form in JSON."""
 
 
 def write_jsonl(trajectories: Iterable[Trajectory], file: TextIO) -> None:
@@ -155,20 +238,22 @@ def write_jsonl(trajectories: Iterable[Trajectory], file: TextIO) -> None:
         file.flush()
 
 
-def read_jsonl(path: str | Path) -> Iterator[Trajectory]:
-    """Trajectories of a file, in order.
+def read_jsonl(path: str | Path, *, allow_cut: bool = False) -> Iterator[Trajectory]:
+    """Trajectories of a file, in order, one at a time. `agents.records` reads other formats, too.
+
+    Args:
+        path: A file that `write_jsonl` wrote, of this release or an earlier one.
+        allow_cut: Leave out a last line that was never written to its end (a crash), with a warning.
 
     Raises:
-        ValueError: A line is no trajectory; the message names file and line.
+        RecordError: A line is no trajectory; the message names file, line and key.
+        OSError: The file cannot be read.
     """
-    with open(path, encoding="utf-8") as file:
-        for number, line in enumerate(file, start=1):
-            if not line.strip():
-                continue
-            try:
-                yield Trajectory.from_json(json.loads(line))
-            except (ValueError, TypeError, KeyError) as error:
-                raise ValueError(f"{path}:{number}: not a trajectory ({error})") from error
+    for number, record in read_records(path, allow_cut=allow_cut):
+        try:
+            yield Trajectory.from_json(record)
+        except RecordError as error:
+            raise RecordError(f"{path}:{number}: not a trajectory ({error})") from error
 
 
 def groups(trajectories: Sequence[Trajectory]) -> dict[str, list[Trajectory]]:
@@ -177,3 +262,31 @@ def groups(trajectories: Sequence[Trajectory]) -> dict[str, list[Trajectory]]:
     for trajectory in trajectories:
         out.setdefault(trajectory.task_id, []).append(trajectory)
     return out
+
+
+@cache
+def _adapter() -> TypeAdapter[Trajectory]:
+    return TypeAdapter(Trajectory)
+
+
+def _complaint(error: ValidationError) -> str:
+    """The first problem in words, an unknown key before all others (a missing one is often the same, misspelt)."""
+    problems = error.errors(include_url=False)
+    unknown = [item for item in problems if item["type"] == "unexpected_keyword_argument"]
+    item = (unknown or problems)[0]
+    *above, last = item["loc"]
+    key = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in item["loc"]).lstrip(".")
+    if unknown:
+        kind = {0: Trajectory, 2: Turn}.get(len(above), Candidate)
+        return f"{key}: {unknown_key(last, [f.name for f in fields(kind)])}"
+    if item["type"] == "missing_argument" or item["type"] == "missing":
+        return f"{key}: is missing"
+    return f"{key}: {item['msg'][0].lower()}{item['msg'][1:]}"
+
+
+def _check_lengths(place: int, turn: Turn) -> None:
+    """The lists beside `ids` have an entry for each."""
+    for name in ("logprobs", "entropies", "forced", "max_logprobs", "entropy_bounds"):
+        values = getattr(turn, name)
+        if values is not None and len(values) != len(turn.ids):
+            raise RecordError(f"turns[{place}].{name}: has {len(values)} entries for {len(turn.ids)} ids")

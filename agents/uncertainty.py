@@ -63,10 +63,20 @@ def aggregate(
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """The exact entropy lies in `[lower, upper]`, nats."""
+    """The true value lies in `[lower, upper]`; both are equal where it is known."""
 
     lower: float
     upper: float
+
+    @property
+    def known(self) -> bool:
+        """Whether it is one number."""
+        return self.lower == self.upper
+
+    def distance(self, other: Bounds) -> Bounds:
+        """Bounds of the absolute difference."""
+        apart = max(self.lower - other.upper, other.lower - self.upper, 0.0)
+        return Bounds(apart, max(self.upper - other.lower, other.upper - self.lower))
 
 
 def entropy_bounds(top_logprobs: Sequence[float], vocabulary: int) -> Bounds | None:

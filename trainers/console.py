@@ -15,6 +15,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from agents.rollout.progress import Lines, RolloutState, describe
 from trainers.measure import Measurement
 from trainers.summary import RunSummary
 from trainers.tables import measurement_table, number, p_text, passes, percent, stop_mix
@@ -42,6 +43,7 @@ class RunConsole:
         self._first = first_step
         self._start = time.monotonic()
         self._every = max(1, total_steps // PLAIN_LINES)
+        self._lines = Lines()
         self._bar: Progress | None = None
         if self.console.is_terminal:
             self._bar = Progress(
@@ -51,10 +53,11 @@ class RunConsole:
                 TextColumn("{task.fields[figures]}"),
                 TextColumn("left"),
                 TimeRemainingColumn(),
+                TextColumn("{task.fields[playing]}", markup=False),
                 console=self.console,
                 transient=True,
             )
-            self._task = self._bar.add_task("train", total=total_steps, completed=first_step, figures="")
+            self._task = self._bar.add_task("train", total=total_steps, completed=first_step, figures="", playing="")
 
     def __enter__(self) -> Self:
         self._start = time.monotonic()
@@ -93,6 +96,14 @@ class RunConsole:
             self._bar.update(self._task, completed=step, figures="  ".join(parts))
         elif step == self.total or step % self._every == 0 or step == self._first + 1:
             self.console.print(f"step {step}/{self.total}  {'  '.join(parts)}  left {self._left(step)}", soft_wrap=True)
+
+    def playing(self, name: str, state: RolloutState) -> None:
+        """How far a rollout is: behind the bar of the run; without a terminal a line now and then."""
+        if self._bar is not None:
+            over = state.done == state.total
+            self._bar.update(self._task, playing="" if over else describe(name, state))
+        elif self._lines.due():
+            self.console.print(describe(name, state), markup=False, soft_wrap=True)
 
     def held_out(
         self,

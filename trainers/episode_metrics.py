@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from statistics import fmean
 
 from agents.rollout import RolloutResult
-from agents.trajectory import Trajectory
+from agents.t2po.thinking import Cause
+from agents.trajectory import Trajectory, Turn
 from envs.conversation import StopReason
 from tasks.sources import SETS
 from trainers.measure import wrote_on
@@ -32,7 +33,13 @@ def episode_metrics(result: RolloutResult) -> dict[str, float]:
         out["t2po/resampled_turn_frac"] = fmean(bool(turn.candidates) for turn in turns)
         out["t2po/resamples_per_episode"] = sum(len(turn.candidates) for turn in turns) / len(episodes)
         out["t2po/forced_token_frac"] = sum(map(lambda t: sum(t.forced), turns)) / sum(len(t.ids) for t in turns)
-        out["sampling/entropy"] = fmean(h for turn in turns for h in turn.entropies)
+        out |= _thinking(turns)
+        entropies = [h for turn in turns for h in turn.entropies or ()]
+        if entropies:
+            out["sampling/entropy"] = fmean(entropies)
+    if result.duplicates is not None:
+        out["env/duplicate_frac"] = result.duplicates.share
+        out["env/impossible_duplicate_frac"] = result.duplicates.impossible_share
     timing = result.timing
     out["time/rollout_seconds"] = timing.wall_seconds
     out["time/model_seconds"] = timing.model_seconds
@@ -40,6 +47,15 @@ def episode_metrics(result: RolloutResult) -> dict[str, float]:
     out["time/overhead_seconds"] = timing.overhead_seconds
     out["time/turns"] = float(timing.turns)
     return out
+
+
+def _thinking(turns: Sequence[Turn]) -> dict[str, float]:
+    """Length of thought, and how often each cause closed a block; nothing where thinking is not limited."""
+    limited = [turn for turn in turns if "thought_tokens" in turn.notes]
+    if not limited:
+        return {}
+    out = {"t2po/thought_tokens": fmean(turn.notes["thought_tokens"] for turn in limited)}
+    return out | {f"t2po/{cause}_frac": fmean(turn.notes.get(cause, 0.0) > 0 for turn in limited) for cause in Cause}
 
 
 def _by_set(graded: Sequence[Trajectory]) -> dict[str, float]:

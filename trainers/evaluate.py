@@ -4,42 +4,41 @@
     python -m trainers.evaluate --model runs/quickstart --samples 4  # the checkpoint a run chose, pass@k
     python -m trainers.evaluate --model oracle --tasks my_tasks/     # are my tasks solvable?
     python -m trainers.evaluate --env GSM8K-v0 --tasks gsm8k:test.jsonl --model Qwen/Qwen2.5-1.5B-Instruct
+    python -m trainers.evaluate --model openai:gpt-4o-mini@https://api.openai.com/v1 --env GSM8K-v0
     python -m trainers.evaluate --tasks my_tasks/ --split my.lock    # are both sides of a split equally hard?
     python -m trainers.evaluate --compare runs/eval-a runs/eval-b    # paired p-value of two evaluations
 
 Every figure comes with its counts, interval and decode settings. Exit codes: 0 measured, 1 the engine failed or nothing
-could be graded, 2 an argument, a task or the machine is not right.
+could be graded, 2 an argument, a task or the machine is not right, 130 stopped by Ctrl-C.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
-import re
 import sys
 import time
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
-from dataclasses import dataclass
+from contextlib import closing
 from datetime import datetime
 from functools import partial
 from itertools import islice, zip_longest
 from pathlib import Path
-from typing import Any
 
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 import yaml
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from agents.models.card import ModelCard, read_card
+from agents.models.card import ModelCard
 from agents.models.errors import ModelError
-from agents.models.loading import ModelSource, load_model, resolve_model
-from agents.policies.scripted import NoOpPolicy, OraclePolicy
+from agents.policies.openai import OpenAIPolicy
+from agents.policies.opening import PolicyKind, PolicyName, open_policy, read_name
 from agents.policy import Policy, PolicyError, Sampling
-from agents.rollout import Job, RolloutEngine, RolloutResult
+from agents.rollout import Job, RolloutEngine, RolloutResult, RolloutState
+from agents.rollout.progress import RolloutProgress
 from agents.seeds import derive_seed
+from agents.trajectory import Trajectory
 from envs.conversation import ConversationEnv
 from envs.mixed import kind_of_env
 from sandboxes import SandboxPool, SandboxUnavailable, open_sandbox
@@ -51,37 +50,22 @@ from tasks.split_lock import apply_lock
 from tasks.splits import Split
 from tasks.task import Task
 from trainers.compare import compare_arms, read_arms
+from trainers.endpoints import check_arguments, read_body, usage_line
 from trainers.evaluation import EvaluationRecord
 from trainers.jsonl import RunFolderError
-from trainers.machine import ENVIRONMENTS, MIXED_TASKS, environment_settings, set_threads, unfit_task
+from trainers.machine import AHEAD, ENVIRONMENTS, MIXED_TASKS, environment_settings, set_threads, unfit_task
 from trainers.measure import Measurement, measure, tag_counts, wrote_on
 from trainers.record import CONFIG, TASKS
 from trainers.sides import side_rates
 from trainers.stats import mean_pass_at_k
 from trainers.tables import count_table, measurement_table, percent
 
-SCRIPTED: dict[str, Callable[[], Policy]] = {"oracle": OraclePolicy, "noop": NoOpPolicy}
 DEFAULT_CAP = 512
 DEFAULT_TASKS = "generated:quickstart?n=320&seed=1000"
 
 
 class EvaluateError(ValueError):
     """An argument that cannot work; one line for a person."""
-
-
-@dataclass(frozen=True, slots=True)
-class Actor:
-    """Who is measured.
-
-    Attributes:
-        policy: Acts.
-        source: The model, resolved; `None` for a scripted policy.
-        card: What it was made for.
-    """
-
-    policy: Policy
-    source: ModelSource | None
-    card: ModelCard
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -99,12 +83,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"trainers.evaluate: {error}", file=sys.stderr)
         return 2
     except PolicyError as error:
-        print(f"trainers.evaluate: the policy failed, nothing was measured: {error}", file=sys.stderr)
+        print(f"trainers.evaluate: the policy failed: {error}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        print("trainers.evaluate: stopped", file=sys.stderr)
+        return 130
 
 
 def play(
-    actor: Actor,
+    policy: Policy,
     tasks: Sequence[Task],
     sampling: Sampling,
     make_env: Callable[[], ConversationEnv],
@@ -113,7 +100,9 @@ def play(
     seed: int = 0,
     slots: int = 32,
     workers: int = 1,
-    on_episode: Callable[[Any], None] | None = None,
+    ahead: int = 0,
+    on_episode: Callable[[Trajectory], None] | None = None,
+    on_round: Callable[[RolloutState], None] | None = None,
 ) -> RolloutResult:
     """Play every task `samples` times; each attempt has a seed of its own, derived from `seed`.
 
@@ -121,30 +110,8 @@ def play(
         PolicyError: The engine failed.
     """
     jobs = [Job(task, k, derive_seed(seed, "evaluate", task.id, k)) for task in tasks for k in range(samples)]
-    with RolloutEngine(actor.policy, make_env, slots=min(slots, len(jobs)), workers=workers) as engine:
-        return engine.run(jobs, sampling, on_episode=on_episode)
-
-
-def open_actor(model: str, *, dtype: str = "float32", device: str = "auto", threads: int = 0) -> Actor:
-    """The policy that `model` names: `oracle`, `noop`, or what `agents.models.loading` takes.
-
-    Raises:
-        ModelError: It cannot be loaded.
-    """
-    if model in SCRIPTED:
-        return Actor(SCRIPTED[model](), None, ModelCard())
-    import torch
-    import transformers
-
-    from agents.policies.transformers import TransformersPolicy
-
-    transformers.logging.disable_progress_bar()
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-    source = resolve_model(model)
-    weights, tokenizer = load_model(model, dtype=dtype, device=device)
-    set_threads(weights, threads)
-    return Actor(TransformersPolicy(weights, tokenizer), source, read_card(source.location))
+    with RolloutEngine(policy, make_env, slots=min(slots, len(jobs)), workers=workers, ahead=ahead) as engine:
+        return engine.run(jobs, sampling, on_episode=on_episode, on_round=on_round)
 
 
 def _evaluate(a: argparse.Namespace, console: Console) -> int:
@@ -154,21 +121,32 @@ def _evaluate(a: argparse.Namespace, console: Console) -> int:
         settings = environment_settings(a.env, tools=not a.no_tools, revise=a.revise)
     except ValueError as error:
         raise EvaluateError(str(error)) from error
-    if a.samples < 1 or a.slots < 1:
-        raise EvaluateError("--samples and --slots must be at least 1")
+    named = read_name(a.model)
+    try:
+        check_arguments(a, _parser(), named)
+        body = read_body(a.request_body)
+    except ValueError as error:
+        raise EvaluateError(str(error)) from error
+    if named.kind is PolicyKind.HUMAN:
+        a.slots = 1
     a.tasks = ",".join(a.tasks) if a.tasks else _default_tasks(a.env)
     tasks, split = _tasks(a)
     if why := unfit_task(a.env, tasks):
         raise EvaluateError(why)
-    arms = _arms(a, _reply_cap(a, tasks))
+    arms = _arms(a, _reply_cap(a, tasks, named))
     coverage = self_test(tasks)
     if coverage is not None and coverage.hopeless:
         raise EvaluateError(f"--tasks {a.tasks}: the verifiers cannot be trusted here: {coverage.text()}")
     with open_sandbox(a.sandbox) as sandbox:
         backend = str(sandbox.backend)
-    folder = Path(a.output_dir) if a.output_dir else _default_folder(a.model)
+    folder = Path(a.output_dir) if a.output_dir else _default_folder(named)
     record = EvaluationRecord(folder)
-    actor = open_actor(a.model, dtype=a.dtype, device=a.device, threads=a.torch_threads)
+    actor = open_policy(
+        named, dtype=a.dtype, device=a.device, sample_dtype=a.sample_dtype, tokenizer=a.tokenizer,
+        eos_ids=a.eos_ids, concurrency=a.concurrency, timeout=a.timeout, extra=body,
+    )  # fmt: skip
+    if actor.weights is not None:
+        set_threads(actor.weights, a.torch_threads)
     style = actor.card.prompt_style if a.prompt_style == "auto" else a.prompt_style
     workers = a.sandbox_workers or os.cpu_count() or 1
     make = partial(
@@ -189,28 +167,43 @@ def _evaluate(a: argparse.Namespace, console: Console) -> int:
     )
     if coverage is not None:
         console.print(coverage.text(), markup=False)
+    if named.kind is PolicyKind.VLLM and actor.card == ModelCard() and a.prompt_style == "auto":
+        console.print(
+            f"no model card is known for what {named.url} serves, so it gets the prompt style {style}; if it was "
+            "trained with another, name that: --prompt_style",
+            markup=False,
+        )
     if why := actor.card.mismatch(a.env, prompt_hash):
         console.print(f"warning: {why}", markup=False)
     reset_timings()  # the self-test is no part of what is measured
     measured: dict[str, Measurement] = {}
-    with SandboxPool(backend, min(a.slots, len(tasks) * a.samples)) as sandboxes:
+    with closing(actor), SandboxPool(backend, min(a.slots + AHEAD, len(tasks) * a.samples)) as sandboxes:
         make_env = partial(make, sandbox=sandboxes)
         for name, sampling in arms.items():
             start = time.perf_counter()
-            with _bar(console, name, len(tasks) * a.samples) as advance:
-                result = play(
-                    actor, tasks, sampling, make_env,
-                    samples=a.samples, seed=a.seed, slots=a.slots, workers=workers, on_episode=advance,
-                )  # fmt: skip
-            measured[name] = measure(result.trajectories, sampling.label())
-            record.add(name, measured[name], result)
+            try:
+                with RolloutProgress(name, console=console) as progress, record.episodes(name) as keep:
+                    result = play(
+                        actor.policy, tasks, sampling, make_env,
+                        samples=a.samples, seed=a.seed, slots=a.slots, workers=workers, ahead=AHEAD,
+                        on_episode=keep, on_round=progress.show,
+                    )  # fmt: skip
+            except (PolicyError, KeyboardInterrupt):
+                print(f"trainers.evaluate: {name} is not measured; {record.kept(name)}", file=sys.stderr)
+                raise
+            finally:
+                if isinstance(actor.policy, OpenAIPolicy):
+                    console.print(usage_line(actor.policy.usage), markup=False)
+            measured[name] = measure(result.trajectories, result.label)
+            record.add(name, measured[name], result, actor.policy)
             _show(console, name, measured[name], a.samples, tasks)
             if split is not None:
                 console.print(f"\nby side of {a.split}\n{side_rates(split, measured[name])}", markup=False)
             if past := wrote_on(result.trajectories):
                 console.print(f"wrote on behind a stop sequence: {past[0]} of {past[1]} episodes", markup=False)
+            if result.duplicates is not None and (said := result.duplicates.message()):
+                console.print(said, markup=False)
             console.print(_speed(result, time.perf_counter() - start), soft_wrap=True)
-    record.finish()
     for kind in timing_table():
         console.print(f"check {kind}", markup=False, soft_wrap=True)
     console.print(f"stored in {folder}", markup=False, soft_wrap=True)
@@ -276,34 +269,9 @@ def _speed(result: RolloutResult, seconds: float) -> str:
     return f"{seconds:.1f} s; per turn: {per_turn}\n"
 
 
-def _bar(console: Console, name: str, total: int) -> Any:
-    """A context manager whose value is called with each finished episode; silent when this is no terminal."""
-    if not console.is_terminal:
-        return nullcontext(lambda _: None)
-    progress = Progress(
-        TextColumn(name), BarColumn(), MofNCompleteColumn(), TextColumn("left"), TimeRemainingColumn(),
-        console=console, transient=True,
-    )  # fmt: skip
-    return _Advancing(progress, progress.add_task(name, total=total))
-
-
-class _Advancing:
-    def __init__(self, progress: Progress, task: Any) -> None:
-        self.progress, self.task = progress, task
-
-    def __enter__(self) -> Callable[[Any], None]:
-        self.progress.start()
-        return lambda _: self.progress.advance(self.task)
-
-    def __exit__(self, *exc: object) -> None:
-        self.progress.stop()
-
-
 def _arms(a: argparse.Namespace, cap: int) -> dict[str, Sampling]:
     """Decode settings by name: `sampled` (one temperature) or `T=0.7`, and `greedy`."""
     temperatures = a.temperature if a.temperature is not None else ([] if a.greedy else [1.0])
-    if any(t < 0 for t in temperatures):
-        raise EvaluateError("--temperature must not be negative (0 is greedy)")
     arms = {}
     drawn = [t for t in dict.fromkeys(temperatures) if t > 0]
     for t in drawn:
@@ -315,13 +283,11 @@ def _arms(a: argparse.Namespace, cap: int) -> dict[str, Sampling]:
     return arms
 
 
-def _default_folder(model: str) -> Path:
-    name = re.sub(r"[^A-Za-z0-9._-]+", "-", Path(model).name).strip("-.") or "model"
-    stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
-    return Path("runs") / f"eval-{name}-{stamp}"
+def _default_folder(named: PolicyName) -> Path:
+    return Path("runs") / f"eval-{named.short}-{datetime.now().strftime('%Y%m%d-%H%M%S')}"
 
 
-def _reply_cap(a: argparse.Namespace, tasks: Sequence[Task]) -> int:
+def _reply_cap(a: argparse.Namespace, tasks: Sequence[Task], named: PolicyName) -> int:
     """The cap that was asked for, or that the model was trained with: other caps give other figures.
 
     Where neither says, questions take the largest budget of the tasks (each task's own caps it further), and the shell
@@ -330,7 +296,8 @@ def _reply_cap(a: argparse.Namespace, tasks: Sequence[Task]) -> int:
     if a.max_tokens is not None:
         return int(a.max_tokens)
     default = DEFAULT_CAP if a.env == "ClawGym-v0" else max(task.budget.turn_tokens for task in tasks)
-    for folder in (Path(a.model), Path(a.model).parent):
+    here = Path(a.model).expanduser()
+    for folder in (here, here.parent) if named.kind is PolicyKind.WEIGHTS else ():
         config = folder / CONFIG
         if config.is_file() and (folder / TASKS).is_file():
             settings = yaml.safe_load(config.read_text(encoding="utf-8"))
@@ -349,7 +316,8 @@ def _parser() -> argparse.ArgumentParser:
     add(
         "--model",
         default="quickstart",
-        help="quickstart | smollm2 | a folder (model, adapter, run) | hub id | oracle | noop",
+        help="quickstart | smollm2 | a folder (model, adapter, run) | hub id | oracle | noop | human | "
+        "openai:MODEL@URL | vllm:URL[#NAME]",
     )
     add(
         "--tasks",
@@ -377,11 +345,22 @@ def _parser() -> argparse.ArgumentParser:
     add("--reward", default="shaped", help="shaped | binary | delta")
     add("--prompt_style", default="auto", help="auto (what the policy was made for) | standard | compact | base")
     add("--seed", type=int, default=0, help="of the samples; equal seeds, equal episodes")
-    add("--slots", type=int, default=32, help="episodes in flight at a time")
+    add("--slots", type=int, default=32, help="episodes in flight at a time (human: one)")
     add("--sandbox_workers", type=int, default=0, help="threads that step environments; 0 = number of cores")
     add("--dtype", default="float32", help="float32 | bfloat16 | float16 | auto")
+    add(
+        "--sample_dtype",
+        help="sample from a copy in this type, adapters merged; auto: the machine's fastest (default: no copy)",
+    )
     add("--device", default="auto", help="auto (a GPU if there is one) | cpu | cuda")
     add("--torch_threads", type=int, default=0, help="0 = one for a small policy, else all cores")
+    add("--concurrency", type=int, help="openai, vllm: requests under way at a time (default 8; vllm 64)")
+    add("--timeout", type=float, metavar="S", help="openai, vllm: seconds to wait, per attempt (default 300; vllm 600)")
+    add("--request_body", metavar="JSON", help='openai: more of each request, such as \'{"reasoning_effort": "low"}\'')
+    add(
+        "--eos_ids", type=int, nargs="+", metavar="ID", help="vllm: ids that end a turn; default: what its folder names"
+    )
+    add("--tokenizer", help="vllm: folder or hub id; default: what the server serves, if that is a folder here")
     return parser
 
 

@@ -11,7 +11,9 @@ the batch is shuffled and split with it; a reward of `None` leaves the group's m
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,19 +28,19 @@ from trl.trainer.utils import pad
 
 from agents.policies.transformers import TransformersPolicy
 from agents.policy import Policy, Sampling
-from agents.rollout import Job, RolloutEngine, RolloutResult
+from agents.rollout import Job, RolloutEngine, RolloutResult, RolloutState
 from agents.seeds import derive_seed
 from agents.t2po import T2PO, T2POConfig
 from agents.trajectory import Trajectory
 from envs.conversation import ConversationEnv
 from tasks.task import Task
-from trainers.checkpoints import STATE_FILE
+from trainers.checkpoints import STATE_FILE, step_of
 from trainers.config import GiGPOConfig
 from trainers.credit import EpisodeScale, TurnGrouping, TurnRecord, combine, episode_advantages, turn_advantages
 from trainers.episode_metrics import episode_metrics
 from trainers.heldout import HeldOut
 from trainers.jsonl import write_json
-from trainers.refusals import check_config
+from trainers.refusals import ConfigError, check_config
 from trainers.sampler import EpochRepeatSampler
 
 NO_TURN = -1
@@ -62,8 +64,10 @@ class GiGPOTrainer(GRPOTrainer):  # type: ignore[misc]
         t2po: Switches of the T2PO wrapper; `None` samples plainly.
         slots: Episodes in flight at a time.
         workers: Threads that step environments.
+        ahead: Tasks laid out while the policy decodes; a pool of sandboxes has `slots + ahead`.
         max_turn_tokens: Cap on one reply.
         on_episodes: Called with the episodes of each step, for records.
+        on_round: Called after each round of a rollout with its name (`rollout` or `held-out`) and how far it is.
         callbacks: Of transformers' `Trainer`.
         peft_config: Makes an adapter around `model`.
     """
@@ -84,8 +88,10 @@ class GiGPOTrainer(GRPOTrainer):  # type: ignore[misc]
         t2po: T2POConfig | None = None,
         slots: int = 32,
         workers: int = 2,
+        ahead: int = 0,
         max_turn_tokens: int = 512,
         on_episodes: Callable[[int, RolloutResult], None] | None = None,
+        on_round: Callable[[str, RolloutState], None] | None = None,
         callbacks: list[TrainerCallback] | None = None,
         peft_config: Any = None,
     ) -> None:
@@ -94,9 +100,10 @@ class GiGPOTrainer(GRPOTrainer):  # type: ignore[misc]
         self.held_out = held_out
         self._make_env = make_env
         self._t2po_config = t2po
-        self._slots, self._workers = slots, workers
+        self._slots, self._workers, self._ahead = slots, workers, ahead
         self._max_turn_tokens = max_turn_tokens
         self._on_episodes = on_episodes
+        self._on_round = on_round
         self._rows: list[dict[str, Any]] = []
         self._episodes: list[Trajectory] = []
         self._resumed_step: int | None = None
@@ -134,15 +141,18 @@ class GiGPOTrainer(GRPOTrainer):  # type: ignore[misc]
     def engine(self) -> RolloutEngine:
         """Plays episodes; made at first use, closed by `close`."""
         if self._engine is None:
-            self._engine = RolloutEngine(self.policy, self._make_env, slots=self._slots, workers=self._workers)
+            self._engine = RolloutEngine(
+                self.policy, self._make_env, slots=self._slots, workers=self._workers, ahead=self._ahead
+            )
         return self._engine
 
     def rollout(self, jobs: Sequence[Job], sampling: Sampling, *, training: bool) -> RolloutResult:
-        """Play `jobs` with the weights as they are now; T2PO acts in training only (unless its config says so)."""
+        """Play `jobs` with the weights as they are now; in a measurement T2PO keeps its turn cap only, unless asked."""
+        watch = partial(self._on_round, "rollout" if training else "held-out") if self._on_round else None
         if isinstance(self.policy, T2PO) and not training:
             with self.policy.evaluation():
-                return self.engine.run(jobs, sampling)
-        return self.engine.run(jobs, sampling)
+                return self.engine.run(jobs, sampling, on_round=watch)
+        return self.engine.run(jobs, sampling, on_round=watch)
 
     def play(self, count: int) -> dict[str, list[Any]]:
         """One episode per row of the generation batch, in TRL's form (its `rollout_func`)."""
@@ -226,8 +236,9 @@ class GiGPOTrainer(GRPOTrainer):  # type: ignore[misc]
     def _log_episodes(self, result: RolloutResult) -> None:
         for name, value in episode_metrics(result).items():
             self.note_metric(name, value)
-        if isinstance(self.policy, T2PO) and self.policy.eta is not None:
-            self.note_metric("t2po/eta", self.policy.eta)
+        if isinstance(self.policy, T2PO):
+            for name, value in self.policy.metrics().items():
+                self.note_metric(name, value)
         if self._on_episodes is not None:
             self._on_episodes(self.state.global_step, result)
 
@@ -303,7 +314,20 @@ class GiGPOTrainer(GRPOTrainer):  # type: ignore[misc]
         if self.held_out is not None and state["held_out"]:
             self.held_out.restore(state["held_out"])
         if isinstance(self.policy, T2PO) and state["t2po"]:
-            self.policy.load_state_dict(state["t2po"])
+            try:
+                differs = self.policy.load_state_dict(state["t2po"])
+            except ValueError as error:
+                raise ConfigError(f"{resume_from_checkpoint}: {error}") from error
+            if differs is not None:
+                self._warn(step_of(Path(resume_from_checkpoint)), differs)
+
+    def _warn(self, step: int, message: str) -> None:
+        """Tell the callbacks that tell people (those with `warn`), or say it here where there is none."""
+        told = [callback for callback in self.callback_handler.callbacks if hasattr(callback, "warn")]
+        for callback in told:
+            callback.warn(step, message)
+        if not told:
+            warnings.warn(message, stacklevel=1)
 
     def save_policy(self, folder: Path) -> None:
         """Write the policy as a model folder: whole weights, or the adapter where one is trained."""

@@ -39,20 +39,20 @@ from trainers.gigpo import GiGPOTrainer
 from trainers.guards import Resampling, default_guards
 from trainers.heldout import BestLostError
 from trainers.jsonl import RunFolderError
-from trainers.machine import set_threads
+from trainers.machine import AHEAD, set_threads
 from trainers.record import RunRecord
 from trainers.refusals import ConfigError
 from trainers.report import write_report
 from trainers.run_callback import RunCallback
 from trainers.run_setup import (
     Run,
-    check_t2po,
     make_env_factory,
     make_held_out,
     prepare,
     reply_cap,
 )
 from trainers.summary import RunSummary
+from trainers.t2po_setup import check_t2po
 
 
 class Stopped(StrEnum):
@@ -107,7 +107,7 @@ def train(run: Run) -> int:
     config.eval_strategy = config.eval_strategy if held_out else "no"
     config.eval_on_start = config.eval_on_start and bool(held_out) and checkpoint is None
     slots = min(settings.env.slots, max(config.generation_batch_size, len(run.tasks.held_out)))
-    sandboxes = SandboxPool(run.backend, slots)  # they start while the trainer is put together
+    sandboxes = SandboxPool(run.backend, slots + AHEAD)  # they start while the trainer is put together
     trainer = GiGPOTrainer(
         model,
         config,
@@ -118,8 +118,10 @@ def train(run: Run) -> int:
         t2po=run.t2po,
         slots=slots,
         workers=settings.env.sandbox_workers or os.cpu_count() or 1,
+        ahead=AHEAD,
         max_turn_tokens=reply_cap(run),
         on_episodes=callback.on_episodes,
+        on_round=console.playing,
         callbacks=[callback],
         peft_config=run.peft,
     )
@@ -134,7 +136,7 @@ def train(run: Run) -> int:
     )
     if run.coverage:
         console.note(run.coverage)
-    for note in run.tasks.notes:
+    for note in run.notes():
         callback.warn(first_step, note)
     if run.t2po is not None and run.t2po.turn_resample and run.t2po.eta is None:
         turns = run.t2po.warmup_turns

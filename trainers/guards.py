@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -166,21 +167,51 @@ class InfrastructureFailures:
 
 
 @dataclass
-class Resampling:
-    """Turn resampling that hits nearly every turn, or none; the wrapper counts, `warning` asks it."""
+class RepeatedSamples:
+    """Attempts at one task that share their random numbers. A policy that is sure of itself is no fault."""
 
-    warning: Callable[[], str | None]
-    name: str = "t2po_resampling"
+    name: str = "repeated_samples"
     _said: bool = False
 
     def see(self, step: int, metrics: Mapping[str, float]) -> str | None:
-        """The wrapper's message, the first time it has one."""
-        if self._said or (message := self.warning()) is None:
+        """Message the first time episodes are equal that independent sampling would not have made equal."""
+        share = metrics.get("env/impossible_duplicate_frac", 0.0)
+        if self._said or share == 0.0:
             return None
         self._said = True
+        episodes = metrics.get("env/episodes")
+        # Several batches of episodes may make a step: then both are means over them.
+        count = f"{share:.2g}" if episodes is None else f"{max(1, round(share * episodes))} of {round(episodes)}"
+        return (
+            f"repeated samples: {count} episodes of step {step} are equal, id for id, to another attempt at "
+            "their task, and less than once in a million times by chance. Their seeds are equal, or the sampler "
+            "ignores them: such groups teach nothing and count as more evidence than they are."
+        )
+
+
+@dataclass
+class Resampling:
+    """What is wrong with turn resampling: the wrapper counts, `warning` asks it. Each kind of message once."""
+
+    warning: Callable[[], str | None]
+    name: str = "t2po_resampling"
+    _said: set[str] = field(default_factory=set)
+
+    def see(self, step: int, metrics: Mapping[str, float]) -> str | None:
+        """The wrapper's message, the first time it has one of this kind (counts may differ)."""
+        if (message := self.warning()) is None or (kind := re.sub(r"[\d.]+", "", message)) in self._said:
+            return None
+        self._said.add(kind)
         return message
 
 
 def default_guards(beta_turn: float) -> list[Guard]:
     """The guards of every run."""
-    return [StopsAtOnce(), NeverStops(), NoSignal(), NoTurnSignal(beta_turn), InfrastructureFailures()]
+    return [
+        StopsAtOnce(),
+        NeverStops(),
+        NoSignal(),
+        NoTurnSignal(beta_turn),
+        InfrastructureFailures(),
+        RepeatedSamples(),
+    ]

@@ -112,7 +112,7 @@ class HeldOut:
             result = player.rollout(jobs, sampling, training=False)
             self.seconds += result.timing.wall_seconds
             episodes[name] = result.trajectories
-            arms[name] = measure(result.trajectories, sampling.label())
+            arms[name] = measure(result.trajectories, result.label)
         best, p_value = self._challenge(step, arms)
         if best is not None and self.output_dir is not None:
             self._save_best(player, best)

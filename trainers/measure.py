@@ -87,7 +87,7 @@ def measure(trajectories: Sequence[Trajectory], label: str) -> Measurement:
 
     Args:
         trajectories: Any number of attempts at any number of tasks.
-        label: The decode settings, as `Sampling.label()` writes them.
+        label: The decode settings, as `RolloutResult.label` has them.
 
     Returns:
         The measurement; rates are `None` when nothing was graded (never 0).

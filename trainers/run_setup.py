@@ -6,25 +6,25 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import yaml
 
 from agents.models.card import ModelCard, read_card, write_card
 from agents.models.loading import ModelKind, resolve_model
 from agents.policy import Sampling
-from agents.t2po import T2PO, Keep, T2POConfig
-from agents.thinking import ThinkStop
+from agents.t2po import T2POConfig
+from envs.answers import AnswerEnv
 from envs.conversation import ConversationEnv
 from sandboxes import SandboxPool, SandboxUnavailable, open_sandbox
 from tasks.sources.self_test import self_test
 from trainers.cli import Settings
-from trainers.config import PolicyArguments, T2POArguments
+from trainers.config import PolicyArguments
 from trainers.heldout import HeldOut
 from trainers.machine import ENVIRONMENTS, environment_settings, unfit_task
 from trainers.record import OCCUPIED, refuse_occupied
 from trainers.refusals import ConfigError, check_config
+from trainers.t2po_setup import check_room, idle_settings, make_t2po
 from trainers.tasksets import TaskSets, load_task_sets
 
 
@@ -56,6 +56,19 @@ class Run:
     prompt_hash: str = ""
     coverage: str = ""
 
+    def notes(self) -> list[str]:
+        """What a person should know before it starts: about the tasks, and settings that do nothing."""
+        c = self.settings.config
+        greedy_arm = bool(self.tasks.held_out) and c.held_out_greedy
+        idle = idle_settings(
+            self.settings.t2po,
+            reply_cap(self),
+            greedy_arm=greedy_arm,
+            held_out=bool(self.tasks.held_out),
+            turns=most_turns(self),
+        )
+        return [*self.tasks.notes, *idle]
+
     def card(self) -> ModelCard:
         """What the run's policies say about themselves."""
         return ModelCard(self.prompt_style, self.settings.env.env, self.prompt_hash)
@@ -69,7 +82,7 @@ class Run:
             f"# pool {len(self.tasks.pool)} tasks, held-out {len(self.tasks.held_out)} tasks (none in both)",
             f"# sandbox {self.backend}; policy {self.model_folder}; prompt style {self.prompt_style}",
             f"# {c.max_steps} steps of {episodes // c.num_generations} tasks x {c.num_generations} attempts",
-            *[f"# note: {note}" for note in self.tasks.notes],
+            *[f"# note: {note}" for note in self.notes()],
             *[f"# self-test: {line.strip()}" for line in self.coverage.splitlines()],
             f"# settings hash {self.sha256}",
             yaml.safe_dump(self.settings.resolved(), sort_keys=False).rstrip(),
@@ -125,6 +138,7 @@ def prepare(settings: Settings) -> Run:
         make_peft(settings.policy),
         coverage=coverage.text() if coverage else "",
     )
+    check_room(run.t2po, reply_cap(run))
     try:
         made = make_env_factory(run)()
         run = replace(run, prompt_hash=made.prompt_hash)
@@ -136,7 +150,18 @@ def prepare(settings: Settings) -> Run:
 
 def reply_cap(run: Run) -> int:
     """Ids of one reply at most, for the sampler; each task's own budget caps it further."""
-    return run.settings.t2po.max_turn_tokens or max(task.budget.turn_tokens for task in run.tasks.pool)
+    largest = max(task.budget.turn_tokens for task in [*run.tasks.pool, *run.tasks.held_out])
+    return min(run.settings.t2po.max_turn_tokens or largest, largest)
+
+
+def most_turns(run: Run) -> int:
+    """Turns of an episode of the pool at most."""
+    env = run.settings.env
+    if env.max_turns:
+        return env.max_turns
+    if issubclass(ENVIRONMENTS[env.env], AnswerEnv) and not env.tools and not env.revise:
+        return 1  # the reply is the answer
+    return max(task.budget.max_turns for task in run.tasks.pool)
 
 
 def make_env_factory(run: Run, sandboxes: SandboxPool | None = None) -> Callable[[], ConversationEnv]:
@@ -171,38 +196,6 @@ def make_held_out(run: Run) -> HeldOut:
         min_delta=config.min_delta,
         extra_files=lambda best: write_card(best, run.card()),
     )
-
-
-def make_t2po(args: T2POArguments) -> T2POConfig | None:
-    """The T2PO switches; `None` when all are off (the turn cap is the sampler's own)."""
-    if not (args.think_budget or args.think_stop != "none" or args.turn_resample):
-        return None
-    try:
-        return T2POConfig(
-            think_budget=args.think_budget or None,
-            think_stop=cast(ThinkStop, args.think_stop),
-            turn_resample=args.turn_resample,
-            eta=args.turn_resample_eta or None,
-            target_rate=args.turn_resample_rate,
-            max_try=args.turn_resample_max_try,
-            keep=cast(Keep, args.turn_resample_keep),
-        )
-    except ValueError as error:
-        raise ConfigError(str(error)) from error
-
-
-def check_t2po(config: T2POConfig | None, tokenizer: Any) -> None:
-    """Refuse switches that the model's tokenizer has no tokens for, before the run folder is made.
-
-    Raises:
-        ConfigError: With the reason.
-    """
-    if config is None:
-        return
-    try:
-        T2PO(SimpleNamespace(tokenizer=tokenizer), config)  # type: ignore[arg-type]
-    except ValueError as error:
-        raise ConfigError(str(error)) from error
 
 
 def make_peft(policy: PolicyArguments) -> Any:

@@ -85,6 +85,8 @@ def resolve_model(name_or_path: str | Path) -> ModelSource:
         raise ModelError(f"{name} is a file; give the folder of the model ({path.parent})")
     if path.is_dir():
         return _resolve_folder(name, path)
+    if name.startswith(("openai:", "vllm:")):
+        raise ModelError("an endpoint can be measured (python -m trainers.evaluate); its weights are not here to train")
     looks_local = name.startswith((".", "/", "~")) or name.count("/") != 1
     if looks_local:
         near = difflib.get_close_matches(name, NAMES, n=1)
@@ -120,7 +122,7 @@ def load_model(
         ModelError: It cannot be loaded; the message says what to do.
     """
     source = resolve_model(name_or_path)
-    wanted = _dtype(dtype)
+    wanted = torch_dtype(dtype) if isinstance(dtype, str) and dtype != "auto" else dtype
     try:
         model = _load_weights(source, wanted, trust_remote_code)
         tokenizer = _load_tokenizer(source, trust_remote_code)
@@ -132,6 +134,21 @@ def load_model(
     if device is not None:
         model.to(device)
     return model.eval(), tokenizer
+
+
+def load_tokenizer(name_or_path: str | Path) -> Any:
+    """The tokenizer of a model alone, as `load_model` gives it.
+
+    Raises:
+        ModelError: It cannot be loaded; the message says what to do.
+    """
+    source = resolve_model(name_or_path)
+    try:
+        tokenizer = _load_tokenizer(source, False)
+    except (OSError, ValueError, KeyError, ImportError) as error:
+        raise ModelError(_explain(source, error)) from error
+    _complete_tokenizer(source, tokenizer)
+    return tokenizer
 
 
 def _resolve_folder(name: str, path: Path) -> ModelSource:
@@ -191,12 +208,15 @@ def _complete_tokenizer(source: ModelSource, tokenizer: Any) -> None:
     tokenizer.padding_side = "left"
 
 
-def _dtype(dtype: torch.dtype | str) -> torch.dtype | str:
-    if isinstance(dtype, torch.dtype) or dtype == "auto":
-        return dtype
-    found = getattr(torch, dtype, None)
-    if not isinstance(found, torch.dtype):
-        raise ModelError(f"unknown dtype {dtype!r}: use float32, bfloat16, float16 or auto")
+def torch_dtype(name: str) -> torch.dtype:
+    """A type of weights by name.
+
+    Raises:
+        ModelError: There is none such.
+    """
+    found = getattr(torch, name, None)
+    if not isinstance(found, torch.dtype) or not found.is_floating_point:
+        raise ModelError(f"unknown dtype {name!r}: use float32, bfloat16, float16 or auto")
     return found
 
 

@@ -9,7 +9,7 @@ own forward once, so that an architecture that does something else is refused in
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -17,6 +17,9 @@ import torch
 
 from agents.policies.kv import SlotCache
 from agents.policy import PolicyError
+
+Hidden = Callable[[torch.Tensor, torch.Tensor, int, SlotCache], torch.Tensor]
+"""`Decoder.hidden`, or what takes its place."""
 
 _LAYER_TYPES = {"full_attention", "sliding_attention"}
 
@@ -26,6 +29,9 @@ class Decoder:
 
     Args:
         model: The model.
+
+    Attributes:
+        limit: The longest context whose positions the model knows, and knows alike in every batch; `None` for any.
 
     Raises:
         PolicyError: The model keeps a state that is not keys and values (linear attention, chunks, an encoder).
@@ -49,6 +55,7 @@ class Decoder:
             raise PolicyError(f"{type(base).__name__} takes no position_ids: the in-process engine cannot serve it")
         self._scale, self._cap = _head_settings(base.config.get_text_config())
         self._window, self._mixed = _window(self.config)
+        self.limit = _limit(base.config.get_text_config())
         self._checked = False
 
     @property
@@ -57,9 +64,25 @@ class Decoder:
         return self.body.get_input_embeddings().weight.device
 
     @property
-    def limit(self) -> int | None:
-        """The longest context the model knows positions for."""
-        return getattr(self.base.config.get_text_config(), "max_position_embeddings", None)
+    def dtype(self) -> torch.dtype:
+        """Of the weights."""
+        return self.body.get_input_embeddings().weight.dtype
+
+    @property
+    def adapted(self) -> bool:
+        """Whether any layer carries an adapter."""
+        return any(hasattr(module, "disable_adapters") for module in self.base.modules())
+
+    @property
+    def windowed(self) -> bool:
+        """Whether any layer sees only a window of the context."""
+        return self._window is not None
+
+    def places(self) -> tuple[object, ...]:
+        """Where every parameter lies and which adapters act: equal as long as weights only change in place."""
+        adapted = (module for module in self.base.modules() if hasattr(module, "disable_adapters"))
+        acting = [(m.merged, m.disable_adapters, tuple(m.active_adapters)) for m in adapted if hasattr(m, "merged")]
+        return (*acting, *(p.data_ptr() for p in self.base.parameters()))
 
     def version(self) -> int:
         """Grows whenever a parameter is changed in place, as an optimizer step does."""
@@ -95,12 +118,16 @@ class Decoder:
         """
         outputs = self.body(
             input_ids=ids,
-            attention_mask=self._mask(positions, read),
-            position_ids=positions,
+            attention_mask=self.mask(positions, read),
+            position_ids=self.known(positions),
             use_cache=True,
             **{self._cache_name: cache},
         )
         return outputs.last_hidden_state
+
+    def known(self, positions: torch.Tensor) -> torch.Tensor:
+        """Positions as the model may be asked for them: padding can lie behind the last one."""
+        return positions if self.limit is None else positions.clamp(max=self.limit - 1)
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """`[rows, hidden]` to `[rows, vocabulary]`."""
@@ -111,12 +138,12 @@ class Decoder:
             logits = torch.tanh(logits / self._cap) * self._cap
         return logits
 
-    def _mask(self, positions: torch.Tensor, read: int) -> Any:
+    def mask(self, positions: torch.Tensor, read: int) -> Any:
         """Additive mask `[rows, 1, tokens, read]`: a query sees the keys up to its own position (and its window)."""
         keys = torch.arange(read, device=positions.device)
         queries = positions.unsqueeze(1).unsqueeze(-1)
         hidden = keys > queries
-        dtype = self.body.get_input_embeddings().weight.dtype
+        dtype = self.dtype
         lowest = torch.finfo(dtype).min
         if self._window is None or (self._mixed and read <= self._window):
             return torch.zeros(hidden.shape, dtype=dtype, device=positions.device).masked_fill_(hidden, lowest)
@@ -133,9 +160,23 @@ class Decoder:
         Raises:
             PolicyError: They differ: the engine does not know this architecture.
         """
+        difference = self.difference(self.hidden)
+        if not difference < self._tolerance():
+            raise PolicyError(
+                f"the in-process engine samples {type(self.base).__name__} wrongly (log-probabilities differ by "
+                f"{difference:.2g} nats from its own forward): this architecture does something the engine does not "
+                "know; use another engine"
+            )
+        self._checked = True
+
+    def decodes(self, step: Hidden) -> bool:
+        """Whether `step`, in place of `hidden`, decodes one id at a time as the model's own forward does."""
+        return self.difference(step) < self._tolerance()
+
+    def difference(self, step: Hidden) -> float:
+        """Nats between the model's own forward and decoding with `step`, the largest over the 20 likeliest ids."""
         vocabulary = self.body.get_input_embeddings().weight.shape[0]
         ids = torch.linspace(vocabulary // 7, vocabulary - 1, 12).long().view(2, 6).to(self.device)
-        name = type(self.base).__name__
         cache = SlotCache()
         cache.reserve(2, 6)
         try:
@@ -148,22 +189,20 @@ class Decoder:
                 positions = lengths.unsqueeze(1)
                 read = int(lengths.max()) + 1
                 cache.select(0, 2, positions, read)
-                hidden = self.hidden(ids.gather(1, positions), positions, read, cache)
+                hidden = step(ids.gather(1, positions), positions, read, cache)
                 lengths = lengths + 1
             ours = self.logits(hidden[:, -1]).float().log_softmax(-1)
             forward = type(self.base).forward
             full = forward(self.base, input_ids=ids, use_cache=False).logits.float().log_softmax(-1)
         except (TypeError, RuntimeError, AttributeError, KeyError, IndexError, NotImplementedError) as error:
+            name = type(self.base).__name__
             raise PolicyError(f"the in-process engine cannot run {name}: {type(error).__name__}: {error}") from error
         theirs = torch.stack([full[0, 5], full[1, 4]])
-        difference = (ours.exp() - theirs.exp()).abs().max().item()
-        tolerance = 1e-3 if ours.dtype == next(self.body.parameters()).dtype else 5e-2
-        if not difference < tolerance:
-            raise PolicyError(
-                f"the in-process engine samples {name} wrongly (probabilities differ by {difference:.2g} from its own "
-                "forward): this architecture does something the engine does not know; use another engine"
-            )
-        self._checked = True
+        top = theirs.topk(min(20, vocabulary), dim=-1).indices
+        return (ours - theirs).gather(-1, top).abs().max().item()
+
+    def _tolerance(self) -> float:
+        return 1e-2 if self.dtype == torch.float32 else 0.7
 
 
 def _head_settings(config: Any) -> tuple[float, float | None]:
@@ -179,6 +218,19 @@ def _head_settings(config: Any) -> tuple[float, float | None]:
         if value is not None:
             scale = float(value) if config.model_type == "hyperclovax" else 1.0 / float(value)
     return scale, getattr(config, "final_logit_softcapping", None)
+
+
+def _limit(config: Any) -> int | None:
+    limit = getattr(config, "max_position_embeddings", None)
+    rotary = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None) or {}
+    kinds = [rotary, *(value for value in rotary.values() if isinstance(value, dict))]
+    if any(kind.get("rope_type", kind.get("type")) in ("dynamic", "longrope") for kind in kinds):
+        # Behind the length it was first trained with, such a model turns all positions of a batch otherwise:
+        # what is cached would be wrong, and a reply would depend on its neighbours.
+        first = [kind.get("original_max_position_embeddings") for kind in kinds]
+        first += [getattr(config, "original_max_position_embeddings", None), limit]
+        limit = min(value for value in first if value)
+    return limit
 
 
 def _window(config: Any) -> tuple[int | None, bool]:

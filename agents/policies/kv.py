@@ -26,12 +26,14 @@ class SlotCache(Cache):
     Attributes:
         slots: Slots allocated.
         length: Positions allocated per slot.
+        generation: Grows whenever the tensors are allocated anew.
     """
 
     def __init__(self) -> None:
         super().__init__(layers=[])
         self.slots = 0
         self.length = 0
+        self.generation = 0
         self._keys: dict[int, torch.Tensor] = {}
         self._values: dict[int, torch.Tensor] = {}
         self._first = 0
@@ -54,6 +56,7 @@ class SlotCache(Cache):
                 new[: self.slots, :, : self.length] = old
                 store[layer] = new
         self.slots, self.length = slots, length
+        self.generation += 1
 
     def select(self, first: int, rows: int, positions: torch.Tensor, read: int) -> None:
         """Aim the next forward at slots `first..first+rows-1`.
@@ -124,6 +127,7 @@ class SlotCache(Cache):
         self._values.clear()
         self._flat.clear()
         self.slots = self.length = 0
+        self.generation += 1
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
         """Positions the selected forward sees."""

@@ -40,22 +40,26 @@ class _Scripted:
             self._turns.pop(conversation, None)
 
     def complete(self, requests: Sequence[Request], sampling: Sampling) -> list[Completion]:
-        """The scripted reply of each conversation's turn, cut at the request's cap."""
+        """The scripted reply of each conversation's turn, cut at the request's cap.
+
+        Raises:
+            PolicyError: A conversation did not begin, has no reply left, or may not say a single id.
+        """
         return [self._complete(request, sampling) for request in requests]
 
     def _complete(self, request: Request, sampling: Sampling) -> Completion:
         task = self._tasks.get(request.conversation)
         if task is None:
             raise PolicyError(f"conversation {request.conversation}: a scripted policy needs begin() with the task")
+        cap = sampling.max_tokens if request.max_tokens is None else request.max_tokens
+        if cap < 1:
+            raise PolicyError(f"conversation {request.conversation}: a reply needs room for 1 id at least, not {cap}")
         turn = self._turns[request.conversation]
         self._turns[request.conversation] = turn + 1
-        cap = sampling.max_tokens if request.max_tokens is None else request.max_tokens
         return self._reply(request, task, turn, cap)
 
     def _reply(self, request: Request, task: Task, turn: int, cap: int) -> Completion:
-        text = self._text(task, turn)
-        ids = [*self.tokenizer.encode(text, add_special_tokens=False), self.tokenizer.eos_token_id]
-        return certain(ids[:cap], FinishReason.STOP if len(ids) <= cap else FinishReason.LENGTH)
+        return certain(*spoken(self.tokenizer, self._text(task, turn), request.stops, cap))
 
     def _text(self, task: Task, turn: int) -> str:
         raise NotImplementedError
@@ -81,10 +85,12 @@ class NoOpPolicy(_Scripted):
 
 
 class ReplayPolicy(_Scripted):
-    """Replays recorded replies, id for id.
+    """Replays recorded replies, id for id; `agents.replay` compares whole episodes, records of text too.
 
     Args:
-        trajectories: One, or several; conversations about a task take its trajectories in order.
+        trajectories: One, or several; conversations about a task take its trajectories in order. A conversation that
+            begins again under its name (an engine starts over after a failure) plays its own again, also once it is
+            forgotten.
         tokenizer: The tokenizer they were recorded with.
         strict: Refuse to go on when the environment shows anything else than it did then.
     """
@@ -103,18 +109,15 @@ class ReplayPolicy(_Scripted):
     def begin(self, conversation: str, task: Task) -> None:
         """Take the task's next trajectory; a conversation that begins again plays its own again."""
         super().begin(conversation, task)
-        if conversation in self._playing:
+        own = self._playing.get(conversation)
+        if own is not None and own.task_id == task.id:
             return
         waiting = self._waiting.get(task.id)
+        if waiting and waiting[0].text_only:
+            raise PolicyError(f"task '{task.id}': the recording is text without ids; agents.replay plays its commands")
         if not waiting:
             raise PolicyError(f"no recorded trajectory of task '{task.id}' is left to replay")
         self._playing[conversation] = waiting.pop(0)
-
-    def forget(self, conversations: Sequence[str]) -> None:
-        """These conversations are over."""
-        super().forget(conversations)
-        for conversation in conversations:
-            self._playing.pop(conversation, None)
 
     def _reply(self, request: Request, task: Task, turn: int, cap: int) -> Completion:
         trajectory = self._playing[request.conversation]
@@ -124,12 +127,22 @@ class ReplayPolicy(_Scripted):
         context = recorded.context_ids if turn else trajectory.prompt_ids
         shown = list(request.prompt_ids)[len(request.prompt_ids) - len(context) :]
         if self._strict and shown != context:
-            raise PolicyError(f"task '{task.id}', turn {turn}: the environment shows something else than when recorded")
+            then, now = (self.tokenizer.decode(ids, skip_special_tokens=False) for ids in (context, shown))
+            raise PolicyError(
+                f"task '{task.id}', turn {turn}: the environment shows something else than when recorded\n"
+                f"recorded: {then!r}\nnow:      {now!r}"
+            )
+        assert recorded.finish is not None  # only records of text lack it
         completion = certain(list(recorded.ids), recorded.finish)
-        completion.logprobs, completion.entropies = list(recorded.logprobs), list(recorded.entropies)
+        completion.logprobs, completion.entropies = _copy(recorded.logprobs), _copy(recorded.entropies)
+        completion.max_logprobs, completion.entropy_bounds = _copy(recorded.max_logprobs), recorded.entropy_bounds
         completion.forced, completion.signal = list(recorded.forced), recorded.uncertainty
         completion.candidates, completion.notes = list(recorded.candidates), dict(recorded.notes)
         return completion
+
+
+def _copy(values: list[float] | None) -> list[float] | None:
+    return None if values is None else list(values)
 
 
 def fenced(command: str) -> str:
@@ -137,6 +150,24 @@ def fenced(command: str) -> str:
     longest = max((len(run) for run in re.findall(r"`{3,}", command)), default=2)
     fence = "`" * (longest + 1)
     return f"{fence}bash\n{command}\n{fence}"
+
+
+def spoken(tokenizer: Any, text: str, stops: Sequence[str], cap: int) -> tuple[list[int], FinishReason]:
+    """Ids of a reply that is given as text, as an engine would give them: cut at a stop text and at the cap.
+
+    Args:
+        tokenizer: Whose ids.
+        text: The whole reply.
+        stops: The reply ends with the first of these that is complete.
+        cap: Most ids.
+    """
+    ends = [text.index(stop) + len(stop) for stop in stops if stop in text]
+    if ends:
+        ids, finish = tokenizer.encode(text[: min(ends)], add_special_tokens=False), FinishReason.STOP_TEXT
+    else:
+        ids = [*tokenizer.encode(text, add_special_tokens=False), tokenizer.eos_token_id]
+        finish = FinishReason.STOP
+    return list(ids[:cap]), finish if len(ids) <= cap else FinishReason.LENGTH
 
 
 def certain(ids: list[int], finish: FinishReason) -> Completion:

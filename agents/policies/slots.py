@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from agents.policies.kv import SlotCache
+from agents.policies.stops import StopTexts
 from agents.policy import Completion, FinishReason, TokenControl
 
 _WASTE = 96
@@ -33,6 +34,8 @@ class Row:
     prompt: list[int]
     cap: int
     control: TokenControl | None
+    stops: StopTexts | None = None
+    fork_of: str | None = None
     kept: int = 0
     leader: Row | None = None
     ids: list[int] = field(default_factory=list)
@@ -46,6 +49,14 @@ class Row:
     def pending(self) -> int:
         """Ids that prefill must compute."""
         return len(self.prompt) - self.kept
+
+    def take(self, token: int, logprob: float, entropy: float, max_logprob: float, forced: bool) -> None:
+        """Append an id with what was known about it."""
+        self.ids.append(token)
+        self.logprobs.append(logprob)
+        self.entropies.append(entropy)
+        self.max_logprobs.append(max_logprob)
+        self.forced.append(forced)
 
     def completion(self) -> Completion:
         """The reply, once it has ended."""
@@ -94,6 +105,7 @@ class SlotTable:
         free = iter([index for index, slot in enumerate(self.slots) if slot.conversation is None])
         place: dict[int, int] = {}
         leaders: dict[tuple[int, ...], Row] = {}
+        copies: list[tuple[int, int, int]] = []
         for row in rows:
             at = slot_of.get(row.conversation)
             if at is None:
@@ -101,6 +113,10 @@ class SlotTable:
                 if at == len(self.slots):
                     self.slots.append(Slot())
                 self.slots[at] = Slot(row.conversation)
+                source = slot_of.get(row.fork_of) if row.fork_of is not None else None
+                if source is not None:
+                    self.slots[at].ids = list(self.slots[source].ids)
+                    copies.append((source, at, common_prefix(self.slots[source].ids, row.prompt)))
             slot = self.slots[at]
             row.kept = min(common_prefix(slot.ids, row.prompt), len(row.prompt) - 1)
             del slot.ids[row.kept :]
@@ -109,6 +125,9 @@ class SlotTable:
                 row.leader = leaders.setdefault(tuple(row.prompt), row)
                 if row.leader is row:
                     row.leader = None
+        self.cache.reserve(len(self.slots), max(len(row.prompt) for row in rows) + 1)
+        for source, target, length in copies:
+            self.cache.copy_slot(source, [target], length)
         own = sorted((row for row in rows if row.leader is None), key=lambda row: -row.pending)
         groups = prefill_groups(own)
         followers = [row for row in rows if row.leader is not None]
@@ -127,7 +146,6 @@ class SlotTable:
                 if order[at] is None:
                     order[at] = moving.pop()
         self.order = [row for row in order if row is not None]
-        self.cache.reserve(len(self.slots), max(len(row.prompt) for row in rows) + 1)
         self._arrange()
         return groups
 

@@ -7,15 +7,20 @@ uniforms (one per position), so what else is in the batch does not change a repl
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import torch
 
 from agents.policies.decoder import Decoder
-from agents.policies.draw import choose, know, logprobs_of, uniforms
+from agents.policies.draw import uniforms
+from agents.policies.graphs import GraphStepper
+from agents.policies.merged import SamplingCopy, sampling_dtype
 from agents.policies.slots import Row, SlotTable
+from agents.policies.stepping import EagerStepper, Sampled, Stepper, sample
+from agents.policies.stops import StopTexts
 from agents.policy import Completion, FinishReason, PolicyError, Request, Sampling
 
 _PREFILL_CELLS = 2**24
@@ -33,7 +38,10 @@ class TransformersPolicy:
         tokenizer: Its tokenizer.
         eos_ids: Ids that end a turn; default: the tokenizer's and the generation config's.
         device: Moves the model there; default: where it is.
-        max_context: Longest prompt plus reply, in ids; default: what the model's positions allow.
+        max_context: Longest prompt plus reply, in ids; default, and at most, what the model's positions allow.
+        graphs: Decode with CUDA graphs; default: where the model is on a GPU.
+        sample_dtype: Sample from a merged copy of the model in this type (see `merged`), `auto` in the machine's
+            fastest; default: from the model itself.
 
     Raises:
         PolicyError: The model cannot be served by this engine.
@@ -48,17 +56,41 @@ class TransformersPolicy:
         eos_ids: Iterable[int] | None = None,
         device: str | torch.device | None = None,
         max_context: int | None = None,
+        graphs: bool | None = None,
+        sample_dtype: torch.dtype | str | None = None,
     ) -> None:
         if device is not None:
             model.to(device)
         self.tokenizer = tokenizer
-        self._decoder = Decoder(model)
-        self.eos_ids = frozenset(eos_ids) if eos_ids is not None else _eos_ids(self._decoder.base, tokenizer)
+        self._decoder = source = Decoder(model)
+        self._copy: SamplingCopy | None = None
+        if sample_dtype is not None:
+            dtype = sampling_dtype(source.device) if sample_dtype == "auto" else sample_dtype
+            if isinstance(dtype, str):
+                raise ValueError(f"sample_dtype is {dtype!r}: use a torch.dtype, 'auto' or None")
+            if dtype != source.dtype or source.adapted:  # else the copy would be the model again
+                self._copy = SamplingCopy(source, dtype)
+                self._decoder = Decoder(self._copy.model)
+        self.eos_ids = (
+            frozenset(eos_ids) if eos_ids is not None else end_ids(_listed_ends(self._decoder.base), tokenizer)
+        )
         if not self.eos_ids:
             raise ValueError("no end-of-turn id: the tokenizer has no eos_token; pass eos_ids=")
-        self.max_context = max_context if max_context is not None else self._decoder.limit
+        limit = self._decoder.limit
+        if max_context is not None and limit is not None and max_context > limit:
+            raise ValueError(f"max_context is {max_context}, and this model knows {limit} positions")
+        self.max_context = max_context if max_context is not None else limit
         self._table = SlotTable()
+        devices = {parameter.device for parameter in self._decoder.base.parameters()}
+        one_gpu = len(devices) == 1 and self._decoder.device.type == "cuda"
+        if graphs and not one_gpu:
+            raise ValueError(
+                f"graphs=True needs a model on one GPU; this one is on {', '.join(sorted(map(str, devices)))}"
+            )
+        kind = GraphStepper if (one_gpu if graphs is None else graphs) else EagerStepper
+        self._stepper: Stepper = kind(self._decoder, self._table.cache)
         self._version: int | None = None
+        self._places: tuple[object, ...] | None = None
 
     def complete(self, requests: Sequence[Request], sampling: Sampling) -> list[Completion]:
         """One completion per request, in order.
@@ -69,11 +101,8 @@ class TransformersPolicy:
         if not requests:
             return []
         try:
+            self._notice_changes()
             with self._decoder.sampling():
-                version = self._decoder.version()
-                if version != self._version:
-                    self.invalidate()
-                    self._version = version
                 return self._complete(requests, sampling)
         except PolicyError:
             self.invalidate()
@@ -92,10 +121,24 @@ class TransformersPolicy:
     def invalidate(self) -> None:
         """Empty the cache: the weights changed, so what was computed with them is stale."""
         self._table.forget()
+        self._places = None
+        if self._copy is not None:
+            self._copy.invalidate()
+
+    def _notice_changes(self) -> None:
+        """Drop what was computed with other weights than those of now."""
+        if self._copy is not None:
+            self._copy.refresh()
+        version, places = self._decoder.version(), self._decoder.places()
+        if version != self._version or places != self._places:
+            self._table.forget()
+            self._stepper.weights_changed(in_place=places == self._places)
+        self._version, self._places = version, places
 
     def release(self) -> None:
-        """Empty the cache and give its memory back."""
+        """Empty the cache and give its memory back, and that of the CUDA graphs."""
         self._table.release()
+        self._stepper.weights_changed(in_place=False)
 
     def _complete(self, requests: Sequence[Request], sampling: Sampling) -> list[Completion]:
         rows = [self._row(index, request, sampling) for index, request in enumerate(requests)]
@@ -120,7 +163,8 @@ class TransformersPolicy:
                 f"request {index} ({request.conversation}): {len(prompt)} prompt ids and up to {cap} reply ids do not "
                 f"fit into the context of {self.max_context}"
             )
-        return Row(index, request.conversation, prompt, cap, request.control)
+        stops = StopTexts(self.tokenizer, request.stops) if request.stops else None
+        return Row(index, request.conversation, prompt, cap, request.control, stops, request.fork_of)
 
     def _prefill(self, groups: list[tuple[int, int]]) -> torch.Tensor:
         """Compute what the cache lacks; logits after each prompt, `[rows, vocabulary]` in slot order."""
@@ -155,75 +199,100 @@ class TransformersPolicy:
         positions = kept.unsqueeze(1) + torch.arange(tokens, device=device)
         self._table.cache.reserve(len(self._table.slots), read)
         self._table.cache.select(first, len(rows), positions, read)
-        hidden = self._decoder.hidden(ids, positions, read, self._table.cache)
         ends = torch.tensor([row.pending - 1 for row in rows], device=device)
+        with _forward():
+            hidden = self._decoder.hidden(ids, positions, read, self._table.cache)
+            logits = self._decoder.logits(hidden[torch.arange(len(rows), device=device), ends])
         for offset, row in enumerate(rows):
             self._table.slots[first + offset].ids = list(row.prompt)
-        return self._decoder.logits(hidden[torch.arange(len(rows), device=device), ends])
+        return logits
 
     def _decode(self, logits: torch.Tensor, draws: torch.Tensor | None, temperature: float) -> None:
         """Sample until every row ends; rows that ended leave the batch when they are a quarter of it."""
-        rows, slots, eos = self._table.order, self._table.slots, self.eos_ids
-        device = logits.device
+        rows, slots = self._table.order, self._table.slots
         controlled = any(row.control is not None for row in rows)
-        step = 0
+        sampled = sample(logits, temperature, None if draws is None else draws[:, 0])
+        done = 0
         while True:
-            known = know(logits)
-            ids = choose(known, temperature, None if draws is None else draws[:, step])
-            forced = _forced(rows, ids, known.entropies, known.max_logprobs) if controlled else None
-            facts = torch.stack((logprobs_of(known, ids, temperature), known.entropies, known.max_logprobs)).tolist()
-            chosen = ids.tolist()
-            ended = 0
-            for at, row in enumerate(rows):
-                if row.finish is None:
-                    row.ids.append(chosen[at])
-                    row.logprobs.append(facts[0][at])
-                    row.entropies.append(facts[1][at])
-                    row.max_logprobs.append(facts[2][at])
-                    row.forced.append(forced is not None and at in forced)
-                    if chosen[at] in eos:
-                        row.finish = FinishReason.STOP
-                    elif len(row.ids) == row.cap:
-                        row.finish = FinishReason.LENGTH
-                if row.finish is not None:
-                    ended += 1
+            forced = _forced(rows, sampled) if controlled else {}
+            if forced:
+                sampled.put(forced, temperature)
+            steps = len(sampled.ids)
+            self._take(rows, sampled, forced, fed=done > 0)
+            done += steps
+            ended = sum(row.finish is not None for row in rows)
             if ended == len(rows):
                 return
-            step += 1
+            ids = sampled.ids[-1]
             if 4 * ended >= len(rows):
                 live = self._table.compact(rows)
-                index = torch.tensor(live, device=device)
+                index = torch.tensor(live, device=logits.device)
                 ids, draws = ids[index], None if draws is None else draws[index]
                 rows = [rows[at] for at in live]
+            left = max(row.cap - len(row.ids) for row in rows if row.finish is None)
+            steps = 1 if controlled else min(self._stepper.most, left)
             lengths = [len(slots[at].ids) for at in range(len(rows))]
-            read = max(lengths) + 1
-            self._table.cache.reserve(len(slots), read)
-            positions = torch.tensor(lengths, device=device).unsqueeze(1)
-            self._table.cache.select(0, len(rows), positions, read)
-            hidden = self._decoder.hidden(ids.unsqueeze(1), positions, read, self._table.cache)
-            for at, row in enumerate(rows):
-                if row.finish is None:
-                    slots[at].ids.append(row.ids[-1])
-            logits = self._decoder.logits(hidden[:, -1])
+            ahead = None if draws is None else draws[:, done : done + steps]
+            with _forward():
+                sampled = self._stepper.advance(ids, lengths, ahead, temperature, steps, keep=controlled)
+
+    def _take(self, rows: list[Row], sampled: Sampled, forced: dict[int, int], *, fed: bool) -> None:
+        """Append what was sampled to the rows that have not ended; what follows an end is dropped.
+
+        `fed`: the cache now holds each row's former last id, and all new ones but the last.
+        """
+        if not sampled.facts.isfinite().all():
+            raise PolicyError("the model's logits are not numbers: its weights, or the type it runs in, are broken")
+        chosen, facts = sampled.ids.tolist(), sampled.facts.tolist()
+        for at, row in enumerate(rows):
+            if row.finish is not None:
+                continue
+            before = len(row.ids)
+            for step, ids in enumerate(chosen):
+                row.take(ids[at], facts[0][step][at], facts[1][step][at], facts[2][step][at], at in forced)
+                row.finish = self._finish(row)
+                if row.finish is not None:
+                    break
+            if fed:
+                self._table.slots[at].ids += row.ids[before - 1 : -1]
+
+    def _finish(self, row: Row) -> FinishReason | None:
+        if row.ids[-1] in self.eos_ids:
+            return FinishReason.STOP
+        if row.stops is not None and row.stops.found(row.ids):
+            return FinishReason.STOP_TEXT
+        return FinishReason.LENGTH if len(row.ids) == row.cap else None
 
 
-def _forced(rows: list[Row], ids: torch.Tensor, entropies: torch.Tensor, max_logprobs: torch.Tensor) -> dict[int, int]:
-    """Ask each unfinished row's control; put what it forces into `ids`. Row number to forced id."""
+@contextmanager
+def _forward() -> Iterator[None]:
+    """An index that the model's tables lack (an id, a position) is the engine's failure; elsewhere it is a defect."""
+    try:
+        yield
+    except IndexError as error:
+        raise PolicyError(f"the model's forward failed: {type(error).__name__}: {error}") from error
+
+
+def _forced(rows: list[Row], sampled: Sampled) -> dict[int, int]:
+    """What the controls of unfinished rows want instead of the ids that one step sampled: row number to id."""
     forced: dict[int, int] = {}
-    entropy, top = entropies.tolist(), max_logprobs.tolist()
+    entropy, top = sampled.facts[1, 0].tolist(), sampled.facts[2, 0].tolist()
     for at, row in enumerate(rows):
         if row.control is not None and row.finish is None:
             wanted = row.control.force(row.ids, entropy[at], top[at])
             if wanted is not None:
-                forced[at] = ids[at] = wanted
+                forced[at] = wanted
     return forced
 
 
-def _eos_ids(model: Any, tokenizer: Any) -> frozenset[int]:
-    """End-of-turn ids: the tokenizer's and every one of the generation config."""
+def end_ids(listed: int | list[int] | None, tokenizer: Any) -> frozenset[int]:
+    """End-of-turn ids: the tokenizer's and every one that a generation config lists."""
     ids: set[int] = set()
-    listed = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
     for value in (getattr(tokenizer, "eos_token_id", None), *(listed if isinstance(listed, list) else [listed])):
         if value is not None:
             ids.add(int(value))
     return frozenset(ids)
+
+
+def _listed_ends(model: Any) -> Any:
+    return getattr(getattr(model, "generation_config", None), "eos_token_id", None)

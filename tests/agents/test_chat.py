@@ -1,8 +1,12 @@
 from __future__ import annotations
 
+import copy
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import PreTrainedTokenizerFast
 
 from agents.chat import ChatError, ChatTemplate, Conversation
 from agents.policies.bytes import ByteTokenizer
@@ -180,6 +184,130 @@ def test_a_template_that_loses_messages_is_refused() -> None:
         ChatTemplate(tokenizer("{{ raise_exception('never') }}"))
 
 
+NUMBERED = (
+    "{% for m in messages %}{% if m.role == 'user' %}[{{ loop.index0 // 2 + 1 }}] {{ m.content }}\n"
+    "{% else %}{{ m.content }}<|im_end|>\n{% endif %}{% endfor %}"
+)
+TODAY = CHATML.replace("{% for", "{{ strftime_now('%Y-%m-%d') }}{% for", 1)
+
+
+def test_a_template_that_numbers_its_turns() -> None:
+    tokens = tokenizer(NUMBERED)
+    talk = Conversation(tokens)
+    talk.start("", "u")
+    for index in range(4):
+        talk.reply([*encode(tokens, "r"), tokens.eos_token_id], FinishReason.STOP)
+        talk.observe(f"o{index}")
+    end = "<|im_end|>\n"
+    assert tokens.decode(talk.ids) == f"[1] u\nr{end}[2] o0\nr{end}[3] o1\nr{end}[4] o2\nr{end}[5] o3\n"
+
+
+LAST_SYSTEM = (
+    "{% for m in messages %}{% if m.role == 'user' %}<|im_start|>"
+    "{% if loop.last and messages[0].role == 'system' %}{{ messages[0].content + '|' }}{% endif %}{{ m.content }}"
+    "{% elif m.role == 'assistant' %}{{ m.content + '<|im_end|>' }}{% endif %}{% endfor %}"
+)
+"""Moves the system message to the last message of the user, as Mistral's templates do."""
+
+
+def test_a_system_message_stays_where_it_was_put_first() -> None:
+    tokens = tokenizer(LAST_SYSTEM)
+    talk = Conversation(tokens)
+    talk.start("sys", "u")
+    talk.reply([*encode(tokens, "r"), tokens.eos_token_id], FinishReason.STOP)
+    talk.observe("o")
+    assert tokens.decode(talk.ids) == "<|im_start|>sys|ur<|im_end|><|im_start|>o"
+
+
+def test_templates_do_not_see_today() -> None:
+    assert tokenizer(TODAY).decode(ChatTemplate(tokenizer(TODAY)).first("", "u")).startswith("2025-01-01")
+
+
+def test_an_end_id_that_begins_the_next_message_is_not_replaced_by_another() -> None:
+    tokens = tokenizer(
+        "{% for m in messages %}{% if m.role == 'assistant' %}<s>{{ m.content }}{% else %}<|im_start|>{{ m.content }}"
+        "{% endif %}{% endfor %}{% if add_generation_prompt %}<s>{% endif %}"
+    )
+    begin, other = (tokens.convert_tokens_to_ids(word) for word in ("<|im_start|>", "<|endoftext|>"))
+    shown = {}
+    for end in (begin, other):
+        talk = Conversation(ChatTemplate(tokens, [begin, other]))
+        talk.start("", "u")
+        talk.reply([*encode(tokens, "r"), end], FinishReason.STOP)
+        talk.observe("o")
+        shown[end] = tokens.decode(talk.ids)
+    assert shown[begin] == "<|im_start|>u<s>r<|im_start|>o<s>"
+    assert shown[other] == "<|im_start|>u<s>r<|endoftext|><|im_start|>o<s>"
+
+
+def test_no_space_is_put_before_what_follows_a_reply() -> None:
+    """Tokenizers of the SentencePiece kind put a space before every text: once, at the very start."""
+    core = Tokenizer(models.BPE(unk_token="<unk>"))
+    core.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first", split=False)
+    core.decoder = decoders.Metaspace(prepend_scheme="first")
+    letters = [*"\u2581abcdefghijklmnopqrstuvwxyz\n:"]
+    core.train_from_iterator(
+        ["user one"],
+        trainers.BpeTrainer(special_tokens=["<unk>", "</s>"], initial_alphabet=letters, show_progress=False),
+    )
+    tokens = PreTrainedTokenizerFast(tokenizer_object=core, eos_token="</s>", unk_token="<unk>")
+    tokens.chat_template = (
+        "{% for m in messages %}{{ m.role + ':' + m.content + ('</s>' if m.role == 'assistant' else '') + '\n' }}"
+        "{% endfor %}"
+    )
+    assert encode(tokens, "user")[0] == encode(tokens, " user")[0]  # the space is there
+    talk = Conversation(tokens)
+    talk.start("", "one")
+    talk.reply([*encode(tokens, "two"), tokens.eos_token_id], FinishReason.STOP)
+    added = talk.observe("three")
+    whole = encode(tokens, "user:one\nassistant:two</s>\nuser:three\n")
+    assert added == whole[whole.index(tokens.eos_token_id) + 1 :]
+    assert "\u2581" not in tokens.convert_ids_to_tokens(added)
+    raw = Conversation(ChatTemplate(tokens, raw=True))
+    raw.start("", "one")
+    raw.reply(encode(tokens, "two"), FinishReason.LENGTH)
+    assert tokens.convert_ids_to_tokens(raw.observe("three"))[0] == "t"
+
+
+def test_the_seam_never_merges_with_the_reply() -> None:
+    tokens = tokenizer(None)
+    talk = Conversation(ChatTemplate(tokens, raw=True))
+    start = talk.start("", "x")
+    reply = encode(tokens, "the fi")
+    talk.reply(reply, FinishReason.LENGTH)
+    talk.observe("le is")
+    assert encode(tokens, "xthe file is") != talk.ids  # one encoding would have merged "fi" and "le"
+    assert talk.ids[: len(start) + len(reply)] == start + reply
+    assert tokens.decode(talk.ids).endswith("xthe file is")
+
+
+def test_an_end_token_that_takes_spaces_along_takes_none_from_a_message() -> None:
+    """Phi-3's end-of-turn token eats the white space behind it."""
+    tokens = copy.deepcopy(tokenizer(None))
+    tokens.add_special_tokens({"eos_token": AddedToken("<|end|>", rstrip=True, special=True)})
+    assert encode(tokens, "<|end|>\n\nok") == encode(tokens, "<|end|>ok")
+    talk = Conversation(ChatTemplate(tokens, raw=True))
+    talk.start("", "u")
+    talk.reply(encode(tokens, "r"), FinishReason.LENGTH)
+    assert tokens.decode(talk.observe("\n\nok")) == "\n\nok"
+
+
+def test_fingerprints_tell_tokenizers_and_templates_apart() -> None:
+    plain = ChatTemplate(tokenizer()).fingerprint
+    assert plain == ChatTemplate(tokenizer(), [2, 0]).fingerprint and len(plain) == 16
+    others = [ChatTemplate(tokenizer(LLAMA)), ChatTemplate(tokenizer(think=False)), ChatTemplate(ByteTokenizer()),
+              ChatTemplate(tokenizer(), raw=True), ChatTemplate(tokenizer(), enable_thinking=False)]  # fmt: skip
+    assert len({plain, *(other.fingerprint for other in others)}) == 6
+
+
+def test_a_tokenizer_that_names_no_end_needs_eos_ids() -> None:
+    tokens = copy.deepcopy(tokenizer(None))
+    tokens.eos_token = None
+    with pytest.raises(ChatError, match="give eos_ids"):
+        ChatTemplate(tokens)
+    assert ChatTemplate(tokens, [0]).following("o", ended=True)
+
+
 def test_order_of_calls() -> None:
     talk = Conversation(ByteTokenizer())
     with pytest.raises(ChatError):
@@ -192,3 +320,18 @@ def test_order_of_calls() -> None:
     talk.reply([1], FinishReason.STOP)
     with pytest.raises(ChatError):
         talk.reply([1], FinishReason.STOP)
+
+
+@pytest.mark.parametrize("role", ["system", "user", "no"])
+@pytest.mark.parametrize("cut", ["m.content.strip()", "m.content.lstrip()", "m.content.rstrip()"])
+def test_what_a_template_strips_is_stripped_of_that_message_on_that_side(role: str, cut: str) -> None:
+    text = CHATML.replace("{{ m.content }}", f"{{{{ {cut} if m.role == '{role}' else m.content }}}}")
+    tokens = tokenizer(text)
+    template = ChatTemplate(tokens)
+    messages = [{"role": "system", "content": "\n be \n"}, {"role": "user", "content": " \n write \n"}]
+    assert template.first("\n be \n", " \n write \n") == encode(
+        tokens, tokens.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+    )
+    alone = tokens.apply_chat_template(messages[1:], tokenize=False, add_generation_prompt=True)
+    assert template.first("", " \n write \n") == encode(tokens, alone)
+    assert tokens.decode(template.following(" \n write \n", ended=True)) == "\n" + alone

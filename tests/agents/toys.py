@@ -18,6 +18,8 @@ from transformers import (
     LlamaForCausalLM,
     MistralConfig,
     MistralForCausalLM,
+    MixtralConfig,
+    MixtralForCausalLM,
     PreTrainedTokenizerFast,
     Qwen3Config,
     Qwen3ForCausalLM,
@@ -81,6 +83,8 @@ def model(kind: str = "llama", seed: int = 0) -> Any:
         made = Gemma2ForCausalLM(Gemma2Config(**base, num_key_value_heads=2, head_dim=16, sliding_window=8))
     elif kind == "granite":
         made = GraniteForCausalLM(GraniteConfig(**base, num_key_value_heads=2, logits_scaling=3.0))
+    elif kind == "moe":
+        made = MixtralForCausalLM(MixtralConfig(**base, num_key_value_heads=2, num_local_experts=4))
     elif kind == "gpt2":
         made = GPT2LMHeadModel(GPT2Config(vocab_size=VOCABULARY, n_embd=64, n_layer=2, n_head=4, **ids))
     else:

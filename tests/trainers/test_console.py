@@ -5,6 +5,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from agents.rollout.progress import RolloutState
 from tests.trainers.fake_run import FakeTiming, held_out_episodes, task
 from trainers.console import RunConsole
 from trainers.summary import Clock, RunSummary
@@ -56,6 +57,25 @@ def test_one_bar_on_a_terminal() -> None:
     text = out.getvalue()
     assert "4/4" in text and "infrastructure 12 %" in text
     assert "step 1/4" not in text
+
+
+def test_a_rollout_shows_in_the_same_bar_and_leaves_it() -> None:
+    target, out = console(True)
+    with RunConsole(4, console=target) as shown:
+        assert shown._bar is not None
+        shown.playing("held-out", RolloutState(3, 8, 12, 600, 2.0))
+        shown._bar.refresh()
+        assert len(shown._bar.tasks) == 1
+        shown.playing("held-out", RolloutState(8, 8, 30, 900, 3.0))
+        assert shown._bar.tasks[0].fields["playing"] == ""
+    assert "held-out: 3/8 episodes  12 turns  300 tokens/s" in out.getvalue()
+
+
+def test_a_short_rollout_says_nothing_without_a_terminal() -> None:
+    target, out = console(False)
+    with RunConsole(4, console=target) as shown:
+        shown.playing("rollout", RolloutState(3, 8, 12, 600, 2.0))
+    assert out.getvalue() == ""
 
 
 def test_held_out_line_has_counts_interval_and_p() -> None:

@@ -1,10 +1,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from agents.policies import opening
+from agents.policies.scripted import OraclePolicy
+from agents.policy import Completion, Request, Sampling
 from agents.trajectory import read_jsonl
 from sandboxes import SandboxUnavailable, open_sandbox
 from tasks.sources import load_tasks
@@ -72,8 +76,8 @@ def test_an_occupied_folder_is_refused_before_anything_runs(
     ("argv", "message"),
     [
         (["--env", "Chess-v0"], "can be measured now: ClawGym-v0"),
-        (["--samples", "0"], "must be at least 1"),
-        (["--temperature", "-1"], "must not be negative"),
+        (["--samples", "0"], "--samples is 0: at least 1"),
+        (["--temperature", "-1"], "must be a number and not negative"),
         (["--greedy", "--samples", "4"], "plays the same episode again"),
         (["--tasks", "generated:nothing?n=3"], "nothing"),
         (["--model", "quikstart"], "did you mean 'quickstart'"),
@@ -93,6 +97,36 @@ def test_mistakes_get_one_line(
     assert code == 2
     assert message in captured.err and "Traceback" not in captured.err
     assert not (tmp_path / "runs").exists()
+
+
+def test_an_interruption_keeps_what_was_finished(
+    evaluated: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Interrupted(OraclePolicy):
+        calls = 0
+
+        def complete(self, requests: Sequence[Request], sampling: Sampling) -> list[Completion]:
+            self.calls += 1
+            if self.calls == 8:
+                raise KeyboardInterrupt
+            return super().complete(requests, sampling)
+
+    monkeypatch.setitem(opening.SCRIPTED, "oracle", Interrupted)
+    folder = tmp_path / "e"
+    argv = ["--model", "oracle", "--tasks", TASKS, "--slots", "2", "--output_dir", str(folder)]
+    assert main(argv) == 130
+    assert "finished episodes (and 0 without a grade) are in" in capsys.readouterr().err
+    whole = {e.task_id: e for e in read_jsonl(evaluated / "oracle" / "episodes_sampled.jsonl")}
+    kept = list(read_jsonl(folder / "episodes_sampled.partial.jsonl"))
+    assert 0 < len(kept) < 6 and all(e.passed and e.task_id in whole for e in kept)
+    assert not (folder / "episodes_sampled.jsonl").exists()
+    assert not list(evaluated.glob("*/*.partial.jsonl"))
+
+
+def test_attempts_that_are_equal_are_said(evaluated: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    argv = ["--model", "oracle", "--tasks", TASKS, "--samples", "2", "--output_dir", str(tmp_path / "e")]
+    assert main(argv) == 0
+    assert "12 of 12 episodes are equal to another attempt at their task" in capsys.readouterr().out
 
 
 def test_both_sides_of_a_split_are_compared(

@@ -185,7 +185,11 @@ def test_dry_run_prints_settings_that_can_be_read_back(tmp_path, capsys):
         (["--prompt_style", "fancy"], "compact"),
         (["--reward", "dense"], "shaped"),
         (["--adapter", "prefix"], "lora"),
-        (["--think_stop", "soon"], "official"),
+        (["--think_stop", "soon"], "think_stop is 'soon': use one of none, official, paper"),
+        (["--turn_resample_signal", "entropie"], "turn_resample_signal is 'entropie': use one of entropy, confidence"),
+        (["--turn_resample_eta", "-1"], "turn_resample_eta is -1.0: use a positive number"),
+        (["--think_budget", "8", "--think_answer_reserve", "39"], "think_answer_reserve=39: replies have at most 40"),
+        (["--turn_resample", "true", "--temperature", "0"], "temperature=0.0: training samples"),
         (["--slots", "0"], "slots"),
     ],
 )
@@ -206,7 +210,8 @@ def test_a_broken_task_names_file_and_line(tmp_path, capsys):
 
 @needs_sandbox
 def test_thinking_switches_need_a_model_that_thinks(tmp_path, capsys):
-    assert run(*SMALL, "--output_dir", str(tmp_path / "run"), "--think_budget", "20") == 2
+    assert run(*SMALL, "--output_dir", str(tmp_path / "run"), "--think_budget", "20",
+               "--think_answer_reserve", "8") == 2  # fmt: skip
     assert "<think>" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
 
@@ -222,6 +227,11 @@ def test_turn_resampling_acts_and_is_recorded(tmp_path):
     assert not any(e["turns"][0]["candidates"] for e in episodes)
     held_out = lines(folder / "held_out" / "step_000001_sampled.jsonl")
     assert not any(t["candidates"] for e in held_out for t in e["turns"])
+    labels = {e["sampling"] for e in episodes}, {e["sampling"] for e in held_out}
+    cap = "T=1, max_tokens=40, turn resampling"
+    assert labels == ({f"{cap} on (eta=0.5, max_try=2, keep=last)"}, {f"{cap} off"})
+    report = (folder / "summary.json").read_text()
+    assert f"{cap} off" in report
 
 
 @needs_sandbox

@@ -1,10 +1,19 @@
 from __future__ import annotations
 
+from agents.policies.scripted import OraclePolicy
+from agents.policies.transformers import TransformersPolicy
+from agents.policy import Sampling
+from agents.rollout import RolloutEngine
+from agents.rollout.episode import Job
+from tests.agents.fakes import FakeEnv, task
+from tests.agents.toys import model, tokenizer
+from trainers.episode_metrics import episode_metrics
 from trainers.guards import (
     InfrastructureFailures,
     NeverStops,
     NoSignal,
     NoTurnSignal,
+    RepeatedSamples,
     Resampling,
     StopsAtOnce,
     default_guards,
@@ -76,6 +85,30 @@ def test_lost_episodes_are_named():
     assert len(said) == 1 and "40%" in said[0] and "step 1" in said[0]
 
 
-def test_the_wrapper_s_warning_is_passed_on_once():
-    answers = iter([None, "resampled nearly everything", "resampled nearly everything"])
-    assert messages(Resampling(lambda: next(answers)), *[metrics()] * 3) == ["resampled nearly everything"]
+def test_attempts_that_share_their_random_numbers_are_named_once():
+    """Planted: all attempts with the seed of the first. Healthy: seeds of their own; and a policy without doubt."""
+
+    def step(attempts, policy):
+        with RolloutEngine(policy, FakeEnv, slots=4, workers=1) as engine:
+            return episode_metrics(engine.run([Job(task(), k, 11) for k in attempts], Sampling(1.0, 16)))
+
+    planted = step([0, 0, 0, 0], TransformersPolicy(model("gqa"), tokenizer()))
+    healthy = step([0, 1, 2, 3], TransformersPolicy(model("gqa"), tokenizer()))
+    sure = step([0, 1, 2, 3], OraclePolicy())
+    assert planted["env/duplicate_frac"] == sure["env/duplicate_frac"] == 1.0
+    assert healthy["env/duplicate_frac"] == 0.0
+    assert messages(RepeatedSamples(), healthy, sure, healthy) == []
+    said = messages(RepeatedSamples(), healthy, planted, planted)
+    assert len(said) == 1 and "4 of 4 episodes of step 1" in said[0]
+    assert any(isinstance(guard, RepeatedSamples) for guard in default_guards(0.3))
+
+
+def test_repeated_samples_are_counted_however_few_they_are():
+    few = {"env/impossible_duplicate_frac": 2 / 512, "env/episodes": 512.0}
+    assert "2 of 512 episodes" in messages(RepeatedSamples(), few)[0]
+
+
+def test_each_kind_of_the_wrapper_s_warnings_is_passed_on_once():
+    answers = iter([None, "resampled 5 of 9 (eta 0.3)", "resampled 7 of 9 (eta 0.3)", "cannot decide 3"])
+    said = messages(Resampling(lambda: next(answers)), *[metrics()] * 4)
+    assert said == ["resampled 5 of 9 (eta 0.3)", "cannot decide 3"]

@@ -33,6 +33,7 @@ class FakeTrainer:
                 Trajectory(
                     task_id=job.task.id, task_hash="", attempt=0, seed=job.seed, prompt_ids=[1],
                     stop_reason="submitted", reward=float(passed), passed=passed, rate=float(passed),
+                    sampling=sampling.label() + ", as played",
                 )
             )  # fmt: skip
         timing = Timing(1.0, 0.5, 0.25, len(jobs), 10)
@@ -70,6 +71,14 @@ def test_baseline_competes_and_ties_keep_the_earlier(tmp_path, trainer):
     assert (tmp_path / "best.old" / "weights").read_text() == "5"  # what a checkpoint written before points to
     held_out.checkpoint_written()
     assert not (tmp_path / "best.old").exists()
+
+
+def test_the_label_is_that_of_what_was_played(tmp_path, trainer):
+    arms = passing(make(tmp_path), trainer, 0, 5).arms
+    assert {name: m.sampling for name, m in arms.items()} == {
+        "sampled": "T=1, max_tokens=8, as played",
+        "greedy": "greedy, max_tokens=8, as played",
+    }
 
 
 def test_patience_counts_evaluations_without_a_new_best(tmp_path, trainer):

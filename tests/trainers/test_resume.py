@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+from transformers import TrainerCallback
 
 from agents.policy import Sampling
+from agents.t2po import T2POConfig
 from tests.trainers.toy import make_task, make_trainer
 from trainers.checkpoints import STATE_FILE, last_complete_checkpoint
 from trainers.heldout import HeldOut
+from trainers.refusals import ConfigError
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -55,6 +60,65 @@ def test_resume_is_bitwise_equal(tmp_path, at):
     assert torch.equal(weights(whole), weights(rest))
 
 
+RESAMPLING = T2POConfig(turn_resample=True, warmup_turns=24, target_rate=0.4, evaluate_resample=True)
+
+
+def test_resume_with_turn_resampling_is_bitwise_equal(tmp_path):
+    """The checkpoint lies behind calibration: band and counts go on as they were."""
+    changes = {"save_strategy": "steps", "save_steps": 1, "lr_scheduler_type": "constant", "t2po": RESAMPLING}
+    whole = run(tmp_path, "whole", max_steps=4, **changes)
+    run(tmp_path, "part", max_steps=2, **changes)
+    checkpoint = last_complete_checkpoint(tmp_path / "part" / "run")
+    rest = run(tmp_path, "part", max_steps=4, resume=str(checkpoint), **changes)
+    assert whole.policy.meter.triggered > 0
+    assert rest.policy.state_dict() == whole.policy.state_dict()
+    assert torch.equal(weights(whole), weights(rest))
+
+
+class Told(TrainerCallback):
+    """Hears what is said to people."""
+
+    def __init__(self) -> None:
+        self.said: list[tuple[int, str]] = []
+
+    def warn(self, step: int, message: str) -> None:
+        self.said.append((step, message))
+
+
+def test_resuming_with_another_signal_calibrates_anew_and_warns(tmp_path):
+    changes = {"save_strategy": "steps", "save_steps": 1, "lr_scheduler_type": "constant"}
+    run(tmp_path, "part", max_steps=2, t2po=RESAMPLING, **changes)
+    checkpoint = last_complete_checkpoint(tmp_path / "part" / "run")
+    other = make_trainer(tmp_path / "part", max_steps=3, t2po=replace(RESAMPLING, signal="top1"), **changes)
+    told = Told()
+    other.add_callback(told)
+    other._load_from_checkpoint(str(checkpoint))
+    assert other.policy.eta is None
+    ((step, message),) = told.said
+    assert step == 2 and "signal entropy then, top1 now" in message and "calibrated anew" in message
+    state = json.loads((checkpoint / STATE_FILE).read_text())
+    state["t2po"] = {"eta": 0.1, "changes": [], "meter": [0, 0, 0, 0]}  # as 0.4.0 wrote it
+    (checkpoint / STATE_FILE).write_text(json.dumps(state))
+    with pytest.raises(ConfigError, match="another release"):
+        other._load_from_checkpoint(str(checkpoint))
+    other.close()
+
+
+def test_resampling_in_evaluation_leaves_training_bitwise_equal_and_says_so(tmp_path):
+    plain = run(tmp_path, "plain", max_steps=3, t2po=RESAMPLING)
+    measured = run(
+        tmp_path, "measured", max_steps=3, t2po=RESAMPLING, held_out=held_out(), eval_strategy="steps", eval_steps=1
+    )
+    assert measured.policy.state_dict() == plain.policy.state_dict()
+    assert torch.equal(weights(plain), weights(measured))
+    labels = [e.arms["sampled"].sampling for e in measured.held_out.history]
+    eta = plain.policy.eta
+    assert labels[-1] == f"T=1, max_tokens=12, turn resampling on (eta={eta:.3g}, max_try=2, keep=last)"
+    last = [log for log in measured.logged if "t2po/eta" in log][-1]
+    assert last["t2po/eta"] == eta and last["t2po/undecided_frac"] == 0.0
+    assert last["t2po/trigger_rate"] == pytest.approx(measured.policy.trigger_rate())
+
+
 def test_resume_restores_best_patience_and_history(tmp_path):
     changes = {
         "save_strategy": "steps",
@@ -83,7 +147,7 @@ def test_a_checkpoint_cut_short_is_not_used(tmp_path):
 
 def test_saving_inside_a_generation_cycle_is_refused(tmp_path):
     from tests.trainers.toy import make_config
-    from trainers.refusals import ConfigError, check_config
+    from trainers.refusals import check_config
 
     config = make_config(tmp_path, save_strategy="steps", save_steps=1, num_iterations=2)
     with pytest.raises(ConfigError, match="save_steps=1"):

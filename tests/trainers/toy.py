@@ -134,7 +134,9 @@ def make_config(tmp_path, **changes: Any) -> GiGPOConfig:
     return GiGPOConfig(**{**settings, **changes})
 
 
-def make_trainer(tmp_path, *, tasks: int = 4, held_out=None, model=None, seed: int = 0, **changes: Any) -> GiGPOTrainer:
+def make_trainer(
+    tmp_path, *, tasks: int = 4, held_out=None, model=None, seed: int = 0, t2po=None, **changes: Any
+) -> GiGPOTrainer:
     """A trainer that notes every batch it computes a loss on in `.batches`."""
     tokenizer = make_tokenizer()
     trainer = NotingTrainer(
@@ -144,6 +146,7 @@ def make_trainer(tmp_path, *, tasks: int = 4, held_out=None, model=None, seed: i
         [make_task(i) for i in range(tasks)],
         ToyEnv,
         held_out=held_out,
+        t2po=t2po,
         slots=8,
         workers=2,
         max_turn_tokens=12,

@@ -20,6 +20,12 @@ def test_entropy_and_logprobs_against_float64() -> None:
     assert logprobs_of(known, ids, 1.0)[keep].numpy() == pytest.approx(near[keep].numpy(), abs=1e-4)
 
 
+def test_entropies_of_a_large_vocabulary_are_exact() -> None:
+    logits = torch.randn(8, 49_152, generator=torch.Generator().manual_seed(0)) * 4
+    plain = logits.double().log_softmax(-1)
+    assert know(logits).entropies.numpy() == pytest.approx(-(plain.exp() * plain).sum(-1).numpy(), abs=1e-5)
+
+
 def test_masked_logits_make_no_nan_and_are_never_drawn() -> None:
     logits = torch.full((1, 6), float("-inf"))
     logits[0, 2], logits[0, 4] = 1.0, 1.0

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -7,7 +8,7 @@ import pytest
 from agents.policies.scripted import NoOpPolicy, OraclePolicy, ReplayPolicy, fenced
 from agents.policy import FinishReason, Policy, PolicyError, Request, Sampling, TaskAware
 from agents.rollout import Job, RolloutEngine
-from agents.trajectory import read_jsonl, write_jsonl
+from agents.trajectory import Trajectory, Turn, read_jsonl, write_jsonl
 from envs.actions import Command, Submit, parse
 from tests.agents.fakes import FakeEnv, task
 
@@ -54,6 +55,21 @@ def test_cap_cuts_a_scripted_reply() -> None:
     assert len(completion.ids) == 4 and completion.finish is FinishReason.LENGTH
 
 
+def test_a_stop_text_ends_a_scripted_reply() -> None:
+    policy = OraclePolicy()
+    policy.begin("a", task())
+    completion = policy.complete([Request("a", [1], seed=0, stops=("zzz", "one", "bash\ne"))], SAMPLING)[0]
+    assert policy.tokenizer.decode(completion.ids) == "```bash\ne"
+    assert completion.finish is FinishReason.STOP_TEXT
+
+
+def test_a_record_of_text_is_not_replayed_id_for_id() -> None:
+    text = Turn(0, [], [], None, None, [], None, "ls", command="ls")
+    policy = ReplayPolicy(Trajectory("first", "", 0, None, [], [text], source="fieldnotes"))
+    with pytest.raises(PolicyError, match="text without ids; agents.replay plays its commands"):
+        policy.begin("a", task())
+
+
 def test_refusals() -> None:
     policy = OraclePolicy()
     with pytest.raises(PolicyError, match=r"needs begin\(\)"):
@@ -80,7 +96,7 @@ def test_replay_gives_the_recorded_ids_and_notices_a_changed_world(tmp_path: Pat
     assert [t.flat() for t in replayed] == [t.flat() for t in recorded]
     with (
         RolloutEngine(ReplayPolicy(recorded[0]), lambda: FakeEnv(word="other"), slots=1, workers=1) as engine,
-        pytest.raises(PolicyError, match="shows something else"),
+        pytest.raises(PolicyError, match=r"(?s)shows something else.*recorded: .*ok echo one.*now: .*other echo one"),
     ):
         engine.run(jobs[:1], SAMPLING)
     with (
@@ -88,3 +104,24 @@ def test_replay_gives_the_recorded_ids_and_notices_a_changed_world(tmp_path: Pat
         pytest.raises(PolicyError, match="no recorded trajectory of task 'b'"),
     ):
         engine.run(jobs[1:2], SAMPLING)
+
+
+@pytest.mark.parametrize("broken", ["step", "grade"])
+def test_a_replay_survives_the_engines_second_try(broken: str) -> None:
+    jobs = [Job(task(), 0, 1), Job(task(), 1, 2)]
+    with RolloutEngine(OraclePolicy(), FakeEnv, slots=1, workers=1) as engine:
+        recorded = engine.run(jobs, SAMPLING).trajectories
+    recorded[0].turns[0].uncertainty, recorded[1].turns[0].uncertainty = 0.25, 0.75
+    failures = Counter({broken: 1})
+    with RolloutEngine(ReplayPolicy(recorded), lambda: FakeEnv(failures=failures), slots=1, workers=1) as engine:
+        result = engine.run(jobs, SAMPLING)
+    assert result.retries == 1
+    assert [one.flat() for one in result.trajectories] == [one.flat() for one in recorded]
+    assert [one.turns[0].uncertainty for one in result.trajectories] == [0.25, 0.75]
+
+
+def test_a_cap_that_leaves_room_for_nothing_is_refused() -> None:
+    policy = NoOpPolicy()
+    policy.begin("a", task())
+    with pytest.raises(PolicyError, match="conversation a: a reply needs room for 1 id at least, not 0"):
+        policy.complete([Request("a", [1], seed=0, max_tokens=0)], SAMPLING)

@@ -5,7 +5,9 @@ from collections.abc import Sequence
 
 import pytest
 import torch
+from transformers import LlamaConfig, LlamaForCausalLM
 
+from agents.policies.graphs import GraphStepper
 from agents.policies.transformers import TransformersPolicy
 from agents.policy import Completion, FinishReason, Policy, PolicyError, Request, Sampling
 from tests.agents.toys import full_forward, model, tokenizer
@@ -86,6 +88,24 @@ def test_only_the_new_ids_are_computed(monkeypatch: pytest.MonkeyPatch) -> None:
     # The last sampled id was never fed; after it come three new ones.
     assert computed[0] == 4
     assert set(computed[1:]) <= {1}
+
+
+def test_a_fork_takes_over_what_is_cached_and_leaves_it_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = model("gqa")
+    policy = TransformersPolicy(made, tokenizer())
+    one(policy, ask(0, 20))
+    computed: list[int] = []
+    hidden = policy._decoder.hidden
+    monkeypatch.setattr(
+        policy._decoder, "hidden", lambda ids, *rest: (computed.append(ids.shape[1]), hidden(ids, *rest))[1]
+    )
+    again = [Request("c0", prompt(0, 20), seed=1), Request("x", prompt(0, 20), seed=2, fork_of="c0")]
+    other = Request("y", prompt(0, 12) + [7, 8], seed=3, fork_of="c0")
+    for request, completion in zip([*again, other], policy.complete([*again, other], WARM), strict=True):
+        check_numbers(made, request, completion, WARM.temperature)
+    assert set(computed) <= {1, 2}
+    request = Request("z", prompt(3, 5), seed=3, fork_of="nobody")
+    check_numbers(made, request, one(policy, request), WARM.temperature)
 
 
 def test_a_prompt_that_does_not_extend_the_cache_is_cropped_to_the_common_prefix() -> None:
@@ -313,3 +333,59 @@ def test_cuda_gives_the_numbers_of_the_cpu() -> None:
     completion = one(policy, ask(0, 8))
     expected = full_forward(model("gqa"), prompt(0, 8), completion.ids, WARM.temperature)[0]
     assert torch.tensor(completion.logprobs).double() == pytest.approx(expected.numpy(), abs=1e-3)
+
+
+@pytest.mark.parametrize("fixed", [False, True])
+def test_the_last_learned_position_is_the_last_that_is_asked_for(fixed: bool) -> None:
+    made = model("gpt2")  # 1,024 positions in a table
+    policy = TransformersPolicy(made, tokenizer(), eos_ids=[1000])
+    if fixed:
+        policy._stepper = GraphStepper(policy._decoder, policy._table.cache, capture=False)
+    assert policy.max_context == 1024
+    requests = [ask(0, 1018, max_tokens=6), ask(1, 1, max_tokens=1), ask(2, 990, max_tokens=34)]
+    for request, completion in zip(requests, policy.complete(requests, WARM), strict=True):
+        check_numbers(made, request, completion, WARM.temperature)
+    with pytest.raises(ValueError, match="max_context is 1025, and this model knows 1024 positions"):
+        TransformersPolicy(made, tokenizer(), max_context=1025)
+
+
+@pytest.mark.parametrize("kind", ["dynamic", "longrope"])
+@pytest.mark.parametrize("fixed", [False, True])
+def test_rotations_that_change_with_the_longest_row_end_the_context_before_they_do(kind: str, fixed: bool) -> None:
+    torch.manual_seed(0)
+    base = model("gqa").config.to_dict()
+    rotary = {"rope_type": kind, "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 64}
+    if kind == "longrope":
+        rotary |= {"short_factor": [1.0] * 8, "long_factor": [3.0] * 8}
+    base |= {"max_position_embeddings": 64 if kind == "dynamic" else 256, "rope_parameters": rotary}
+    made = LlamaForCausalLM(LlamaConfig(**base)).eval()
+    policy = TransformersPolicy(made, tokenizer(), eos_ids=[1000])
+    if fixed:
+        policy._stepper = GraphStepper(policy._decoder, policy._table.cache, capture=False)
+    assert policy.max_context == 64
+    requests = [ask(0, 52, max_tokens=12), ask(1, 3, max_tokens=12), ask(2, 30, max_tokens=30)]
+    for request, completion in zip(requests, policy.complete(requests, WARM), strict=True):
+        check_numbers(made, request, completion, WARM.temperature)
+
+
+def test_logits_that_are_no_numbers_are_an_error() -> None:
+    policy = make()
+    one(policy, ask(0))
+    policy._decoder.base.model.norm.weight.data[3] = float("nan")
+    policy.invalidate()
+    with pytest.raises(PolicyError, match="logits are not numbers"):
+        one(policy, ask(0))
+
+
+def test_an_index_that_the_model_lacks_is_the_engines_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    policy = make()
+    with pytest.raises(PolicyError, match="the model's forward failed: IndexError"):
+        one(policy, Request("a", [11, 10**6], seed=1))
+    assert one(policy, ask(0)).ids == one(make(), ask(0)).ids
+
+    def broken(*args: object) -> None:
+        raise IndexError("a defect")
+
+    monkeypatch.setattr(policy._table, "place", broken)
+    with pytest.raises(IndexError, match="a defect"):
+        one(policy, ask(0))

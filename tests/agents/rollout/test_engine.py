@@ -1,20 +1,27 @@
 from __future__ import annotations
 
 import json
+import re
+import threading
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import pytest
 
-from agents.episode import Job
 from agents.policies.scripted import OraclePolicy
 from agents.policies.transformers import TransformersPolicy
-from agents.policy import Completion, Policy, PolicyError, Request, Sampling
-from agents.rollout import RolloutEngine, RolloutResult
+from agents.policy import Completion, FinishReason, Policy, PolicyError, Request, Sampling
+from agents.rollout import RolloutEngine, RolloutResult, RolloutState
+from agents.rollout.episode import Job
 from agents.t2po import T2PO, T2POConfig
 from agents.trajectory import Trajectory
+from envs.conversation import Exchange
+from envs.episode import CutReply
+from envs.gsm8k import GSM8KEnv
 from sandboxes.sandbox import SandboxUnavailable
+from tasks.sources import load_tasks
 from tests.agents.fakes import FakeEnv, task
 from tests.agents.toys import full_forward, model, tokenizer
 
@@ -37,13 +44,19 @@ def play(policy: Policy, work: Sequence[Job], sampling: Sampling = GREEDY, **cha
         return engine.run(work, sampling)
 
 
-def content(trajectories: Sequence[Trajectory]) -> str:
-    """Everything but the clocks, as bytes would be written."""
+def content(trajectories: Sequence[Trajectory]) -> list[str]:
+    """Everything but the clocks, as bytes would be written; by lines, so that a failed test shows which differ."""
     records = [trajectory.to_json() for trajectory in trajectories]
     for record in records:
         for turn in record["turns"]:
             turn["sandbox_seconds"] = turn["model_seconds"] = 0
-    return json.dumps(records)
+    return [json.dumps(record) for record in records]
+
+
+def differing(some: Sequence[Trajectory], others: Sequence[Trajectory]) -> list[tuple[str, int]]:
+    """Task and attempt of those that differ: comparing the texts themselves would print megabytes."""
+    pairs = zip(some, others, content(some), content(others), strict=True)
+    return [(one.task_id, one.attempt) for one, _, text, other in pairs if text != other]
 
 
 def engine_policy() -> TransformersPolicy:
@@ -104,10 +117,10 @@ def test_slots_workers_and_thread_timing_do_not_matter(policy: str) -> None:
 
     first, again, single, wide = run(4, 3, 0.0), run(4, 1, 0.005), run(1, 1, 0.0), run(32, 8, 0.005)
     # The same slots: the same bytes, whatever the threads did.
-    assert content(first) == content(again)
+    assert differing(first, again) == []
     for other in (single, wide):
         if policy == "oracle":
-            assert content(first) == content(other)
+            assert differing(first, other) == []
             continue
         # Another batch shape may round differently in the last digit; what was sampled is the same.
         for one, two in zip(first, other, strict=True):
@@ -136,6 +149,113 @@ def test_batches_stay_full() -> None:
     # Full until no job is left, then emptying for as long as the longest episode (4 turns) at most.
     assert sizes == sorted(sizes, reverse=True)
     assert sizes.count(4) >= len(sizes) - 4
+
+
+def test_an_exception_closes_the_environments_and_a_later_run_makes_new_ones() -> None:
+    made: list[FakeEnv] = []
+
+    def make() -> FakeEnv:
+        made.append(FakeEnv())
+        return made[-1]
+
+    class Stopped(OraclePolicy):
+        calls = 0
+
+        def complete(self, requests: Sequence[Request], sampling: Sampling) -> list[Completion]:
+            Stopped.calls += 1
+            if Stopped.calls == 2:
+                raise KeyboardInterrupt
+            return super().complete(requests, sampling)
+
+    with RolloutEngine(Stopped(), make, slots=3, workers=2, ahead=2) as engine:
+        with pytest.raises(KeyboardInterrupt):
+            engine.run(jobs(4), GREEDY)
+        assert len(made) == 5 and all(env._phase == "closed" for env in made)
+        assert not [t for t in threading.enumerate() if t.name.startswith("turngym")]
+        assert all(t.passed for t in engine.run(jobs(4), GREEDY).trajectories)
+        assert len(made) == 10
+
+
+def test_rounds_are_told() -> None:
+    states: list[RolloutState] = []
+    failures = Counter({"step": 3})
+    with RolloutEngine(OraclePolicy(), lambda: FakeEnv(failures=failures), slots=1, workers=1) as engine:
+        result = engine.run(jobs(3, 1), GREEDY, on_round=states.append)
+    last = states[-1]
+    assert (last.done, last.total, last.infrastructure, last.retries) == (3, 3, 1, 2)
+    assert (
+        (last.turns, last.tokens) == (result.timing.turns, result.timing.sampled_tokens) == (len(states), last.tokens)
+    )
+    assert [state.done for state in states] == sorted(state.done for state in states)
+
+
+def test_stop_texts_go_to_the_policy_where_it_and_the_environment_agree_on_them() -> None:
+    stops: set[tuple[str, ...]] = set()
+
+    class Watching(OraclePolicy):
+        def complete(self, requests: Sequence[Request], sampling: Sampling) -> list[Completion]:
+            stops.update(request.stops for request in requests)
+            return super().complete(requests, sampling)
+
+    class Stopping(FakeEnv):
+        stops = ("Question:",)
+
+    class Raw(Stopping):
+        raw_prompts = True
+
+    for kind in (FakeEnv, Stopping):
+        play(Watching(), jobs(1), make_env=kind)
+    assert stops == {()}
+    play(Watching(), jobs(1), make_env=Raw)
+    assert stops == {(), ("Question:",)}
+
+
+def test_the_stop_texts_of_a_question_reach_a_base_model() -> None:
+    seen: list[tuple[str, ...]] = []
+
+    class Watching(OraclePolicy):
+        def complete(self, requests: Sequence[Request], sampling: Sampling) -> list[Completion]:
+            seen.extend(request.stops for request in requests)
+            return super().complete(requests, sampling)
+
+    question = load_tasks("gsm8k:sample")[0]
+    for style, stops in (("standard", ()), ("base", GSM8KEnv.default_stops)):
+        seen.clear()
+        make_env = partial(GSM8KEnv, [question], tools=False, prompt_style=style)
+        (played,) = play(Watching(), [Job(question, 0, 0)], make_env=make_env).trajectories
+        assert played.passed and seen == [stops]
+
+
+def test_a_reply_that_a_stop_text_ended_is_whole_and_its_turn_is_closed() -> None:
+    kinds: list[type] = []
+
+    class Noting(FakeEnv):
+        def _exchange(self, reply: str) -> Exchange:
+            kinds.append(type(reply))
+            return super()._exchange(reply)
+
+    class Stopping(OraclePolicy):
+        finish = FinishReason.STOP_TEXT
+
+        def complete(self, requests: Sequence[Request], sampling: Sampling) -> list[Completion]:
+            replies = super().complete(requests, sampling)
+            for reply in replies:
+                for values in (reply.ids, reply.logprobs, reply.entropies, reply.max_logprobs, reply.forced):
+                    assert values is not None
+                    values.pop()  # the end-of-turn id
+                reply.finish = self.finish
+            return replies
+
+    policy = Stopping()
+    (ended,) = play(policy, jobs(1, 1), make_env=Noting).trajectories
+    assert set(kinds) == {str} and ended.passed
+    end = policy.tokenizer.eos_token_id
+    assert end not in ended.turns[0].ids and ended.turns[1].context_ids[0] == end
+    Stopping.finish = FinishReason.LENGTH
+    kinds.clear()
+    (cut,) = play(Stopping(), jobs(1, 1), make_env=Noting).trajectories
+    assert set(kinds) == {CutReply}
+    assert cut.turns[1].context_ids == ended.turns[1].context_ids
 
 
 def test_turn_budget_truncates() -> None:
@@ -174,8 +294,18 @@ def test_the_smaller_of_both_caps_holds() -> None:
 
 
 def test_a_prompt_that_fills_the_context_is_named() -> None:
-    with pytest.raises(ValueError, match=r"task 'first': its prompt has \d+ ids and the context only 30"):
-        play(OraclePolicy(), [Job(task(), 0, 0)], max_context=30)
+    (lost,) = play(OraclePolicy(), [Job(task(), 0, 0)], max_context=30).trajectories
+    assert lost.stop_reason == "infrastructure" and lost.reward is None
+    assert re.search(
+        r"task 'first': its prompt has \d+ ids and the context only 30; use a model with", lost.error or ""
+    )
+
+
+def test_a_prompt_that_fills_the_context_ends_its_own_episode_alone() -> None:
+    long = task(intent="word " * 4000)
+    first, last = play(OraclePolicy(), [Job(long, 0, 0), Job(task(), 0, 0)], max_context=4000).trajectories
+    assert first.stop_reason == "infrastructure" and "its prompt has" in (first.error or "")
+    assert last.passed
 
 
 @pytest.mark.parametrize("call", ["step", "reset", "grade"])
@@ -184,7 +314,7 @@ def test_one_failure_starts_over_and_leaves_no_trace(call: str) -> None:
     failures = Counter({call: 1})
     result = play(OraclePolicy(), jobs(3), make_env=lambda: FakeEnv(failures=failures))
     assert result.retries == 1
-    assert content(result.trajectories) == content(clean)
+    assert differing(result.trajectories, clean) == []
 
 
 def test_a_second_failure_is_infrastructure_and_no_reward() -> None:
@@ -248,10 +378,10 @@ def test_environments_are_kept_between_calls_and_closed() -> None:
         made.append(FakeEnv())
         return made[-1]
 
-    engine = RolloutEngine(OraclePolicy(), make, slots=3, workers=2)
+    engine = RolloutEngine(OraclePolicy(), make, slots=3, workers=2, ahead=1)
     for _ in range(3):
-        engine.run(jobs(2), GREEDY)
-    assert len(made) == 3
+        engine.run(jobs(3), GREEDY)
+    assert len(made) == 4
     engine.close()
     engine.close()
     assert all(env._phase == "closed" for env in made)
@@ -270,20 +400,36 @@ def test_resampled_turns_are_recorded() -> None:
     turns = [turn for t in result.trajectories for turn in t.turns]
     assert all(turn.uncertainty is not None for turn in turns)
     assert all(len(turn.candidates) == 2 for turn in turns if turn.index)
+    label = f"{SAMPLED.label()}, turn resampling on (eta=50, max_try=2, keep=last)"
+    assert result.label == label and {t.sampling for t in result.trajectories} == {label}
     extra = sum(len(c.ids) for turn in turns for c in turn.candidates)
     assert result.timing.sampled_tokens == sum(len(turn.ids) for turn in turns) + extra
+
+
+def test_a_turn_whose_uncertainty_is_an_interval_records_it() -> None:
+    class Far(OraclePolicy):
+        def complete(self, requests, sampling):
+            completions = super().complete(requests, sampling)
+            for made in completions:
+                made.entropies, made.entropy_bounds = None, [(0.25, 0.5)] * len(made.ids)
+            return completions
+
+    (trajectory,) = play(T2PO(Far(), T2POConfig()), jobs(1, 1)).trajectories
+    assert all(turn.uncertainty is None for turn in trajectory.turns)
+    assert all(turn.uncertainty_bounds == (0.25, 0.5) for turn in trajectory.turns)
 
 
 def test_wrong_sizes() -> None:
     with pytest.raises(ValueError, match="slots is 0"):
         RolloutEngine(OraclePolicy(), FakeEnv, slots=0, workers=1)
+    with pytest.raises(ValueError, match="ahead is -1"):
+        RolloutEngine(OraclePolicy(), FakeEnv, slots=1, workers=1, ahead=-1)
 
 
 @pytest.mark.parametrize("backend", ["bubblewrap", "landlock"])
 def test_the_oracle_in_a_real_sandbox(backend: str) -> None:
     from envs.clawgym import ClawGymEnv
     from sandboxes import open_sandbox
-    from tasks.sources import load_tasks
 
     try:
         open_sandbox(backend).close()

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from agents.chat import ChatTemplate, Conversation
-from agents.policy import Completion, FinishReason, Request, Sampling
+from agents.policy import Completion, FinishReason, PolicyError, Request, Sampling
 from agents.seeds import derive_seed
+from agents.setting import setting_of
 from agents.trajectory import Trajectory, Turn
 from envs.conversation import ConversationEnv, StopReason
 from envs.episode import CutReply
@@ -44,6 +45,13 @@ class Step:
     seconds: float
 
 
+def lay_out(env: ConversationEnv, job: Job) -> Step:
+    """Lay the job's task out in an environment."""
+    begin = time.perf_counter()
+    observation, info = env.reset(seed=job.seed, options={"task": job.task})
+    return Step(observation, 0.0, False, info, time.perf_counter() - begin)
+
+
 @dataclass(slots=True)
 class Episode:
     """State of one job while it is played.
@@ -65,6 +73,7 @@ class Episode:
     trajectory: Trajectory = field(init=False)
     context: list[int] = field(default_factory=list)
     anchor: str = ""
+    asked: Request | None = None
     reward: float = 0.0
     tries: int = 0
 
@@ -79,15 +88,14 @@ class Episode:
         self.trajectory = Trajectory(
             task.id, task.content_hash, self.job.attempt, self.job.seed, [], sampling=self.label, family=task.family
         )
+        self.trajectory.tokenizer = self.template.fingerprint
         self.context, self.anchor, self.reward = [], "", 0.0
 
     # -- on the environment's thread ----------------------------------------------------------------------------------
 
     def reset(self) -> Step:
-        """Lay the task out."""
-        begin = time.perf_counter()
-        observation, info = self.env.reset(seed=self.job.seed, options={"task": self.job.task})
-        return Step(observation, 0.0, False, info, time.perf_counter() - begin)
+        """Lay the task out once more."""
+        return lay_out(self.env, self.job)
 
     def step(self, reply: str) -> Step:
         """Take a reply."""
@@ -106,6 +114,7 @@ class Episode:
     def started(self, step: Step) -> None:
         """The task is laid out: the conversation begins."""
         self.trajectory.prompt_ids = self.conversation.start(self.env.system_prompt, step.observation)
+        self.trajectory.environment = setting_of(self.env)
         self.anchor = step.info["anchor"]
 
     def request(self, sampling: Sampling, max_context: int | None) -> Request | None:
@@ -114,8 +123,12 @@ class Episode:
         A reply may use the sampling's cap or the task's, the smaller; it is asked for only where all of it would fit.
         Only a first reply is given whatever room there is.
 
+        Stop texts of the environment are passed on for running text alone, where a policy that ends there and the
+        environment that cuts there agree. In a chat they differ: the environment cuts nothing inside a thought or a
+        block of code, which may hold two blank lines.
+
         Raises:
-            ValueError: The task's first message alone fills the context.
+            PolicyError: The task's first message alone fills the context.
         """
         turn = len(self.trajectory.turns)
         cap = min(sampling.max_tokens, self.job.task.budget.turn_tokens)
@@ -123,7 +136,7 @@ class Episode:
             room = max_context - len(self.conversation.ids)
             if turn == 0:
                 if room < 1:
-                    raise ValueError(
+                    raise PolicyError(
                         f"task '{self.job.task.id}': its prompt has {len(self.conversation.ids)} ids and the context "
                         f"only {max_context}; use a model with a longer context, or leave this task out"
                     )
@@ -131,7 +144,9 @@ class Episode:
             elif room < cap:
                 return None
         seed = derive_seed(self.job.seed, self.job.task.id, self.job.attempt, turn)
-        return Request(self.name, self.conversation.ids, seed, max_tokens=cap, first_turn=turn == 0)
+        stops = tuple(getattr(self.env, "stops", ())) if self.env.raw_prompts else ()
+        self.asked = Request(self.name, self.conversation.ids, seed, max_tokens=cap, first_turn=turn == 0, stops=stops)
+        return self.asked
 
     def replied(self, completion: Completion, seconds: float) -> str:
         """Record a reply; returns its text for the environment, marked where the token limit cut it."""
@@ -151,6 +166,11 @@ class Episode:
                 candidates=completion.candidates,
                 notes=completion.notes,
                 model_seconds=seconds,
+                max_logprobs=completion.max_logprobs,
+                entropy_bounds=completion.entropy_bounds,
+                seed=_used(completion.seed, self.asked.seed if self.asked else None),
+                max_tokens=_used(completion.max_tokens, self.asked.max_tokens if self.asked else None),
+                uncertainty_bounds=completion.signal_bounds,
             )
         )
         return CutReply(text) if completion.finish is FinishReason.LENGTH else text
@@ -163,6 +183,7 @@ class Episode:
         turn.observation = step.observation
         turn.exit_code = None if info["exit_code"] is None else int(info["exit_code"])
         turn.signal = info["signal"]
+        turn.timed_out = info["timed_out"]
         turn.sandbox_seconds = step.seconds
         if step.over:
             self.ended(step)
@@ -189,3 +210,8 @@ class Episode:
         trajectory.reward = trajectory.passed = trajectory.rate = None
         trajectory.assertions = []
         trajectory.error = f"{type(error).__name__}: {error}"
+
+
+def _used(changed: int | None, asked: int | None) -> int | None:
+    """What a reply was sampled with: a wrapper may have changed what was asked for."""
+    return asked if changed is None else changed

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from agents.thinking import ThinkStop
+from agents.signals import Signal
+from agents.t2po.thinking import ThinkStop
 from agents.uncertainty import Aggregate
 
 
@@ -20,21 +21,12 @@ class Keep(StrEnum):
     """The one that differs most from the turn before."""
 
 
-class Signal(StrEnum):
-    """What measures a turn's uncertainty, per sampled token."""
-
-    ENTROPY = "entropy"
-    """Exact entropy, nats."""
-    CONFIDENCE = "confidence"
-    """The confidence score of the authors' code."""
-
-
 @dataclass(frozen=True, slots=True)
 class T2POConfig:
     """Switches and settings; everything is off by default.
 
     Attributes:
-        max_turn_tokens: Cap on one reply; `None` leaves the request's.
+        max_turn_tokens: Cap on one reply, also in `evaluation()`; `None` leaves the request's.
         think_budget: Most ids inside thinking blocks of one reply; `None` for no budget.
         think_stop: Close a stagnant block: `none`, `official` or `paper`.
         stop_patience: Official form: consecutive still positions.
@@ -49,11 +41,14 @@ class T2POConfig:
         target_rate: Share of turns that calibration aims to resample.
         warmup_turns: Changes that calibration looks at; nothing is resampled before.
         max_try: Extra samples per turn at most.
+        draw_together: Draw all of them in one pass, and take the first that left the band: the same sample as one after
+            the other, in fewer passes with more samples. Off draws another only where the last lies in the band, too.
         keep: Which sample stays when all lie in the band.
         signal: What measures a turn.
         how: Mean over the turn's tokens.
         min_tokens: Shorter turns have no signal.
-        evaluate: Stay on in `evaluation()`.
+        evaluate_think: Limit thinking also in `evaluation()`.
+        evaluate_resample: Resample turns also in `evaluation()`.
     """
 
     max_turn_tokens: int | None = None
@@ -72,11 +67,13 @@ class T2POConfig:
     target_rate: float = 0.15
     warmup_turns: int = 128
     max_try: int = 2
+    draw_together: bool = True
     keep: Keep = Keep.LAST
     signal: Signal = Signal.ENTROPY
     how: Aggregate = Aggregate.ARITHMETIC
     min_tokens: int = 1
-    evaluate: bool = False
+    evaluate_think: bool = False
+    evaluate_resample: bool = False
 
     def __post_init__(self) -> None:
         """Turn names into enum members and check ranges.
@@ -89,25 +86,27 @@ class T2POConfig:
             if value not in tuple(kind):
                 raise ValueError(f"T2POConfig.{name} is {value!r}: use one of {', '.join(kind)}")
             object.__setattr__(self, name, kind(value))
-        for name in ("max_turn_tokens", "think_budget", "eta"):
+        for name, unset in (("max_turn_tokens", "no cap"), ("think_budget", "no budget"), ("eta", "calibrated")):
             value = getattr(self, name)
-            if value is not None and value <= 0:
-                raise ValueError(f"T2POConfig.{name} is {value}: use a positive number, or None for off")
+            if value is not None and not 0 < value < float("inf"):
+                raise ValueError(f"T2POConfig.{name} is {value}: use a positive number, or leave it out ({unset})")
         for name in ("stop_patience", "stop_window", "warmup_turns", "max_try", "min_tokens"):
             if getattr(self, name) < 1:
                 raise ValueError(f"T2POConfig.{name} is {getattr(self, name)}: at least 1")
+        for name in ("stop_eps", "stop_window_eps", "stop_min_tokens", "answer_reserve"):
+            if not 0 <= getattr(self, name) < float("inf"):
+                raise ValueError(f"T2POConfig.{name} is {getattr(self, name)}: 0 or more")
         if not 0.0 < self.target_rate < 1.0:
             raise ValueError(f"T2POConfig.target_rate is {self.target_rate}: between 0 and 1, for example 0.15")
-        if self.answer_reserve < 0:
-            raise ValueError(f"T2POConfig.answer_reserve is {self.answer_reserve}: 0 or more")
         if self.thinks and self.max_turn_tokens is not None and self.max_turn_tokens <= self.answer_reserve + 1:
             raise ValueError(
-                f"T2POConfig.max_turn_tokens ({self.max_turn_tokens}) leaves no room to think before answer_reserve "
-                f"({self.answer_reserve})"
+                f"T2POConfig.max_turn_tokens ({self.max_turn_tokens}) leaves no room to think before "
+                f"T2POConfig.answer_reserve ({self.answer_reserve})"
             )
         if self.signal is Signal.CONFIDENCE and self.how is Aggregate.GEOMETRIC:
             raise ValueError(
-                "T2POConfig: confidence can be negative, so it has no geometric mean; use how='arithmetic'"
+                "T2POConfig.signal 'confidence' can be negative, so it has no geometric mean: use "
+                "T2POConfig.how 'arithmetic'"
             )
 
     @property

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Protocol
 
-from agents.policy import TokenControl
+from agents.policy import PlannedControl, TokenControl
 from agents.uncertainty import CONFIDENCE_WEIGHT, confidence, uncertainty
 
 
@@ -44,6 +44,9 @@ class StopRule(Protocol):
     def fires(self, entropy: float, max_logprob: float, inside: bool) -> bool:
         """Whether to close the block at this position; `inside` tells whether one is open."""
 
+    def closed(self) -> None:
+        """The block was closed where it fired."""
+
 
 @dataclass(slots=True)
 class OfficialStop:
@@ -70,10 +73,15 @@ class OfficialStop:
         self._count = 0
         return inside
 
+    def closed(self) -> None:
+        """See `StopRule`. It starts over anyway."""
+
 
 @dataclass(slots=True)
 class PaperStop:
-    """Fire once, when the mean change of the uncertainty over `window` positions falls below `eps` behind its peak.
+    """Fire when the mean change of the uncertainty over `window` positions is below `eps` behind its peak.
+
+    Until a block was closed for it, once: the reply's further blocks are left alone.
 
     The paper normalises within the trajectory; the extremes of an unfinished one are unknown, so entropy is divided by
     `log V` instead. Behind the peak: every value of the window lies below the highest value before it.
@@ -103,12 +111,17 @@ class PaperStop:
             return False
         values = list(self._values)
         change = sum(abs(b - a) for a, b in zip(values, values[1:], strict=False)) / self.window
-        self._done = change < self.eps and max(values) < self._peak
-        return self._done
+        return change < self.eps and max(values) < self._peak
+
+    def closed(self) -> None:
+        """See `StopRule`. It is done."""
+        self._done = True
 
 
 class ThinkControl:
     """Force the closing tag where a budget is spent, the answer's reserve begins, or a stop rule fires.
+
+    A `PlannedControl`: without a stop rule it knows ahead how far a reply may run.
 
     Args:
         open_id: Id of the opening tag.
@@ -119,6 +132,11 @@ class ThinkControl:
         reserve: Ids that must be left after the closing tag.
         stop: A stop rule of this reply alone.
         before: Another control, which is asked first.
+
+    Attributes:
+        inside: A block is open at the end of what was read.
+        thought: Ids inside blocks so far.
+        causes: Why blocks were closed, in order.
     """
 
     def __init__(
@@ -140,8 +158,15 @@ class ThinkControl:
         self._budget, self._reserve, self._stop, self._before = budget, reserve, stop, before
         self._seen = 0
 
-    def force(self, ids: Sequence[int], entropy: float, max_logprob: float) -> int | None:
-        """See `TokenControl`."""
+    @property
+    def reads_distribution(self) -> bool:
+        """See `PlannedControl`: a stop rule does, and so may another control that does not say."""
+        before = self._before
+        served = before is None or (isinstance(before, PlannedControl) and not before.reads_distribution)
+        return self._stop is not None or not served
+
+    def read(self, ids: Sequence[int]) -> None:
+        """Take note of the reply so far; `thought` and `inside` are then those of its end."""
         for token in ids[self._seen :]:
             if token == self._open:
                 self.inside = True
@@ -150,15 +175,35 @@ class ThinkControl:
             elif self.inside:
                 self.thought += 1
         self._seen = len(ids)
+
+    def horizon(self, ids: Sequence[int]) -> int | None:
+        """See `PlannedControl`. With neither a stop rule nor another control it is exact: one id further may be cut."""
+        self.read(ids)
+        last = self._cap - 1
+        soonest = len(ids) if self.inside else len(ids) + 1  # outside, an opening tag must be sampled first
+        if self._stop is None:
+            cut = last - self._reserve
+            if self._budget is not None:
+                cut = min(cut, soonest + max(0, self._budget - self.thought))
+            soonest = max(soonest, cut)
+        free = None if soonest > last else soonest - len(ids)
+        if self._before is None:
+            return free
+        other = self._before.horizon(ids) if isinstance(self._before, PlannedControl) else 0
+        return min((count for count in (free, other) if count is not None), default=None)
+
+    def force(self, ids: Sequence[int], entropy: float, max_logprob: float) -> int | None:
+        """See `TokenControl`."""
+        self.read(ids)
         stagnant = self._stop is not None and self._stop.fires(entropy, max_logprob, self.inside)
         wanted = self._before.force(ids, entropy, max_logprob) if self._before is not None else None
-        if wanted is not None or not self.inside:
-            return wanted
-        cause = self._cause(len(ids), stagnant)
-        if cause is None:
-            return None
-        self.causes.append(cause)
-        return self._close
+        cause = self._cause(len(ids), stagnant) if wanted is None and self.inside else None
+        forced = wanted if cause is None else self._close
+        if cause is not None:
+            self.causes.append(cause)
+        if self._stop is not None and stagnant and forced == self._close:
+            self._stop.closed()  # another control may have put another id there: then the tag is still to come
+        return forced
 
     def _cause(self, length: int, stagnant: bool) -> Cause | None:
         if self._budget is not None and self.thought >= self._budget:

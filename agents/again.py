@@ -1,0 +1,101 @@
+"""`python -m agents replay` and `rescore`: stored episodes in today's world."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+from typing import Any, TextIO
+
+from rich.console import Console
+
+from agents.chat import ChatError, ChatTemplate
+from agents.jsonl import RecordError
+from agents.models.errors import ModelError
+from agents.policies.bytes import ByteTokenizer
+from agents.replay import Replayed, ReplayError, replay, template_for
+from agents.show import show_replay
+from agents.trajectory import LONE_SURROGATES, Trajectory, write_jsonl
+from tasks.sources import load_tasks
+from tasks.task import Task, TaskError
+
+
+def again(args: argparse.Namespace, episodes: Iterable[tuple[int, Trajectory]]) -> int:
+    """Play the episodes again and print what came of each.
+
+    Returns:
+        0 if all is as it was, 1 if something differs, 2 if an episode cannot be played again.
+
+    Raises:
+        RecordError: The tasks or the tokenizer cannot be loaded, or the file to write is there already.
+        OSError: A file cannot be read or written.
+    """
+    grades_only = args.command == "rescore"
+    try:
+        tasks = {task.id: task for task in load_tasks(args.tasks)}
+        named = _tokenizer(args.model) if not grades_only and args.model else None
+    except (TaskError, ModelError, ValueError) as error:
+        raise RecordError(str(error)) from error
+    if args.out and Path(args.out).exists():
+        raise RecordError(f"{args.out} is already there: remove it, or choose another name")
+    console = Console()
+    status = 0
+    with _new(args.out) if args.out else contextlib.nullcontext() as file:
+        for number, episode in episodes:
+            try:
+                result = _again(args, episode, tasks, named, grades_only)
+            except (ReplayError, ChatError) as error:
+                show_replay(number, error, console)
+                status = 2
+                continue
+            show_replay(number, result, console, grades_only=grades_only)
+            same = result.same_grade and (grades_only or not result.differences)
+            status = max(status, 0 if same else 1)
+            if file is not None:
+                write_jsonl([result.now], file)
+    return status
+
+
+def _new(path: str) -> TextIO:
+    return open(path, "x", encoding="utf-8", errors=LONE_SURROGATES)
+
+
+def _again(
+    args: argparse.Namespace, episode: Trajectory, tasks: dict[str, Task], named: Any, grades_only: bool
+) -> Replayed:
+    if episode.task_id not in tasks:
+        raise ReplayError(f"there is no task '{episode.task_id}' in {args.tasks}: say where it is with --tasks")
+    setting = {"prompt_style": args.prompt_style, "max_turns": args.max_turns}
+    template = None
+    if named is not None:
+        template = template_for(episode, named)
+    elif not grades_only and episode.tokenizer is not None:
+        template = _at_hand(episode)
+    return replay(
+        episode,
+        tasks[episode.task_id],
+        template=template,
+        any_task=grades_only,
+        sandbox=args.sandbox,
+        setting={key: value for key, value in setting.items() if value is not None},
+    )
+
+
+def _at_hand(episode: Trajectory) -> ChatTemplate | None:
+    """The template of a tokenizer that ships with this package, if the episode was recorded with one."""
+    for name in ("bytes", "quickstart"):
+        template = template_for(episode, _tokenizer(name))
+        if template.fingerprint == episode.tokenizer:
+            return template
+    return None
+
+
+@cache
+def _tokenizer(name: str) -> Any:
+    if name == "bytes":
+        return ByteTokenizer()
+    from agents.models.loading import load_tokenizer
+
+    return load_tokenizer(name)

@@ -1,0 +1,52 @@
+"""Records of a JSONL file, one at a time, each with the line it stands on."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+log = logging.getLogger(__name__)
+
+
+class RecordError(ValueError):
+    """A file holds something else than the records it should; the message names file, line and key."""
+
+
+def read_records(path: str | Path, *, allow_cut: bool = False) -> Iterator[tuple[int, dict[str, Any]]]:
+    """JSON objects of a file with their line numbers (from 1); blank lines are passed over. Nothing is read ahead.
+
+    Args:
+        path: The file, UTF-8.
+        allow_cut: Leave out a last line that was never written to its end (a crash), with a warning.
+
+    Raises:
+        RecordError: A line is no JSON object.
+        OSError: The file cannot be read.
+    """
+    with open(path, "rb") as file:  # a crash cuts between bytes, also in the middle of a character
+        for number, line in enumerate(file, start=1):
+            if not line.strip():
+                continue
+            try:
+                record = json.loads(line.decode())
+            except (ValueError, RecursionError) as error:
+                if line.endswith(b"\n"):
+                    kind = "UTF-8 text" if isinstance(error, UnicodeDecodeError) else "JSON"
+                    raise RecordError(f"{path}:{number}: is no {kind} ({error})") from error
+                _cut(f"{path}:{number}", allow_cut)
+                return
+            if not isinstance(record, dict):
+                raise RecordError(f"{path}:{number}: must be a JSON object, is {type(record).__name__}")
+            yield number, record
+
+
+def _cut(place: str, allowed: bool) -> None:
+    if not allowed:
+        raise RecordError(
+            f"{place}: the last line is cut: whoever wrote the file stopped in the middle of it. The lines before it "
+            "are whole: read them with allow_cut=True (--allow-cut on the command line)"
+        )
+    log.warning("%s: left out the last line, which is cut", place)

@@ -1,0 +1,259 @@
+"""VllmPolicy: sample from a vLLM server over HTTP, ids in and ids out; adapters are swapped while it runs.
+
+The server does the batching and keeps the KV cache of every conversation; here are the requests of one call, sent
+together, and the checks that make their answers trustworthy. See docs/vllm.md for how to start the server.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from agents.policies.flight import Flight, together
+from agents.policies.http import HttpError, JsonClient, checked_url
+from agents.policies.vllm.adapters import Adapters
+from agents.policies.vllm.draft import Draft
+from agents.policies.vllm.probe import LogprobsMode, Served, look
+from agents.policies.vllm.reply import COMPLETIONS, answer, question
+from agents.policy import Abilities, Completion, PolicyError, Request, Sampling
+
+KEY_VARIABLE = "VLLM_API_KEY"
+COLDEST = 0.01
+"""vLLM takes lower temperatures above 0 for this one."""
+_PADDING = 512
+"""Models pad their vocabulary; at most to a multiple of this."""
+_LOOK_AGAIN = 0.5
+_LEAST = 0.1
+"""Seconds between looks at a server that starts, and the least that one of them may take."""
+
+
+class VllmPolicy:
+    """A policy on a vLLM server that was started with `--logprobs-mode processed_logprobs`.
+
+    Nothing is asked before the first use; then the server is examined once. It must give this tokenizer's ids and the
+    log-probabilities of the distribution that it samples from.
+
+    What a completion holds: `logprobs` always. `entropy_bounds` and `max_logprobs` at temperature 1 and when greedy:
+    at other temperatures the server knows its likeliest ids at that temperature only, and both are `None`. `entropies`
+    never. A forced id has log-probability 0: the control left no choice there.
+
+    Args:
+        url: Of the server, such as `http://127.0.0.1:8000`; `/v1` at the end is taken off. No proxy is used.
+        tokenizer: The one of the served model.
+        model: Name of the served model; needed only where there are several.
+        eos_ids: Ids that end a turn, and no others do; default: the tokenizer's.
+        adapters: Folder to which `publish` writes, seen by the server under the same path; default: a temporary one.
+        top_logprobs: Likeliest ids to ask for at each position (the server's `--max-logprobs` caps them); 0 for none.
+        concurrency: Requests under way at once.
+        timeout: Seconds to wait for one answer.
+        retries: Further attempts after a connection error, a time-out, 429 or 5xx.
+        backoff: Seconds before the first of them; doubles up to a minute.
+        max_context: Longest prompt plus reply, in ids; default: the server's.
+        api_key: What the server was started with as `--api-key`; default: the environment's `VLLM_API_KEY`.
+
+    Raises:
+        ValueError: A setting makes no sense, the address or the key cannot be used, or no end-of-turn id is known.
+    """
+
+    abilities = Abilities(own_ids=True, logprobs=True, entropies=False, every_control=False)
+
+    def __init__(
+        self,
+        url: str,
+        tokenizer: Any,
+        *,
+        model: str | None = None,
+        eos_ids: Iterable[int] | None = None,
+        adapters: str | Path | None = None,
+        top_logprobs: int = 20,
+        concurrency: int = 64,
+        timeout: float = 600.0,
+        retries: int = 4,
+        backoff: float = 0.5,
+        max_context: int | None = None,
+        api_key: str | None = None,
+    ) -> None:
+        if concurrency < 1 or retries < 0 or top_logprobs < 0 or not 0 < timeout < threading.TIMEOUT_MAX:
+            raise ValueError("concurrency and timeout must be above 0, retries and top_logprobs not below")
+        own = (tokenizer.eos_token_id,) if eos_ids is None else eos_ids
+        self.eos_ids = frozenset(int(token) for token in own if token is not None)
+        if not self.eos_ids:
+            raise ValueError("no end-of-turn id: the tokenizer has no eos_token; pass eos_ids=")
+        self.tokenizer = tokenizer
+        self._client = connect(url, timeout=timeout, retries=retries, backoff=backoff, api_key=api_key)
+        self._adapters = Adapters(self._client, adapters)
+        self._model, self._top, self._concurrency = model, top_logprobs, concurrency
+        self._max_context = max_context
+        # An upper bound of the entropy stays one when the vocabulary is taken too large, not when too small.
+        self._vocabulary = -(-len(tokenizer) // _PADDING) * _PADDING
+        self._served: Served | None = None
+        self._examining = threading.Lock()
+        self._closed = False
+
+    # -- the server ---------------------------------------------------------------------------------------------------
+
+    def wait_ready(self, timeout: float = 300.0) -> None:
+        """Wait until the server answers, then examine it.
+
+        Args:
+            timeout: Seconds.
+
+        Raises:
+            PolicyError: It did not answer in time, or it is not what this policy needs.
+        """
+        deadline = time.monotonic() + timeout
+        while True:
+            try:
+                self._client.tell("/health", retries=0, timeout=max(_LEAST, deadline - time.monotonic()))
+                break
+            except HttpError as error:
+                if error.status is not None and error.status < 500 and error.status not in (408, 429):
+                    raise  # it is there, and says no
+                if time.monotonic() + _LOOK_AGAIN >= deadline:
+                    raise PolicyError(f"no vLLM server was ready within {timeout:g} s: {error}") from error
+            time.sleep(_LOOK_AGAIN)
+        self._examined()
+
+    @property
+    def max_context(self) -> int | None:
+        """Longest prompt plus reply, in ids."""
+        limit = self._examined().max_context
+        if self._max_context is None or limit is None:
+            return limit if self._max_context is None else self._max_context
+        if self._max_context > limit:
+            raise PolicyError(
+                f"max_context is {self._max_context} and the server's --max-model-len {limit}: lower the first, "
+                "or raise the second"
+            )
+        return self._max_context
+
+    @property
+    def model(self) -> str:
+        """What the next call samples from: the adapter published last, or the served model."""
+        return self._adapters.current or self._examined().model
+
+    def publish(self, model: Any) -> str:
+        """Sample with the active LoRA adapter of this PEFT model from the next call on; calls under way keep theirs.
+
+        Returns:
+            The name that the server knows it by, new for every version.
+
+        Raises:
+            PolicyError: The model has no LoRA adapter, or the server does not take it; the message says what to do.
+        """
+        self._open()
+        return self._adapters.publish(model)
+
+    def publish_folder(self, folder: str | Path) -> str:
+        """The same for a folder to which PEFT saved an adapter."""
+        self._open()
+        return self._adapters.publish_folder(folder)
+
+    def close(self) -> None:
+        """Take the published adapters off the server and the disk. Idempotent; the policy is of no use afterwards."""
+        self._closed = True
+        self._adapters.close()
+        self._client.close()
+
+    def __enter__(self) -> VllmPolicy:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    # -- sampling -----------------------------------------------------------------------------------------------------
+
+    def complete(self, requests: Sequence[Request], sampling: Sampling) -> list[Completion]:
+        """One completion per request, in order; all are under way together.
+
+        Raises:
+            PolicyError: A request cannot be served, or the server failed.
+        """
+        self._open()
+        if not requests:
+            return []
+        if 0.0 < sampling.temperature < COLDEST:
+            raise PolicyError(
+                f"temperature {sampling.temperature:g}: vLLM samples at {COLDEST:g} instead of anything "
+                "lower, without a word. Sample greedily (0), or at a temperature from there on"
+            )
+        served = self._examined()
+        if sampling.temperature not in (0.0, 1.0) and served.logprobs is not LogprobsMode.PROCESSED:
+            raise PolicyError(
+                f"the server at {self._client.base_url} reports log-probabilities at temperature 1, not those of the "
+                f"distribution it samples from at temperature {sampling.temperature:g}. Remedy: start it with "
+                f"--logprobs-mode {LogprobsMode.PROCESSED}, or sample at temperature 1"
+            )
+        limit = self.max_context
+        drafts = [self._draft(request, sampling, limit) for request in requests]
+        with self._adapters.pinned() as adapter:
+            reply = partial(self._reply, temperature=sampling.temperature, model=adapter or served.model)
+            return together(reply, drafts, self._concurrency)
+
+    def describe(self) -> dict[str, Any]:
+        """For records: where the replies came from."""
+        served = self._examined()
+        return {"kind": "vllm", "url": self._client.base_url, "model": self.model, "logprobs": str(served.logprobs)}
+
+    def forget(self, conversations: Sequence[str]) -> None:
+        """Nothing to do: the server's cache drops what was not used for longest."""
+
+    def _open(self) -> None:
+        if self._closed:
+            raise PolicyError("this policy was closed")
+
+    def _examined(self) -> Served:
+        with self._examining:
+            if self._served is None:
+                self._served = look(self._client, self.tokenizer, self._model, self._top)
+            return self._served
+
+    def _draft(self, request: Request, sampling: Sampling, limit: int | None) -> Draft:
+        """An empty reply, once it is sure that the request can be served."""
+        name, size = request.conversation, len(request.prompt_ids)
+        cap = sampling.max_tokens if request.max_tokens is None else request.max_tokens
+        if not size or cap < 1:
+            raise PolicyError(f"request {name}: {size} prompt ids, {cap} reply ids")
+        if limit is not None and size + cap > limit:
+            raise PolicyError(
+                f"request {name}: {size} prompt ids and up to {cap} reply ids do not fit into the context of {limit}"
+            )
+        known = self._top > 0 and sampling.temperature in (0.0, 1.0)
+        decode = partial(self.tokenizer.decode, skip_special_tokens=False)
+        return Draft(request, cap, self.eos_ids, decode, self._vocabulary if known else None)
+
+    def _reply(self, draft: Draft, flight: Flight, *, temperature: float, model: str) -> Completion:
+        """One reply, in one request, or in several where a control may force ids."""
+        while draft.finish is None:
+            asked = question(
+                model,
+                draft.prompt,
+                seed=draft.seed,
+                cap=draft.wanted(),
+                temperature=temperature,
+                top=self._top,
+                eos_ids=self.eos_ids,
+                stops=draft.stops,
+            )
+            draft.take(answer(self._client.post(COMPLETIONS, asked, flight=flight), asked, self._client.base_url))
+        return draft.completion()
+
+
+def connect(
+    url: str, *, timeout: float, retries: int, backoff: float | None = None, api_key: str | None = None
+) -> JsonClient:
+    """Calls to a vLLM server: to its root, with its key, past proxies.
+
+    Raises:
+        ValueError: The address or the key cannot be used; neither is shown where it could hold a secret.
+    """
+    key = os.environ.get(KEY_VARIABLE) if api_key is None else api_key
+    root = checked_url(url).removesuffix("/v1")
+    return JsonClient(
+        root, timeout=timeout, retries=retries, first_wait=backoff, key=key, key_name=KEY_VARIABLE, trust_env=False
+    )

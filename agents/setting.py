@@ -1,0 +1,58 @@
+"""What must be the same in two environments so that they show an agent the same: written with every trajectory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from envs.answers import AnswerEnv
+from envs.clawgym import ClawGymEnv
+from envs.conversation import ConversationEnv
+from envs.gsm8k import GSM8KEnv
+from envs.ifeval import IFEvalEnv
+from envs.math import MATHEnv
+from envs.mixed import MixedEnv, kind_of_env
+from envs.sandboxed import Place, SandboxedEnv
+from tasks.model import unknown_key
+from tasks.task import Task
+
+_ENVS: dict[str, type[SandboxedEnv]] = {
+    kind.__name__: kind for kind in (ClawGymEnv, AnswerEnv, GSM8KEnv, MATHEnv, IFEvalEnv)
+}
+_KEYS = ("env", "prompt_hash", "prompt_style", "max_turns", "reward", "turn_penalty", "subtract_baseline", "tools",
+         "revise", "stops")  # fmt: skip
+
+
+def setting_of(env: ConversationEnv) -> dict[str, Any]:
+    """The settings of an environment whose task is laid out, JSON-able; empty for one that is none of ours."""
+    if not isinstance(env, ConversationEnv):
+        return {}
+    if isinstance(env, MixedEnv):
+        env = env._member  # who carries the task out
+    setting: dict[str, Any] = {
+        "env": next((kind.__name__ for kind in type(env).__mro__ if kind in _ENVS.values()), type(env).__name__),
+        "prompt_hash": env.prompt_hash,
+        "prompt_style": env.style.name,
+        "max_turns": env.max_turns,
+        "reward": env.rule.kind.value,
+        "turn_penalty": env.rule.turn_penalty,
+        "subtract_baseline": env.rule.subtract_baseline,
+    }
+    if isinstance(env, AnswerEnv):
+        setting |= {"tools": env.tools, "revise": env.revisions, "stops": list(env.stops)}
+    return setting
+
+
+def env_for(task: Task, setting: dict[str, Any], sandbox: Place = "auto") -> ConversationEnv:
+    """An environment of a task as `setting_of` described it; what the setting does not say has its default.
+
+    Raises:
+        ValueError: A setting is unknown, or the environment takes no such value.
+    """
+    for key in setting:
+        if key not in _KEYS:
+            raise ValueError(unknown_key(key, _KEYS, "setting of an environment"))
+    settings = {key: value for key, value in setting.items() if key not in ("env", "prompt_hash")}
+    name = setting.get("env", kind_of_env(task).__name__)
+    if name not in _ENVS:
+        raise ValueError(unknown_key(name, _ENVS, "environment"))
+    return _ENVS[name]([task], task=task.id, sandbox=sandbox, **settings)

@@ -1,0 +1,336 @@
+"""T2PO: a policy wrapper that spends exploration where the sampler is unsure.
+
+Three independent switches: a cap on the turn; a budget (and a stop rule) for thinking (`agents.t2po.thinking`); and
+resampling of a turn whose uncertainty hardly differs from that of the turn before (`agents.t2po.resampling`). Off means
+the bare policy, id for id.
+
+Source: T2PO and its authors' code; where the two differ, both forms are offered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from agents.policy import (
+    Abilities,
+    Completion,
+    Policy,
+    PolicyError,
+    Request,
+    Sampling,
+    SomeFailed,
+    TaskAware,
+    abilities,
+    decode_label,
+)
+from agents.signals import token_signals, turn_signal
+from agents.t2po.config import T2POConfig
+from agents.t2po.meter import Meter
+from agents.t2po.resampling import Answer, Resampler
+from agents.t2po.thinking import OfficialStop, PaperStop, StopRule, ThinkControl, ThinkStop, starts_inside, tag_id
+
+if TYPE_CHECKING:
+    from tasks.task import Task
+
+
+class T2PO:
+    """A policy around a policy.
+
+    Args:
+        policy: The policy that samples.
+        config: The switches.
+
+    Attributes:
+        enabled: When false, every call goes straight to the policy.
+
+    Raises:
+        ValueError: The policy, or its tokenizer, cannot do what a switch needs; the message has the remedy.
+    """
+
+    def __init__(self, policy: Policy, config: T2POConfig) -> None:
+        self.policy = policy
+        self.config = config
+        self.enabled = True
+        self._measuring = False
+        self._vocabulary = len(policy.tokenizer)
+        self._resampler = Resampler(config)
+        self._tasks: dict[str, Task] = {}
+        """Of a task-aware policy's conversations, for those that are made up."""
+        _refuse(config, abilities(policy))
+        self._tags = _tags(policy.tokenizer, config) if config.thinks else None
+
+    @property
+    def tokenizer(self) -> Any:
+        """The policy's."""
+        return self.policy.tokenizer
+
+    @property
+    def eos_ids(self) -> frozenset[int]:
+        """The policy's."""
+        return self.policy.eos_ids
+
+    @property
+    def max_context(self) -> int | None:
+        """The policy's, where it has one."""
+        return getattr(self.policy, "max_context", None)
+
+    @property
+    def abilities(self) -> Abilities:
+        """The policy's."""
+        return abilities(self.policy)
+
+    @property
+    def meter(self) -> Meter:
+        """What resampling did so far; inside `evaluation()` what it did there."""
+        return self._resampler.meter
+
+    @property
+    def eta(self) -> float | None:
+        """The band's width in use; `None` until calibrated."""
+        return self._resampler.eta
+
+    @contextmanager
+    def evaluation(self) -> Iterator[None]:
+        """For a measurement: the turn cap as always, the rest off unless the configuration says otherwise.
+
+        Nothing that is resampled here enters the calibration or the meter of training.
+        """
+        before = self._measuring, self._resampler.meter, self._resampler.learns
+        self._measuring, self._resampler.meter, self._resampler.learns = True, Meter(), False
+        try:
+            yield
+        finally:
+            self._measuring, self._resampler.meter, self._resampler.learns = before
+
+    def cap(self, sampling: Sampling) -> int:
+        """Most ids of a reply with these settings, for those who must know whether it fits into the context."""
+        inner = getattr(self.policy, "cap", None)
+        cap = sampling.max_tokens if inner is None else int(inner(sampling))
+        own = self.config.max_turn_tokens if self.enabled else None
+        return cap if own is None else min(cap, own)
+
+    def label(self, sampling: Sampling) -> str:
+        """For tables: the decode settings, and which switches are on now."""
+        if not self.enabled:
+            return decode_label(self.policy, sampling)
+        config = self.config
+        parts = [decode_label(self.policy, replace(sampling, max_tokens=self.cap(sampling)))]
+        if config.thinks and not self._limits_thinking:
+            parts.append("think limits off")
+        elif config.thinks:
+            parts += [f"think_budget={config.think_budget}"] * (config.think_budget is not None)
+            parts += [f"think_stop={config.think_stop}"] * (config.think_stop is not ThinkStop.NONE)
+        parts.append(f"turn resampling {self._resampling_label(sampling)}")
+        return ", ".join(parts)
+
+    def begin(self, conversation: str, task: Task) -> None:
+        """Pass the task on to a policy that wants to know it."""
+        if isinstance(self.policy, TaskAware):
+            self._tasks[conversation] = task
+            self.policy.begin(conversation, task)
+
+    def forget(self, conversations: Sequence[str]) -> None:
+        """These conversations are over."""
+        for conversation in conversations:
+            self._resampler.forget(conversation)
+            self._tasks.pop(conversation, None)
+        self.policy.forget(conversations)
+
+    def invalidate(self) -> None:
+        """Pass on that the weights changed."""
+        invalidate = getattr(self.policy, "invalidate", None)
+        if invalidate is not None:
+            invalidate()
+
+    def complete(self, requests: Sequence[Request], sampling: Sampling) -> list[Completion]:
+        """One completion per request, in order, with the switches that are on at work.
+
+        Raises:
+            PolicyError, SomeFailed: As the policy. A further sample that fails alone is none, and raises nothing.
+        """
+        if not self.enabled:
+            return self.policy.complete(requests, sampling)
+        capped = [self._capped(request, sampling) for request in requests]
+        answers = self._sample(capped, sampling)
+        if self._resamples:
+            self._resample(capped, answers, sampling)
+        completions = [answer for answer in answers if isinstance(answer, Completion)]
+        if len(completions) < len(answers):
+            raise SomeFailed(answers)
+        return completions
+
+    def trigger_rate(self) -> float | None:
+        """Share of eligible turns that were resampled; `None` before there is one."""
+        return self.meter.rate()
+
+    def warning(self) -> str | None:
+        """What is wrong with resampling, in words; `None` when nothing is, or too little was seen."""
+        if not self.config.turn_resample:
+            return None
+        calibrated = self.config.eta is None
+        return self.meter.warning(self.eta, calibrated=calibrated) or self._resampler.warning()
+
+    def metrics(self) -> dict[str, float]:
+        """Figures of resampling so far, under the names of the logs; empty until eta is known."""
+        meter, rate = self.meter, self.trigger_rate()
+        if self.eta is None or rate is None:
+            return {}
+        return {
+            "t2po/eta": self.eta,
+            "t2po/trigger_rate": rate,
+            "t2po/undecided_frac": meter.undecided / meter.eligible,
+            "t2po/exhausted_frac": meter.exhausted / meter.eligible,
+        }
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a resumed run needs, JSON-able: the calibration and the counts."""
+        return self._resampler.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> str | None:
+        """Put back what `state_dict` gave, where it was made with the same signal, mean, rate and eta.
+
+        Returns:
+            What differs, for people; the calibration then starts anew. `None` where nothing does.
+
+        Raises:
+            ValueError: Another release wrote it.
+        """
+        return self._resampler.load_state_dict(state)
+
+    @property
+    def _limits_thinking(self) -> bool:
+        return self.config.thinks and (self.config.evaluate_think or not self._measuring)
+
+    @property
+    def _resamples(self) -> bool:
+        return self.config.turn_resample and (self.config.evaluate_resample or not self._measuring)
+
+    def _resampling_label(self, sampling: Sampling) -> str:
+        if not self._resamples or sampling.greedy:
+            return "off"
+        if self.eta is None and self._measuring:
+            return "off (eta is not calibrated)"
+        head = "on once eta is calibrated (" if self.eta is None else f"on (eta={self.eta:.3g}, "
+        return f"{head}max_try={self.config.max_try}, keep={self.config.keep})"
+
+    def _capped(self, request: Request, sampling: Sampling) -> Request:
+        cap = sampling.max_tokens if request.max_tokens is None else request.max_tokens
+        if self.config.max_turn_tokens is not None:
+            cap = min(cap, self.config.max_turn_tokens)
+        return replace(request, max_tokens=cap)
+
+    def _resample(self, requests: list[Request], answers: list[Answer], sampling: Sampling) -> None:
+        """Replace the turns in the band; the conversations made up for that are forgotten, whatever happens."""
+        given = {request.conversation for request in requests}
+        forks: list[str] = []
+
+        def sample(wanted: list[Request]) -> list[Answer]:
+            made_up = [request for request in wanted if request.conversation not in given]
+            forks.extend(request.conversation for request in made_up)
+            for request in made_up:
+                task = self._tasks.get(request.fork_of or "")
+                if task is not None and isinstance(self.policy, TaskAware):
+                    self.policy.begin(request.conversation, task)
+            try:
+                return self._sample(wanted, sampling)
+            except PolicyError as error:  # every one of them; an engine that is down fails the next turn, too
+                return [error] * len(wanted)
+
+        try:
+            self._resampler.resample(requests, answers, None if sampling.greedy else sample)
+        finally:
+            if forks:
+                self.policy.forget(forks)
+
+    def _sample(self, requests: list[Request], sampling: Sampling) -> list[Answer]:
+        """One sample of each, thinking limited, with the turn's signal, the counts, and what it was sampled with."""
+        controls = [self._control(request) for request in requests]
+        controlled = [
+            request if control is None else replace(request, control=control)
+            for request, control in zip(requests, controls, strict=True)
+        ]
+        answers: list[Answer]
+        try:
+            answers = list(self.policy.complete(controlled, sampling))
+        except SomeFailed as error:
+            answers = error.answers
+        for completion, request, control in zip(answers, requests, controls, strict=True):
+            if isinstance(completion, PolicyError):
+                continue
+            self._measure(completion)
+            if completion.seed is None:  # a wrapper further inside knows better
+                completion.seed = request.seed
+            if completion.max_tokens is None:
+                completion.max_tokens = request.max_tokens
+            if control is not None:
+                control.read(completion.ids)
+                completion.notes["thought_tokens"] = float(control.thought)
+                for cause in control.causes:
+                    completion.notes[cause] = completion.notes.get(cause, 0.0) + 1.0
+        return answers
+
+    def _measure(self, completion: Completion) -> None:
+        """Record the turn's uncertainty over its sampled ids, as far as it is known."""
+        config = self.config
+        values = token_signals(completion, config.signal, self._vocabulary)
+        signal = turn_signal(values, config.how, config.min_tokens)
+        known = signal is not None and signal.known
+        completion.signal = signal.lower if signal is not None and known else None
+        completion.signal_bounds = None if signal is None or known else (signal.lower, signal.upper)
+
+    def _control(self, request: Request) -> ThinkControl | None:
+        if self._tags is None or not self._limits_thinking:
+            return None
+        assert request.max_tokens is not None
+        config = self.config
+        stop: StopRule | None = None
+        if config.think_stop is ThinkStop.OFFICIAL:
+            stop = OfficialStop(self._vocabulary, config.stop_patience, config.stop_eps)
+        elif config.think_stop is ThinkStop.PAPER:
+            stop = PaperStop(self._vocabulary, config.stop_window, config.stop_window_eps, config.stop_min_tokens)
+        return ThinkControl(
+            open_id=self._tags[0],
+            close_id=self._tags[1],
+            inside=starts_inside(request.prompt_ids, *self._tags, self.eos_ids),
+            cap=request.max_tokens,
+            budget=config.think_budget,
+            reserve=config.answer_reserve,
+            stop=stop,
+            before=request.control,
+        )
+
+
+def _refuse(config: T2POConfig, can: Abilities) -> None:
+    """Refuse switches that a policy cannot serve."""
+    if config.thinks and not can.own_ids:
+        raise ValueError(
+            "think_budget and think_stop put a closing tag between the model's own ids, and this policy answers with "
+            "text: its ids are not the model's. Leave both off and cap replies with max_turn_tokens, or use a policy "
+            "with token ids (policies.transformers)."
+        )
+    if config.think_stop is not ThinkStop.NONE and not (can.entropies and can.every_control):
+        raise ValueError(
+            f"think_stop={config.think_stop} looks at the exact distribution of every position while a reply is "
+            "decoded, and this policy's engine does not show it. Use think_budget, or the engine in this process "
+            "(policies.transformers)."
+        )
+    if config.turn_resample and not (can.entropies or can.logprobs):
+        raise ValueError(
+            "turn_resample compares the uncertainty of turns, and this policy reports no log-probabilities: no turn "
+            "has a signal. Leave it off, or use a policy that reports them (policies.transformers)."
+        )
+
+
+def _tags(tokenizer: Any, config: T2POConfig) -> tuple[int, int]:
+    """Ids of the opening and the closing tag."""
+    opening, closing = (tag_id(tokenizer, tag) for tag in (config.think_open, config.think_close))
+    if opening is None or closing is None:
+        raise ValueError(
+            f"think_budget and think_stop need {config.think_open} and {config.think_close} as single tokens, "
+            "and this model's tokenizer has none: it does not think in blocks. Leave both off; "
+            "max_turn_tokens limits its replies."
+        )
+    return opening, closing

@@ -1,0 +1,121 @@
+"""Tasks laid out before a slot is free for them: nothing but the time changes."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import pytest
+
+from agents.policies.scripted import OraclePolicy
+from agents.policy import Completion, Request, Sampling
+from agents.rollout import RolloutEngine, RolloutResult
+from agents.trajectory import Trajectory
+from envs.conversation import Exchange
+from tasks.task import Task
+from tests.agents.fakes import FakeEnv
+from tests.agents.rollout.test_engine import GREEDY, SAMPLED, content, differing, engine_policy, jobs, play
+
+
+@pytest.mark.parametrize("policy", ["oracle", "model"])
+def test_neither_threads_nor_their_speed_nor_what_is_laid_out_ahead_changes_a_byte(policy: str) -> None:
+    def run(number: int, workers: int, ahead: int, prepare: bool) -> str:
+        acting = OraclePolicy() if policy == "oracle" else engine_policy()
+        dice = random.Random(number)  # other naps in each run
+
+        class Napping(FakeEnv):
+            def _lay(self, task: Task) -> str:
+                time.sleep(dice.uniform(0, 0.01))
+                return super()._lay(task)
+
+            def _exchange(self, reply: str) -> Exchange:
+                time.sleep(dice.uniform(0, 0.01))
+                return super()._exchange(reply)
+
+        ended: list[Trajectory] = []
+        with RolloutEngine(acting, Napping, slots=4, workers=workers, ahead=ahead) as engine:
+            if prepare:
+                engine.prepare(jobs(5))
+            result = engine.run(jobs(5), GREEDY if policy == "oracle" else SAMPLED, on_episode=ended.append)
+        return content(result.trajectories) + content(ended)
+
+    base = run(0, 1, 0, False)
+    settings = [(2, 0, False), (8, 0, True), (1, 4, False), (2, 4, True), (8, 4, False), (8, 30, True)]
+    for number, (workers, ahead, prepare) in enumerate(settings, start=1):
+        assert run(number, workers, ahead, prepare) == base
+
+
+class Ordered(FakeEnv):
+    """Notes the tasks in the order in which they are laid out."""
+
+    laid: ClassVar[list[str]] = []
+
+    def reset(self, **settings: Any) -> Any:
+        with FakeEnv.lock:
+            Ordered.laid.append(settings["options"]["task"].id)
+        return super().reset(**settings)
+
+
+def test_the_next_tasks_are_laid_out_while_the_policy_decodes() -> None:
+    Ordered.laid = []
+    laid: list[int] = []
+
+    class Watching(OraclePolicy):
+        def complete(self, requests: Sequence[Request], sampling: Sampling) -> list[Completion]:
+            limit = time.monotonic() + 30
+            while len(Ordered.laid) < 5 and time.monotonic() < limit:
+                time.sleep(0.001)
+            laid.append(len(Ordered.laid))
+            return super().complete(requests, sampling)
+
+    play(Watching(), jobs(8, 1), slots=2, ahead=3, make_env=Ordered)
+    assert laid[0] == 5  # two play, three wait
+    assert sorted(Ordered.laid) == [f"t{i}" for i in range(8)]  # each once, although some waited
+
+
+def test_prepared_tasks_are_taken_over_by_the_same_jobs_only() -> None:
+    Ordered.laid = []
+    with RolloutEngine(OraclePolicy(), Ordered, slots=2, workers=1, ahead=1) as engine:
+        engine.prepare(jobs(4, 1))
+        engine.prepare(jobs(4, 1))  # again changes nothing
+        assert all(t.passed for t in engine.run(jobs(4, 1), GREEDY).trajectories)
+        assert len(Ordered.laid) == 4
+        engine.prepare(jobs(4, 1)[2:])
+        assert all(t.passed for t in engine.run(jobs(4, 1), GREEDY).trajectories)
+        assert len(Ordered.laid) == 4 + 2 + 4
+        engine.prepare(jobs(4, 1))
+    engine.close()
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_failure_while_laying_out_ahead_follows_the_same_rule(count: int) -> None:
+    class Failing(FakeEnv):
+        def _lay(self, task: Task) -> str:
+            if task.id == "t3":
+                self._break("t3")
+            return super()._lay(task)
+
+    def run(ahead: int) -> RolloutResult:
+        failures = Counter({"t3": count})
+        make_env = lambda: Failing(failures=failures)  # noqa: E731
+        return play(OraclePolicy(), jobs(5, 1), slots=1, ahead=ahead, make_env=make_env)
+
+    with_ahead, without = run(4), run(0)
+    assert differing(with_ahead.trajectories, without.trajectories) == []
+    assert with_ahead.retries == without.retries == 1
+    stops = [t.stop_reason for t in with_ahead.trajectories]
+    assert stops == ["submitted"] * 3 + ["infrastructure" if count == 2 else "submitted"] + ["submitted"]
+
+
+def test_no_more_environments_than_slots_and_those_ahead() -> None:
+    made: list[FakeEnv] = []
+
+    def make() -> FakeEnv:
+        made.append(FakeEnv())
+        return made[-1]
+
+    play(OraclePolicy(), jobs(10), slots=3, ahead=2, make_env=make)
+    assert len(made) == 5
