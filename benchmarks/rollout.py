@@ -1,9 +1,14 @@
-"""Where a rollout's time goes: model, sandboxes, and our own overhead, on a model and tasks of the quickstart's shape.
+"""The rollout engine with the packaged policy in the real sandbox: where its time goes, beside two stock loops.
 
-    python -m benchmarks.rollout --sandbox bubblewrap
-    python -m benchmarks.rollout --sandbox none     # the sandbox is a sleep of 4 ms
+    python -m benchmarks.rollout
+    python -m benchmarks.rollout --episodes 128 --repeats 5 --profile
 
-The model is random, so its replies are noise of about `--reply` ids: times are realistic, rewards are not.
+All three play the same tasks with the same weights, decode settings, budgets, threads and sandboxes, in turns within
+one run, so that the ratios stand even on a busy machine. Each draws samples of its own: turns and ids per episode stand
+beside the ratio. Times are wall time, torch has one thread.
+
+- `benchmarks.peers.rollout_generate`: the same lockstep on stock `generate`, batched.
+- `benchmarks.peers.rollout_reencode`: one episode at a time, the conversation rendered and encoded anew each turn.
 """
 
 from __future__ import annotations
@@ -11,102 +16,112 @@ from __future__ import annotations
 import argparse
 import cProfile
 import pstats
-import time
-from typing import Any
+import statistics
+from concurrent.futures import ThreadPoolExecutor
 
 import torch
 
+from agents.models.card import read_card
+from agents.models.loading import load_model, resolve_model
 from agents.policies.transformers import TransformersPolicy
-from agents.policy import Request, Sampling
-from agents.rollout import Job, RolloutEngine
-from benchmarks.policy import build
+from agents.policy import Sampling
+from agents.rollout import Job, RolloutEngine, RolloutResult
+from benchmarks.peers import rollout_generate, rollout_reencode
+from benchmarks.peers.rollout_loop import Played
 from envs.clawgym import ClawGymEnv
+from sandboxes import SandboxPool
 from tasks.sources import load_tasks
-from trainers.tokenizer import train_tokenizer
 
-
-class Echo:
-    """Steers a random model towards a command: each reply is forced to be one, so that sandboxes have work to do."""
-
-    def __init__(self, ids: list[int]) -> None:
-        self.ids = ids
-
-    def force(self, ids: Any, entropy: float, max_logprob: float) -> int | None:
-        return self.ids[len(ids)] if len(ids) < len(self.ids) else None
-
-
-class Steered(TransformersPolicy):
-    """The engine under test, with forced replies."""
-
-    command: list[int] = []
-
-    def complete(self, requests: Any, sampling: Sampling) -> Any:
-        steered = [
-            Request(r.conversation, r.prompt_ids, r.seed, r.max_tokens, r.first_turn, Echo(self.command))
-            for r in requests
-        ]
-        return super().complete(steered, sampling)
-
-
-class Sleeping(ClawGymEnv):
-    """No sandbox: laying out and stepping take 4 ms of sleep."""
-
-    def _lay(self, task: Any) -> str:
-        time.sleep(0.004)
-        return task.intent
-
-    def _exchange(self, reply: str) -> Any:
-        from envs.actions import ActionKind
-        from envs.conversation import Exchange
-
-        time.sleep(0.004)
-        return Exchange("ok", ActionKind.COMMAND, None, "ls", 0, signal=0.0)
-
-    def _outcome(self) -> Any:
-        from tasks.outcome import Outcome
-
-        return Outcome({}, {}, None)
-
-    def _anchor(self) -> str:
-        return "x"
+ATTEMPTS = 2
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", default="quickstart")
     parser.add_argument("--sandbox", default="auto")
     parser.add_argument("--slots", type=int, default=32)
-    parser.add_argument("--workers", type=int, default=8)
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--ahead", type=int, default=0, help="tasks laid out while the policy decodes")
     parser.add_argument("--episodes", type=int, default=64)
-    parser.add_argument("--turns", type=int, default=3)
-    parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--profile", action="store_true")
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--profile", action="store_true", help="profile one more run of the engine")
     args = parser.parse_args()
     torch.set_num_threads(1)
-    tasks = load_tasks(f"generated:quickstart?n={args.episodes // 8}&seed=0")
-    tokenizer = train_tokenizer([], [task.intent for task in tasks], min_count=2)
-    model = build(128, 4, 4, 4, len(tokenizer))
-    policy = Steered(model, tokenizer)
-    policy.command = [*tokenizer.encode("```bash\ncat notes.txt | head -n 3\n```"), tokenizer.eos_token_id]
-    kind = Sleeping if args.sandbox == "none" else ClawGymEnv
-    settings = {} if args.sandbox == "none" else {"sandbox": args.sandbox}
-    jobs = [Job(task, attempt, 0) for task in tasks for attempt in range(8)]
+    tasks = load_tasks(f"generated:quickstart?n={args.episodes // ATTEMPTS}&seed=1000")
+    jobs = [Job(task, attempt, 0) for task in tasks for attempt in range(ATTEMPTS)]
+    sampling = Sampling(1.0, 512)
+    model, tokenizer = load_model(args.model)
+    policy = TransformersPolicy(model, tokenizer)
+    style = read_card(resolve_model(args.model).location).prompt_style
 
-    def make() -> Any:
-        return kind(tasks, max_turns=args.turns, prompt_style="compact", **settings)
+    with SandboxPool(args.sandbox, args.slots + args.ahead) as sandboxes, ThreadPoolExecutor(args.workers) as threads:
 
-    with RolloutEngine(policy, make, slots=args.slots, workers=args.workers) as engine:
-        engine.run(jobs, Sampling(1.0, 64))
-        print(f"{len(jobs)} episodes of {args.turns} turns, {args.slots} slots, {len(policy.command)} ids a reply")
-        for _ in range(args.repeats):
-            timing = engine.run(jobs, Sampling(1.0, 64)).timing
-            wall, turns = timing.wall_seconds, timing.turns
-            parts = {"model": timing.model_seconds, "sandbox": timing.sandbox_seconds, "own": timing.overhead_seconds}
-            shares = "  ".join(f"{k} {1e3 * v / turns:6.2f} ms a turn ({v / wall:4.0%})" for k, v in parts.items())
-            print(f"{wall:6.2f} s  {shares}")
-        if args.profile:
-            profile = cProfile.Profile()
-            profile.runcall(engine.run, jobs, Sampling(1.0, 64))
-            pstats.Stats(profile).sort_stats("tottime").print_stats(35)
+        def make() -> ClawGymEnv:
+            return ClawGymEnv(tasks[:1], sandbox=sandboxes, prompt_style=style)
+
+        envs = [make() for _ in range(args.slots)]
+        with RolloutEngine(policy, make, slots=args.slots, workers=args.workers, ahead=args.ahead) as engine:
+            ours: list[RolloutResult] = []
+            stock: dict[str, list[Played]] = {"batched generate": [], "re-encoding loop": []}
+            for repeat in range(args.repeats + 1):
+                torch.manual_seed(repeat)
+                result = engine.run(jobs, sampling)
+                batched = rollout_generate.play(model, tokenizer, policy.eos_ids, jobs, envs, sampling, threads)
+                single = rollout_reencode.play(model, tokenizer, policy.eos_ids, jobs, envs[0], sampling)
+                if repeat:  # the first warms up
+                    ours.append(result)
+                    stock["batched generate"].append(batched)
+                    stock["re-encoding loop"].append(single)
+            print(
+                f"{len(jobs)} episodes, {args.slots} slots, {args.workers} threads, {sandboxes.backend}, {args.model}"
+            )
+            _shares(ours)
+            for name, played in stock.items():
+                _pair(name, ours, played)
+            if args.profile:
+                profile = cProfile.Profile()
+                profile.runcall(engine.run, jobs, sampling)
+                pstats.Stats(profile).sort_stats("tottime").print_stats(35)
+
+
+def _shares(results: list[RolloutResult]) -> None:
+    """Where the engine's time goes; medians over the repeats."""
+    timings = [result.timing for result in results]
+    for name in ("model", "sandbox", "overhead"):
+        share = statistics.median(getattr(t, f"{name}_seconds") / t.wall_seconds for t in timings)
+        spent = statistics.median(1e3 * getattr(t, f"{name}_seconds") / t.turns for t in timings)
+        print(f"  {name:9} {share:6.1%} of wall  {spent:6.2f} ms a turn")
+    own = [t.overhead_seconds / (t.overhead_seconds + t.model_seconds) for t in timings]
+    print(f"  overhead is {statistics.median(own):.1%} of the time that is not waiting for sandboxes")
+
+
+def _pair(name: str, ours: list[RolloutResult], theirs: list[Played]) -> None:
+    """Episodes per second of the engine and of a loop; the ratio is the median over the repeats."""
+    n = len(ours[0].trajectories)
+    ratios = [b.seconds / a.timing.wall_seconds for a, b in zip(ours, theirs, strict=True)]
+    rows = (
+        (
+            "engine",
+            statistics.median(n / a.timing.wall_seconds for a in ours),
+            sum(a.timing.turns for a in ours),
+            sum(a.timing.sampled_tokens for a in ours),
+            sum(bool(t.passed) for a in ours for t in a.trajectories),
+        ),
+        (
+            name,
+            statistics.median(n / b.seconds for b in theirs),
+            sum(b.turns for b in theirs),
+            sum(b.tokens for b in theirs),
+            sum(b.passed for b in theirs),
+        ),
+    )
+    print(f"engine / {name}: {statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})")
+    total = n * len(ours)
+    for who, rate, turns, tokens, passed in rows:
+        print(
+            f"  {who:17} {rate:6.2f} episodes/s  {turns / total:5.2f} turns and {tokens / total:6.2f} sampled ids an "
+            f"episode, {passed / total:.0%} passed"
+        )
 
 
 if __name__ == "__main__":
