@@ -12,12 +12,12 @@ from typing import Any, TextIO
 from rich.console import Console
 
 from agents.chat import ChatError, ChatTemplate
-from agents.jsonl import RecordError
+from agents.jsonl import LONE_SURROGATES, RecordError
 from agents.models.errors import ModelError
 from agents.policies.bytes import ByteTokenizer
 from agents.replay import Replayed, ReplayError, replay, template_for
 from agents.show import show_replay
-from agents.trajectory import LONE_SURROGATES, Trajectory, write_jsonl
+from agents.trajectory import Trajectory, write_jsonl
 from tasks.sources import load_tasks
 from tasks.task import Task, TaskError
 

@@ -10,6 +10,9 @@ from typing import Any
 
 log = logging.getLogger(__name__)
 
+LONE_SURROGATES = "backslashreplace"
+"""How to open a file for JSON (`errors=`): a lone surrogate has no UTF-8, but a form in JSON, and is read back."""
+
 
 class RecordError(ValueError):
     """A file holds something else than the records it should; the message names file, line and key."""

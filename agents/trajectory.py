@@ -227,10 +227,6 @@ class Trajectory:
         return trajectory
 
 
-LONE_SURROGATES = "backslashreplace"
-"""How to open a file for `write_jsonl` (`errors=`): a sampled lone surrogate has no UTF-8, but a form in JSON."""
-
-
 def write_jsonl(trajectories: Iterable[Trajectory], file: TextIO) -> None:
     """Append one line per trajectory; each line is written whole and flushed, so a crash loses at most one."""
     for trajectory in trajectories:

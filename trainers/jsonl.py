@@ -9,8 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-LONE_SURROGATES = "backslashreplace"
-"""Error handler for JSON files: a lone surrogate is written as its JSON escape, and read back as it was."""
+from agents.jsonl import LONE_SURROGATES
 
 
 class RunFolderError(ValueError):

@@ -18,8 +18,12 @@ import pytest
 
 from agents.policies.bytes import ByteTokenizer
 from agents.policies.vllm import VllmPolicy
-from agents.policy import Completion, Request
+from agents.policy import Completion, Request, Sampling
 
+PLAIN = Sampling(1.0, 12)
+WARM = Sampling(0.7, 12)
+GREEDY = Sampling(0.0, 12)
+EOS = 257
 VOCABULARY = 258
 BASE = "base"
 

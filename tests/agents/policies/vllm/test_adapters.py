@@ -23,12 +23,6 @@ PLAIN = Sampling(1.0, 6)
 
 
 @pytest.fixture
-def fake() -> Iterator[Fake]:
-    with running(Fake()) as made:
-        yield made
-
-
-@pytest.fixture
 def policy(fake: Fake, tmp_path: Path) -> Iterator[VllmPolicy]:
     with make(fake, adapters=tmp_path) as made:
         yield made

@@ -1,25 +1,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import pytest
 
 from agents.policies.bytes import ByteTokenizer
-from agents.policy import Completion, FinishReason, PolicyError, Sampling
+from agents.policy import Completion, FinishReason, PolicyError
 from agents.seeds import derive_seed
-from tests.agents.policies.vllm.fake import BASE, Fake, ask, check, logits, make, prompt, running
-
-PLAIN = Sampling(1.0, 12)
-WARM = Sampling(0.7, 12)
-GREEDY = Sampling(0.0, 12)
-EOS = 257
-
-
-@pytest.fixture
-def fake() -> Iterator[Fake]:
-    with running(Fake()) as made:
-        yield made
+from tests.agents.policies.vllm.fake import BASE, EOS, GREEDY, PLAIN, Fake, ask, check, logits, make, prompt
 
 
 class Budget:

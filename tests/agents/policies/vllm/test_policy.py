@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import threading
-from collections.abc import Iterator
 
 import pytest
 
@@ -17,18 +16,20 @@ from agents.rollout import RolloutEngine
 from agents.rollout.episode import Job
 from agents.seeds import derive_seed
 from tests.agents.fakes import FakeEnv, task
-from tests.agents.policies.vllm.fake import BASE, VOCABULARY, Fake, ask, check, logits, make, prompt, running
-
-PLAIN = Sampling(1.0, 12)
-WARM = Sampling(0.7, 12)
-GREEDY = Sampling(0.0, 12)
-EOS = 257
-
-
-@pytest.fixture
-def fake() -> Iterator[Fake]:
-    with running(Fake()) as made:
-        yield made
+from tests.agents.policies.vllm.fake import (
+    BASE,
+    GREEDY,
+    PLAIN,
+    VOCABULARY,
+    WARM,
+    Fake,
+    ask,
+    check,
+    logits,
+    make,
+    prompt,
+    running,
+)
 
 
 def test_is_a_policy_that_says_what_it_knows(fake: Fake) -> None:

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -12,15 +11,9 @@ from agents.policies.vllm import VllmPolicy
 from agents.policies.vllm.probe import LogprobsMode
 from agents.policy import PolicyError, Request, Sampling
 from tests.agents.policies.vllm import fake as played
-from tests.agents.policies.vllm.fake import BASE, Fake, make, running
+from tests.agents.policies.vllm.fake import BASE, Fake, make
 
 REQUEST = Request("c", [65, 66, 67], seed=1)
-
-
-@pytest.fixture
-def fake() -> Iterator[Fake]:
-    with running(Fake()) as made:
-        yield made
 
 
 def test_the_server_is_examined_once(fake: Fake) -> None:

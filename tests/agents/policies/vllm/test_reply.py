@@ -1,23 +1,11 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from agents.policy import PolicyError, Sampling
-from tests.agents.policies.vllm.fake import Fake, ask, make, prompt, running
-
-PLAIN = Sampling(1.0, 12)
-WARM = Sampling(0.7, 12)
-GREEDY = Sampling(0.0, 12)
-EOS = 257
-
-
-@pytest.fixture
-def fake() -> Iterator[Fake]:
-    with running(Fake()) as made:
-        yield made
+from agents.policy import PolicyError
+from tests.agents.policies.vllm.fake import EOS, PLAIN, WARM, Fake, ask, make, prompt
 
 
 def test_no_sampling_setting_is_left_to_the_server(fake: Fake) -> None:
