@@ -10,13 +10,13 @@ from typing import Any
 
 from rich.table import Table
 
-from trainers.evaluation import FILE
-from trainers.jsonl import RunFolderError
-from trainers.measure import Measurement
-from trainers.record import ENVIRONMENT, TASKS
-from trainers.run_folder import read_run
+from trainers.measuring.evaluation import FILE
+from trainers.measuring.measure import Measurement
+from trainers.run.folder import read_run
+from trainers.run.jsonl import RunFolderError
+from trainers.run.record import ENVIRONMENT, TASKS
+from trainers.run.tables import measurement_table, p_text
 from trainers.stats import Outcomes, fisher_exact, paired_test, tasks_needed
-from trainers.tables import measurement_table, p_text
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """What a run is made of: four dataclasses, one YAML file, flags on top.
 
 `GiGPOConfig` is TRL's `GRPOConfig` with our fields; the other three say which tasks, which policy and which T2PO
-switches. `trainers.cli` parses them; every field has its help here.
+switches. `trainers.run.cli` parses them; every field has its help here.
 """
 
 from __future__ import annotations

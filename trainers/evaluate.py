@@ -50,15 +50,15 @@ from tasks.split_lock import apply_lock
 from tasks.splits import Split
 from tasks.task import Task
 from trainers.compare import compare_arms, read_arms
-from trainers.endpoints import check_arguments, read_body, usage_line
-from trainers.evaluation import EvaluationRecord
-from trainers.jsonl import RunFolderError
-from trainers.machine import AHEAD, ENVIRONMENTS, MIXED_TASKS, environment_settings, set_threads, unfit_task
-from trainers.measure import Measurement, measure, tag_counts, wrote_on
-from trainers.record import CONFIG, TASKS
-from trainers.sides import side_rates
+from trainers.measuring.endpoints import check_arguments, read_body, usage_line
+from trainers.measuring.evaluation import EvaluationRecord
+from trainers.measuring.measure import Measurement, measure, tag_counts, wrote_on
+from trainers.measuring.sides import side_rates
+from trainers.run.jsonl import RunFolderError
+from trainers.run.machine import AHEAD, ENVIRONMENTS, MIXED_TASKS, environment_settings, set_threads, unfit_task
+from trainers.run.record import CONFIG, TASKS
+from trainers.run.tables import count_table, measurement_table, percent
 from trainers.stats import mean_pass_at_k
-from trainers.tables import count_table, measurement_table, percent
 
 DEFAULT_CAP = 512
 DEFAULT_TASKS = "generated:quickstart?n=320&seed=1000"

@@ -34,13 +34,13 @@ from agents.t2po import T2PO, T2POConfig
 from agents.trajectory import Trajectory
 from envs.conversation import ConversationEnv
 from tasks.task import Task
-from trainers.checkpoints import STATE_FILE, step_of
 from trainers.config import GiGPOConfig
 from trainers.credit import EpisodeScale, TurnGrouping, TurnRecord, combine, episode_advantages, turn_advantages
-from trainers.episode_metrics import episode_metrics
 from trainers.heldout import HeldOut
-from trainers.jsonl import write_json
 from trainers.refusals import ConfigError, check_config
+from trainers.run.checkpoints import STATE_FILE, step_of
+from trainers.run.episode_metrics import episode_metrics
+from trainers.run.jsonl import write_json
 from trainers.sampler import EpochRepeatSampler
 
 NO_TURN = -1

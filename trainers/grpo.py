@@ -32,27 +32,27 @@ from agents.policy import PolicyError
 from agents.t2po import T2PO
 from sandboxes import SandboxPool, SandboxUnavailable
 from tasks.problems import TaskError
-from trainers.checkpoints import last_complete_checkpoint, patience_spent, step_of
-from trainers.cli import parse
-from trainers.console import RunConsole
 from trainers.gigpo import GiGPOTrainer
 from trainers.guards import Resampling, default_guards
 from trainers.heldout import BestLostError
-from trainers.jsonl import RunFolderError
-from trainers.machine import AHEAD, set_threads
-from trainers.record import RunRecord
 from trainers.refusals import ConfigError
 from trainers.report import write_report
-from trainers.run_callback import RunCallback
-from trainers.run_setup import (
+from trainers.run.callback import RunCallback
+from trainers.run.checkpoints import last_complete_checkpoint, patience_spent, step_of
+from trainers.run.cli import parse
+from trainers.run.console import RunConsole
+from trainers.run.jsonl import RunFolderError
+from trainers.run.machine import AHEAD, set_threads
+from trainers.run.record import RunRecord
+from trainers.run.setup import (
     Run,
     make_env_factory,
     make_held_out,
     prepare,
     reply_cap,
 )
-from trainers.summary import RunSummary
-from trainers.t2po_setup import check_t2po
+from trainers.run.summary import RunSummary
+from trainers.run.t2po_setup import check_t2po
 
 
 class Stopped(StrEnum):

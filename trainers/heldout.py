@@ -18,7 +18,7 @@ from agents.rollout import Job, RolloutResult
 from agents.seeds import derive_seed
 from agents.trajectory import Trajectory
 from tasks.task import Task
-from trainers.measure import Measurement, measure
+from trainers.measuring.measure import Measurement, measure
 from trainers.stats import paired_test
 
 BEST_FILE = "BEST.json"

@@ -12,10 +12,10 @@ from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from trainers.jsonl import RunFolderError, write_whole
-from trainers.report_data import comparison, default_output, headline, view_run
-from trainers.report_figures import overlay
-from trainers.run_folder import RunFolder, read_run
+from trainers.reporting.data import comparison, default_output, headline, view_run
+from trainers.reporting.figures import overlay
+from trainers.run.folder import RunFolder, read_run
+from trainers.run.jsonl import RunFolderError, write_whole
 
 
 def render(runs: Sequence[RunFolder]) -> str:

@@ -28,12 +28,12 @@ from agents.models.card import ModelCard, read_card, write_card
 from agents.models.errors import ModelError
 from agents.models.loading import ModelKind, load_model, resolve_model
 from tasks.families.words import ALL_WORDS
-from trainers.corpus import Corpus, CorpusError
-from trainers.sft_config import WARM_START, SFTConfigError, SFTSettings, load_settings
-from trainers.sft_data import demonstration_messages, generated_corpus, read_corpus
-from trainers.sft_loop import Progress, train
-from trainers.tokenizer import TokenizerError, save_tokenizer, train_tokenizer
-from trainers.warm_start import build_model
+from trainers.warmstart.config import WARM_START, SFTConfigError, SFTSettings, load_settings
+from trainers.warmstart.corpus import Corpus, CorpusError
+from trainers.warmstart.data import demonstration_messages, generated_corpus, read_corpus
+from trainers.warmstart.loop import Progress, train
+from trainers.warmstart.model import build_model
+from trainers.warmstart.tokenizer import TokenizerError, save_tokenizer, train_tokenizer
 
 RECIPE = "recipe.json"
 METRICS = "metrics.jsonl"

@@ -10,9 +10,9 @@ from agents.policy import Candidate, FinishReason
 from agents.trajectory import Trajectory, Turn
 from tasks.splits import Split
 from tasks.task import Task
-from trainers.measure import Measurement, measure
-from trainers.record import RunRecord
-from trainers.summary import Clock, RunSummary
+from trainers.measuring.measure import Measurement, measure
+from trainers.run.record import RunRecord
+from trainers.run.summary import Clock, RunSummary
 
 FAMILIES = ("append", "copy", "move", "replace", "count", "tree")
 KINDS = ("file_exists", "file_contains", "file_not_exists", "file_unchanged")

@@ -16,7 +16,7 @@ import yaml
 from sandboxes import probe
 from tests.shared_data import REPOSITORY
 from trainers import evaluate, grpo
-from trainers.checkpoints import last_complete_checkpoint
+from trainers.run.checkpoints import last_complete_checkpoint
 
 SANDBOX = next((name for name in ("bubblewrap", "landlock") if probe(name).ok), None)
 needs_sandbox = pytest.mark.skipif(SANDBOX is None, reason="no sandbox backend works on this machine")

@@ -7,7 +7,6 @@ from agents.rollout import RolloutEngine
 from agents.rollout.episode import Job
 from tests.agents.fakes import FakeEnv, task
 from tests.agents.toys import model, tokenizer
-from trainers.episode_metrics import episode_metrics
 from trainers.guards import (
     InfrastructureFailures,
     NeverStops,
@@ -18,6 +17,7 @@ from trainers.guards import (
     StopsAtOnce,
     default_guards,
 )
+from trainers.run.episode_metrics import episode_metrics
 
 
 def metrics(**changes):

@@ -11,10 +11,10 @@ import pytest
 
 from tests.trainers.fake_run import HOSTILE, make_run
 from trainers.report import main, write_report
-from trainers.report_data import view_run
-from trainers.report_figures import smooth
-from trainers.report_samples import sample_episodes, shown
-from trainers.run_folder import read_run
+from trainers.reporting.data import view_run
+from trainers.reporting.figures import smooth
+from trainers.reporting.samples import sample_episodes, shown
+from trainers.run.folder import read_run
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 

@@ -13,9 +13,9 @@ from transformers import TrainerCallback
 from agents.policy import Sampling
 from agents.t2po import T2POConfig
 from tests.trainers.toy import make_task, make_trainer
-from trainers.checkpoints import STATE_FILE, last_complete_checkpoint
 from trainers.heldout import HeldOut
 from trainers.refusals import ConfigError
+from trainers.run.checkpoints import STATE_FILE, last_complete_checkpoint
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 

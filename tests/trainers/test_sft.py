@@ -13,11 +13,11 @@ from agents.models.loading import load_model
 from agents.policy import FinishReason
 from agents.trajectory import Trajectory, Turn, write_jsonl
 from trainers import sft
-from trainers.corpus import ConversationEncoder, Corpus, CorpusError
-from trainers.sft_config import WARM_START, SFTConfigError, SFTSettings, load_settings
-from trainers.sft_data import generated_corpus, read_corpus
-from trainers.sft_loop import Batch, schedule, train, weighted_loss
-from trainers.tokenizer import train_tokenizer
+from trainers.warmstart.config import WARM_START, SFTConfigError, SFTSettings, load_settings
+from trainers.warmstart.corpus import ConversationEncoder, Corpus, CorpusError
+from trainers.warmstart.data import generated_corpus, read_corpus
+from trainers.warmstart.loop import Batch, schedule, train, weighted_loss
+from trainers.warmstart.tokenizer import train_tokenizer
 
 TINY = {
     "model": {"hidden": 32, "layers": 1, "heads": 2, "feed_forward": 48, "context": 256, "init_std": 0.08},

@@ -11,8 +11,8 @@ from agents.models.card import read_card
 from agents.models.loading import QUICKSTART, load_model
 from tasks.families.words import ALL_WORDS
 from trainers.sft import RECIPE, new_policy
-from trainers.sft_config import WARM_START, load_settings
-from trainers.tokenizer import MARKERS
+from trainers.warmstart.config import WARM_START, load_settings
+from trainers.warmstart.tokenizer import MARKERS
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ import torch
 from tasks.families import MIX, generate
 from tasks.families.words import ALL_WORDS
 from trainers.demonstrations.probe import probe, table
-from trainers.tokenizer import train_tokenizer
+from trainers.warmstart.tokenizer import train_tokenizer
 
 
 class Oracle:

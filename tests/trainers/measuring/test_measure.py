@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+import json
+import random
+
+import pytest
+
+from tests.trainers.fake_run import episode, task
+from trainers.measuring.measure import Measurement, measure
+from trainers.stats import wilson
+
+
+def episodes(passes: list[bool], broken: int = 0) -> list:
+    rng = random.Random(0)
+    jobs = [task(i, "held") for i in range(len(passes) + broken)]
+    good = [episode(job, rng, float(p)) for job, p in zip(jobs, passes, strict=False)]
+    return good + [episode(job, rng, 1.0, broken=True) for job in jobs[len(passes) :]]
+
+
+def test_figures_by_hand() -> None:
+    played = episodes([True, True, False, True])
+    m = measure(played, "T=1")
+    assert (m.n, m.tasks, m.graded, m.infrastructure, m.passed, m.pass_rate) == (4, 4, 4, 0, 3, 0.75)
+    interval = wilson(3, 4)
+    assert (m.low, m.high) == (pytest.approx(interval.low), pytest.approx(interval.high))
+    assert (m.pass_min, m.pass_max) == (0.75, 0.75)
+    assert m.reward == pytest.approx(sum(t.reward for t in played) / 4)
+    assert m.mean_turns == pytest.approx(sum(len(t.turns) for t in played) / 4)
+    assert sum(m.stops.values()) == 4
+    assert sum(n for _, n in m.families.values()) == 4
+    assert sum(n for _, n in m.kinds.values()) == 8
+    assert m.outcomes[played[2].task_id] == [False]
+
+
+def test_infrastructure_is_counted_and_enters_no_mean() -> None:
+    clean, dirty = measure(episodes([True, False]), "T=1"), measure(episodes([True, False], broken=2), "T=1")
+    for figure in ("pass_rate", "reward", "assertion_rate", "mean_turns", "submitted", "low", "high", "kinds"):
+        assert getattr(dirty, figure) == getattr(clean, figure), figure
+    assert (dirty.n, dirty.graded, dirty.infrastructure) == (4, 2, 2)
+    assert (dirty.pass_min, dirty.pass_max) == (0.25, 0.75)
+    assert dirty.stops["infrastructure"] == 2
+    assert dirty.errors == {"SandboxError: the supervisor died": 2}
+    assert len(dirty.outcomes) == 2
+
+
+def test_nothing_graded_is_none_never_zero() -> None:
+    m = measure(episodes([], broken=3), "greedy")
+    assert m.infrastructure == 3
+    for figure in ("pass_rate", "low", "high", "reward", "assertion_rate", "mean_turns", "submitted"):
+        assert getattr(m, figure) is None
+    assert (m.pass_min, m.pass_max) == (0.0, 1.0)
+    assert measure([], "greedy").pass_min is None
+
+
+def test_interval_of_several_attempts_is_by_task() -> None:
+    rng = random.Random(0)
+    jobs = [task(i, "held") for i in range(8)]
+    played = [episode(job, rng, float(i > 0)) for i, job in enumerate(jobs) for _ in range(4)]
+    m = measure(played, "T=1")
+    assert (m.n, m.tasks, m.passed) == (32, 8, 28)
+    assert m.effective_n == pytest.approx(8)
+    naive = wilson(28, 32)
+    assert m.low is not None and m.high is not None
+    assert m.high - m.low > 1.5 * (naive.high - naive.low)
+
+
+def test_json_round_trip_and_unknown_keys() -> None:
+    m = measure(episodes([True, False], broken=1), "T=1")
+    record = json.loads(json.dumps(m.to_json()))
+    assert Measurement.from_json(record) == m
+    with pytest.raises(ValueError, match=r"unknown keys \['extra'\], missing keys \['passed'\]"):
+        Measurement.from_json({**{k: v for k, v in record.items() if k != "passed"}, "extra": 1})

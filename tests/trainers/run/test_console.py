@@ -1,0 +1,128 @@
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+from rich.console import Console
+
+from agents.rollout.progress import RolloutState
+from tests.trainers.fake_run import FakeTiming, held_out_episodes, task
+from trainers.run.console import RunConsole
+from trainers.run.summary import Clock, RunSummary
+
+TASKS = [task(i, "held") for i in range(30)]
+
+
+def console(terminal: bool) -> tuple[Console, io.StringIO]:
+    out = io.StringIO()
+    return Console(file=out, force_terminal=terminal, width=140, highlight=False, color_system=None), out
+
+
+def summary() -> RunSummary:
+    clock = Clock(learn=2.0, held_out=1.0, steps=10)
+    clock.add(FakeTiming())
+    return RunSummary(
+        before=held_out_episodes(TASKS, 0, 10, 0)[1],
+        after=held_out_episodes(TASKS, 8, 10, 0)[1],
+        best_step=8,
+        last_step=10,
+        wall_seconds=12.0,
+        clock=clock,
+        seed=0,
+        config_sha256="00",
+        best_metric="sampled_pass_rate",
+        warnings=["collapse: the policy [bold]never[/] stops"],
+    )
+
+
+def test_plain_lines_without_a_terminal() -> None:
+    target, out = console(False)
+    with RunConsole(100, console=target) as shown:
+        for step in range(1, 101):
+            shown.step(step, {"reward": 0.25, "env/pass_rate": 0.5, "env/mean_turns": 3.0})
+    lines = [line for line in out.getvalue().splitlines() if line.startswith("step ")]
+    assert lines[0].startswith("step 1/100  reward 0.250  pass 50.0 %".replace("50.0", "50"))
+    assert lines[-1].startswith("step 100/100")
+    assert 15 <= len(lines) <= 25
+    assert "\x1b" not in out.getvalue()
+
+
+def test_one_bar_on_a_terminal() -> None:
+    target, out = console(True)
+    with RunConsole(4, console=target) as shown:
+        for step in range(1, 5):
+            shown.step(
+                step, {"reward": 0.25, "env/pass_rate": 0.5, "env/mean_turns": 3.0, "env/infra_error_frac": 0.125}
+            )
+    text = out.getvalue()
+    assert "4/4" in text and "infrastructure 12 %" in text
+    assert "step 1/4" not in text
+
+
+def test_a_rollout_shows_in_the_same_bar_and_leaves_it() -> None:
+    target, out = console(True)
+    with RunConsole(4, console=target) as shown:
+        assert shown._bar is not None
+        shown.playing("held-out", RolloutState(3, 8, 12, 600, 2.0))
+        shown._bar.refresh()
+        assert len(shown._bar.tasks) == 1
+        shown.playing("held-out", RolloutState(8, 8, 30, 900, 3.0))
+        assert shown._bar.tasks[0].fields["playing"] == ""
+    assert "held-out: 3/8 episodes  12 turns  300 tokens/s" in out.getvalue()
+
+
+def test_a_short_rollout_says_nothing_without_a_terminal() -> None:
+    target, out = console(False)
+    with RunConsole(4, console=target) as shown:
+        shown.playing("rollout", RolloutState(3, 8, 12, 600, 2.0))
+    assert out.getvalue() == ""
+
+
+def test_held_out_line_has_counts_interval_and_p() -> None:
+    target, out = console(False)
+    shown = RunConsole(10, console=target)
+    _, settings = held_out_episodes(TASKS, 10, 10, 0)
+    shown.held_out(0, settings, best=True)
+    shown.held_out(5, settings, best=True, best_step=5, p_value=0.00001)
+    shown.held_out(10, settings, best=False, best_step=5, p_value=0.4)
+    text = out.getvalue()
+    m = settings["sampled"]
+    assert "(baseline)" in text
+    assert f"{m.passed}/{m.graded} = " in text and f"[{100 * m.low:.1f}, {100 * m.high:.1f}]" in text
+    assert "new best; paired p against the best before: <0.0001" in text
+    assert "best stays step 5; paired p against the best before: 0.4" in text
+    assert "infrastructure" in text and "(all 30:" in text  # two of the sampled episodes had none
+
+
+def test_warnings_are_shown_once_in_the_summary_and_never_parsed_as_markup() -> None:
+    target, out = console(False)
+    shown = RunConsole(10, console=target)
+    shown.warn("collapse: [red]stops[/red] at once")
+    shown.warn("collapse: [red]stops[/red] at once")
+    assert shown.warnings == ["collapse: [red]stops[/red] at once"]
+    assert "[red]stops[/red]" in out.getvalue()
+
+
+def test_closing_summary() -> None:
+    target, out = console(False)
+    s = summary()
+    RunConsole(10, console=target).close(s, folder=Path("runs/x"), report=Path("runs/x/report.html"))
+    text = out.getvalue()
+    for setting in ("sampled", "greedy"):
+        for m in (s.before[setting], s.after[setting]):
+            assert f"{m.passed}/{m.graded}" in text
+        assert s.before[setting].sampling in text
+    assert "paired p" in text and "exact McNemar" in text
+    assert "chosen: step 8 of 10" in text and "runs/x/report.html" in text
+    assert f"{1000 * 1.2 / 90:.2f} ms" in text and f"{1000 * 0.35 / 90:.2f} ms" in text
+    assert "our overhead is 8.8 % of rollout wall, the model 70.6 %" in text
+    assert "[bold]never[/]" in text
+
+
+def test_closing_summary_without_held_out_tasks() -> None:
+    target, out = console(False)
+    s = summary()
+    s.before, s.after, s.best_metric = {}, {}, ""
+    RunConsole(10, console=target).close(s, folder=Path("runs/x"), report=None)
+    assert "chosen: step 8 of 10" in out.getvalue()
+    assert s.to_json()["held_out"] == {"best_step": 8, "best_metric": "", "last_step": 10}

@@ -1,0 +1,160 @@
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from agents.t2po import T2POConfig
+from tests.agents.toys import tokenizer
+from trainers.config import T2POArguments
+from trainers.refusals import ConfigError
+from trainers.run.t2po_setup import FLAGS, check_room, check_t2po, idle_settings, make_t2po
+
+OTHER: dict[str, Any] = {
+    "think_budget": 100,
+    "think_answer_reserve": 32,
+    "think_stop": "paper",
+    "think_stop_patience": 7,
+    "think_stop_eps": 0.001,
+    "think_stop_window": 5,
+    "think_stop_window_eps": 0.5,
+    "think_stop_min_tokens": 3,
+    "think_open": "[",
+    "think_close": "]",
+    "think_evaluate": True,
+    "turn_resample": True,
+    "turn_resample_eta": 0.25,
+    "turn_resample_rate": 0.2,
+    "turn_resample_warmup": 9,
+    "turn_resample_max_try": 1,
+    "turn_resample_together": False,
+    "turn_resample_keep": "first",
+    "turn_resample_signal": "top1",
+    "turn_resample_aggregate": "geometric",
+    "turn_resample_min_tokens": 4,
+    "turn_resample_evaluate": True,
+}
+"""A value of each flag that is not its default."""
+
+
+def test_every_setting_of_the_wrapper_has_a_flag_and_every_flag_reaches_it() -> None:
+    fields = {f.name for f in dataclasses.fields(T2POConfig)}
+    assert fields == set(FLAGS) | {"max_turn_tokens"}
+    assert {f.name for f in dataclasses.fields(T2POArguments)} == set(FLAGS.values()) | {"max_turn_tokens"}
+    assert set(OTHER) == set(FLAGS.values())
+    made = make_t2po(T2POArguments(**OTHER))
+    assert made is not None
+    assert {flag: getattr(made, field) for field, flag in FLAGS.items()} == OTHER
+
+
+def test_the_defaults_are_those_of_the_wrapper() -> None:
+    arguments, config = T2POArguments(), T2POConfig()
+    for field, flag in FLAGS.items():
+        assert getattr(arguments, flag) == (getattr(config, field) or getattr(arguments, flag)), flag
+
+
+def test_all_off_is_no_wrapper() -> None:
+    assert make_t2po(T2POArguments()) is None
+    assert make_t2po(T2POArguments(max_turn_tokens=30)) is None  # the sampler's own cap
+    for switch in ({"think_budget": 5}, {"think_stop": "official"}, {"turn_resample": True}):
+        assert make_t2po(T2POArguments(**switch)) is not None
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"turn_resample_rate": 15}, "turn_resample_rate is 15: between 0 and 1"),
+        ({"turn_resample_warmup": 0}, "turn_resample_warmup is 0: at least 1"),
+        ({"turn_resample_max_try": 0}, "turn_resample_max_try is 0"),
+        ({"turn_resample_keep": "best"}, "turn_resample_keep is 'best': use one of last, first, max_change"),
+        ({"think_stop_patience": 0}, "think_stop_patience is 0"),
+        ({"think_answer_reserve": -1}, "think_answer_reserve is -1"),
+        ({"think_budget": -3}, "think_budget is -3"),
+        ({"max_turn_tokens": -1}, "max_turn_tokens is -1"),
+        (
+            {"turn_resample_signal": "confidence", "turn_resample_aggregate": "geometric"},
+            "turn_resample_signal 'confidence' can be negative.* use turn_resample_aggregate 'arithmetic'",
+        ),
+    ],
+)
+def test_errors_name_the_flag(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message) as error:
+        make_t2po(T2POArguments(**settings))
+    assert "T2POConfig" not in str(error.value)
+
+
+def test_models_without_tags_are_refused_and_other_tags_can_be_named() -> None:
+    with pytest.raises(ConfigError, match="need <think> and </think> as single tokens"):
+        check_t2po(make_t2po(T2POArguments(think_budget=5)), tokenizer(think=False))
+    check_t2po(make_t2po(T2POArguments(think_budget=5)), tokenizer())
+    check_t2po(make_t2po(T2POArguments(think_budget=5, think_open="[", think_close="]")), tokenizer(think=False))
+    check_t2po(None, tokenizer(think=False))
+
+
+def test_a_reply_must_leave_room_to_think() -> None:
+    config = make_t2po(T2POArguments(think_budget=5))
+    check_room(config, 66)
+    with pytest.raises(ConfigError, match="think_answer_reserve=64: replies have at most 65 tokens"):
+        check_room(config, 65)
+    check_room(make_t2po(T2POArguments(turn_resample=True)), 5)
+
+
+def idle(cap: int = 400, greedy_arm: bool = True, **settings: Any) -> list[str]:
+    return idle_settings(T2POArguments(**settings), cap, greedy_arm=greedy_arm)
+
+
+def test_measurements_with_a_calibrated_eta_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"turn_resample_evaluate needs turn_resample_eta"):
+        make_t2po(T2POArguments(turn_resample=True, turn_resample_evaluate=True))
+    make_t2po(T2POArguments(turn_resample=True, turn_resample_evaluate=True, turn_resample_eta=0.1))
+
+
+def test_switches_that_this_run_cannot_use_say_so() -> None:
+    def said(**settings: Any) -> list[str]:
+        rest = {name: settings.pop(name) for name in ("held_out", "turns") if name in settings}
+        return idle_settings(T2POArguments(**settings), 400, greedy_arm=False, **rest)
+
+    assert said(max_turn_tokens=5000) == [
+        "max_turn_tokens=5000 does nothing: no task allows more than 400 tokens a turn"
+    ]
+    assert said(max_turn_tokens=400) == []
+    assert "an episode is one reply here" in said(turn_resample=True, turns=1)[0]
+    assert said(turn_resample=True, turns=2) == []
+    measured = {"think_budget": 9, "think_evaluate": True, "turn_resample": True, "turn_resample_evaluate": True}
+    assert said(**measured, held_out=False) == [
+        "think_evaluate does nothing without held-out tasks",
+        "turn_resample_evaluate does nothing without held-out tasks",
+    ]
+    assert said(**measured) == []
+
+
+def test_settings_that_act_are_not_mentioned() -> None:
+    assert idle() == []
+    assert idle(think_budget=100, think_answer_reserve=32, think_evaluate=True) == []
+    assert idle(think_stop="official", think_stop_patience=3) == []
+    assert idle(think_stop="paper", think_stop_window=3) == []
+    assert idle(turn_resample=True, turn_resample_rate=0.2, turn_resample_evaluate=True, greedy_arm=False) == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"turn_resample_eta": 0.3}, "turn_resample_eta=0.3 does nothing without turn_resample"),
+        ({"think_answer_reserve": 9}, "think_answer_reserve=9 does nothing without think_budget or think_stop"),
+        ({"think_stop": "paper", "think_stop_eps": 0.1}, "think_stop_eps=0.1 does nothing without think_stop=official"),
+        ({"think_budget": 9, "think_stop_window": 2}, "think_stop_window=2 does nothing without think_stop=paper"),
+        ({"think_budget": 450}, "think_budget=450 never acts: of at most 400 tokens"),
+        (
+            {"turn_resample": True, "turn_resample_eta": 0.1, "turn_resample_warmup": 9},
+            "turn_resample_warmup=9 does nothing: turn_resample_eta is given",
+        ),
+        (
+            {"turn_resample": True, "turn_resample_evaluate": True},
+            "turn_resample with greedy sampling would draw the same reply again",
+        ),
+    ],
+)
+def test_settings_that_do_nothing_say_so(settings: dict[str, Any], message: str) -> None:
+    said = idle(**settings)
+    assert len(said) == 1 and message in said[0]

@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tasks.problems import TaskError
+from tasks.sources import load_tasks
+from tasks.split_lock import write_lock
+from tasks.splits import split_by_outcome, split_tasks
+from trainers.config import EnvArguments
+from trainers.refusals import ConfigError
+from trainers.run.tasksets import load_task_sets
+
+SPEC = "generated:quickstart?n=60"
+SPLIT = split_tasks(load_tasks(SPEC), held_out_fraction=0.5, seed=3, unseen_families=2)
+
+
+def ids(tasks: object) -> set[str]:
+    return {task.id for task in tasks}  # type: ignore[attr-defined]
+
+
+def test_a_lock_file_gives_both_sides(tmp_path: Path) -> None:
+    path = tmp_path / "my.lock"
+    write_lock(SPLIT, path)
+    sets = load_task_sets(EnvArguments(tasks=SPEC, held_out=str(path)), seed=0)
+    assert ids(sets.pool) == ids(SPLIT.pool) and ids(sets.held_out) == ids(SPLIT.held_out)
+    assert sets.split.hash == SPLIT.hash
+    assert any("unseen families are neither trained on nor measured here" in note for note in sets.notes)
+
+
+def test_tasks_that_changed_since_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "my.lock"
+    write_lock(SPLIT, path)
+    with pytest.raises(TaskError, match="is locked, but not among the tasks"):
+        load_task_sets(EnvArguments(tasks="generated:quickstart?n=20", held_out=str(path)), seed=0)
+    more = load_task_sets(EnvArguments(tasks="generated:quickstart?n=70", held_out=str(path)), seed=0)
+    assert any(note.startswith("10 tasks are not in the lock file") for note in more.notes)
+
+
+def test_a_split_chosen_by_outcome_says_so(tmp_path: Path) -> None:
+    path = tmp_path / "hard.lock"
+    tasks = load_tasks(SPEC)
+    hard = ids(tasks[:30])
+    write_lock(split_by_outcome(tasks, lambda task: task.id in hard, allow_outcome=True), path)
+    sets = load_task_sets(EnvArguments(tasks=SPEC, held_out=str(path)), seed=0)
+    assert ids(sets.held_out) == hard
+    assert any("chosen by outcome" in note for note in sets.notes)
+
+
+def test_another_source_is_held_out_without_what_is_trained_on() -> None:
+    sets = load_task_sets(EnvArguments(tasks="generated:copy?n=10", held_out="generated:copy?n=30"), seed=0)
+    assert len(sets.pool) == 10 and len(sets.held_out) == 20
+    assert any(note.startswith("10 held-out tasks are also in the pool") for note in sets.notes)
+    with pytest.raises(ConfigError, match="every task of it is in the pool"):
+        load_task_sets(EnvArguments(tasks="generated:copy?n=10", held_out="generated:copy?n=5"), seed=0)
+
+
+def test_a_limit_and_nothing_held_out() -> None:
+    sets = load_task_sets(EnvArguments(tasks=SPEC, held_out="split", held_out_limit=4), seed=0)
+    assert len(sets.held_out) == 4 and len(sets.pool) == 45
+    assert any("too few to choose a checkpoint" in note for note in sets.notes)
+    none = load_task_sets(EnvArguments(tasks=SPEC, held_out="none"), seed=0)
+    assert none.held_out == () and len(none.pool) == 60

@@ -1,0 +1,1 @@
+"""The parts of the report page that `trainers.report` writes."""

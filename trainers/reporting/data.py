@@ -1,0 +1,185 @@
+"""What the report page shows, computed from run folders: headline figures, charts, sample episodes.
+
+The template only lays this out; every number is made here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from trainers.reporting.figures import Figure, run_figures, time_figure
+from trainers.reporting.samples import SampleView, sample_episodes, shown
+from trainers.run.folder import RunFolder
+from trainers.run.tables import number, p_text, passes, percent, stop_mix
+from trainers.stats import paired_test
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """One headline figure: what it is, before, after, and a line of detail."""
+
+    name: str
+    before: str
+    after: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunView:
+    """One run's part of the page."""
+
+    name: str
+    path: str
+    state: str
+    lead: str
+    cards: list[Card]
+    warnings: list[str]
+    notes: list[str]
+    figures: list[Figure]
+    time: Figure | None
+    samples: list[SampleView]
+    decode: list[tuple[str, str]]
+    config: str
+    environment: str
+
+
+def view_run(run: RunFolder) -> RunView:
+    """Everything that the page shows of one run."""
+    samples = sample_episodes(run)  # first: reading episodes may add notes
+    return RunView(
+        name=run.name,
+        path=str(run.path),
+        state=_state(run),
+        lead=_lead(run),
+        cards=_cards(run),
+        warnings=[shown(w) for w in dict.fromkeys(run.warnings)],
+        notes=run.notes,
+        figures=run_figures(run),
+        time=time_figure(run),
+        samples=samples,
+        decode=_decode(run),
+        config=_yaml(run.config),
+        environment=_yaml(run.environment),
+    )
+
+
+def headline(runs: Sequence[RunFolder]) -> str:
+    """What came out, in one line."""
+    if len(runs) > 1:
+        return f"{len(runs)} runs compared"
+    best, base = runs[0].best, runs[0].baseline
+    if best is None or base is None:
+        return f"Run {runs[0].name}"
+    parts = [
+        f"{percent(base.settings[s].pass_rate, 0)} to {percent(m.pass_rate, 0)} {s}"
+        for s, m in best.settings.items()
+        if s in base.settings
+    ]
+    return f"Held-out pass: {', '.join(parts)}"
+
+
+def comparison(runs: Sequence[RunFolder]) -> list[tuple[str, ...]]:
+    """One row per run: name, seed, before and after by setting, chosen step."""
+    rows: list[tuple[str, ...]] = []
+    for run in runs:
+        best, base = run.best, run.baseline
+        for setting in best.settings if best else ():
+            assert best is not None
+            before = base.settings.get(setting) if base else None
+            rows.append(
+                (
+                    run.name,
+                    str(run.config.get("seed", "-")),
+                    setting,
+                    passes(before) if before else "-",
+                    passes(best.settings[setting]),
+                    str(best.step),
+                )
+            )
+    return rows
+
+
+# -- headline -----------------------------------------------------------------------------------------------------
+
+
+def _state(run: RunFolder) -> str:
+    return str(run.summary["stopped"]) if run.summary and "stopped" in run.summary else "unfinished"
+
+
+def _lead(run: RunFolder) -> str:
+    best, base = run.best, run.baseline
+    steps = int(run.steps[-1]["step"]) if run.steps else 0
+    if best is None or base is None:
+        return f"{steps} steps on the pool; nothing was measured on held-out tasks."
+    setting = "sampled" if "sampled" in best.settings else next(iter(best.settings))
+    n = best.settings[setting].tasks
+    text = f"{steps} steps on the pool, measured on {n} held-out tasks that were never trained on."
+    if best.step == 0:
+        return text + " No checkpoint beat the start, so the start was chosen."
+    return (
+        f"{text} Step {best.step} was chosen by its held-out score among {len(run.held_out)} evaluations, so its "
+        "figure leans high: measure it on fresh tasks with python -m trainers.evaluate before you quote it."
+    )
+
+
+def _cards(run: RunFolder) -> list[Card]:
+    best, base = run.best, run.baseline
+    cards: list[Card] = []
+    if best is not None and base is not None:
+        for setting in (s for s in best.settings if s in base.settings):
+            b, a = base.settings[setting], best.settings[setting]
+            test = paired_test(b.outcomes, a.outcomes)
+            detail = f"{passes(a)}; before {passes(b)}; paired p {p_text(test.p_value)}"
+            cards.append(Card(f"held-out pass, {setting}", percent(b.pass_rate), percent(a.pass_rate), detail))
+        setting = "sampled" if "sampled" in best.settings else next(iter(best.settings))
+        b, a = base.settings[setting], best.settings[setting]
+        cards.append(Card("assertion rate", percent(b.assertion_rate), percent(a.assertion_rate), setting))
+        cards.append(Card("mean turns", number(b.mean_turns), number(a.mean_turns), stop_mix(a)))
+        cards.append(Card("chosen step", "", str(best.step), _chosen_by(run)))
+    wall = (
+        run.summary.get("wall_seconds") if run.summary else (run.steps[-1].get("wall_seconds") if run.steps else None)
+    )
+    if isinstance(wall, int | float):
+        cards.append(Card("wall time", "", _duration(wall), _speed(run)))
+    return cards
+
+
+def _chosen_by(run: RunFolder) -> str:
+    metric = (run.summary or {}).get("held_out", {}).get("best_metric") or run.config.get("best_metric", "score")
+    return f"best held-out {str(metric).replace('_', ' ')}"
+
+
+def _speed(run: RunFolder) -> str:
+    per_turn = (run.summary or {}).get("timing", {}).get("ms_per_turn")
+    if not per_turn:
+        return ""
+    return "a turn: " + ", ".join(f"{name} {value:.1f} ms" for name, value in per_turn.items())
+
+
+def _duration(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {rest:02d} s"
+
+
+def _decode(run: RunFolder) -> list[tuple[str, str]]:
+    rows: list[tuple[str, str]] = []
+    for setting, m in (run.held_out[-1].settings if run.held_out else {}).items():
+        rows.append((f"held-out, {setting}", m.sampling))
+    if "temperature" in run.config:
+        rows.append(("pool (training)", f"T={run.config['temperature']}"))
+    return rows
+
+
+def _yaml(value: dict[str, Any]) -> str:
+    return shown(yaml.safe_dump(value, sort_keys=False, allow_unicode=True), 20_000) if value else ""
+
+
+def default_output(runs: Sequence[RunFolder]) -> Path:
+    """Where the page goes: into the folder of one run; for several, into the current folder."""
+    return runs[0].path / "report.html" if len(runs) == 1 else Path("comparison.html")

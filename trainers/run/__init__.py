@@ -1,0 +1,1 @@
+"""A training run: its settings, its folder, its console. `trainers.grpo` puts them together."""

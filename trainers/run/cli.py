@@ -1,0 +1,249 @@
+"""Flags and YAML into the four dataclasses of a run, with messages that say what to do.
+
+A run's settings are: the dataclasses' defaults, then one YAML file, then flags. Without `--config` and with the
+quickstart policy the file is `trainers/configs/quickstart.yaml`; with another policy there is none.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import hashlib
+import json
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+from trl import TrlParser
+
+from trainers.config import EnvArguments, GiGPOConfig, PolicyArguments, T2POArguments
+from trainers.refusals import ConfigError
+
+CONFIGS = Path(__file__).parent.parent / "configs"
+QUICKSTART = CONFIGS / "quickstart.yaml"
+GROUPS = (EnvArguments, PolicyArguments, T2POArguments, GiGPOConfig)
+COMMON = [
+    "output_dir",
+    "resume",
+    "max_steps",
+    "num_generations",
+    "per_device_train_batch_size",
+    "gradient_accumulation_steps",
+    "learning_rate",
+    "temperature",
+    "beta",
+    "seed",
+    "alpha_episode",
+    "beta_turn",
+    "turn_grouping",
+    "turn_gamma",
+    "turn_std",
+    "scale_rewards",
+    "loss_type",
+    "eval_steps",
+    "save_steps",
+    "held_out_temperature",
+    "held_out_greedy",
+    "best_metric",
+    "patience",
+    "min_delta",
+    "save_trajectories",
+]
+"""Fields of `GiGPOConfig` that the short help shows; the rest are TRL's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Everything a run is made of."""
+
+    env: EnvArguments
+    policy: PolicyArguments
+    t2po: T2POArguments
+    config: GiGPOConfig
+    dry_run: bool
+
+    def resolved(self) -> dict[str, Any]:
+        """One flat mapping that `--config` takes back: all of ours, and what differs from TRL's defaults."""
+        out: dict[str, Any] = {}
+        for part in (self.env, self.policy, self.t2po):
+            out |= dataclasses.asdict(part)
+        c = self.config
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)
+            defaults = GiGPOConfig(output_dir=c.output_dir, use_cpu=c.use_cpu).to_dict()
+        known = {f.name for f in dataclasses.fields(GiGPOConfig) if f.init}
+        for name, value in c.to_dict().items():
+            if name in known and name not in _DERIVED and (name in COMMON or value != defaults[name]):
+                out[name] = value
+        if c.steps_per_generation != c.gradient_accumulation_steps:
+            out["steps_per_generation"] = c.steps_per_generation
+        return out
+
+    def sha256(self) -> str:
+        """Hash of the resolved settings without the output folder: equal runs, equal hashes."""
+        content = {k: v for k, v in self.resolved().items() if k != "output_dir"}
+        return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()
+
+
+_DERIVED = {
+    "generation_batch_size",
+    "steps_per_generation",
+    "run_name",
+    "do_eval",
+    "activation_checkpointing",
+    "resume",
+}
+"""Follow from other settings or from how the run was started, so they are no part of the record."""
+
+
+def parse(argv: Sequence[str]) -> Settings:
+    """Settings from a command line.
+
+    Raises:
+        ConfigError: An unknown key or flag (with the nearest known one), a value that does not fit, no such file.
+        SystemExit: After printing help.
+    """
+    args = [{"--dry-run": "--dry_run", "--help-all": "--help_all"}.get(a, a) for a in _separate(argv)]
+    if "-h" in args or "--help" in args:
+        print(short_help())
+        raise SystemExit(0)
+    parser = TrlParser(GROUPS, prog="python -m trainers.grpo", allow_abbrev=False)
+    if "--help_all" in args:
+        parser.print_help()
+        raise SystemExit(0)
+    dry_run = "--dry_run" in args
+    args = [a for a in args if a != "--dry_run"]
+    args, config_path = _take_config(args)
+    if config_path is not None:
+        parser.set_defaults_with_config(**_read_config(config_path))
+    _check_flags(args)
+    parser.error = _raise  # type: ignore[method-assign,assignment]
+    try:
+        with warnings.catch_warnings():
+            # TRL's own defaults use names that newer transformers deprecate.
+            warnings.simplefilter("ignore", FutureWarning)
+            env, policy, t2po, config, rest = parser.parse_args_into_dataclasses(
+                args=args, return_remaining_strings=True, look_for_args_file=False
+            )
+    except (ValueError, TypeError) as error:
+        raise ConfigError(str(error)) from error
+    if rest:
+        raise ConfigError(f"not understood: {' '.join(rest)} (flags are written --name value; see --help)")
+    return Settings(env, policy, t2po, config, dry_run)
+
+
+def _raise(message: str) -> None:
+    raise ConfigError(message)
+
+
+def _separate(argv: Sequence[str]) -> list[str]:
+    """`--name=value` as two words, so that every rule below sees one form."""
+    out: list[str] = []
+    for arg in argv:
+        name, equals, value = arg.partition("=")
+        out += [name, value] if arg.startswith("--") and equals else [arg]
+    return out
+
+
+def _value(args: Sequence[str], name: str) -> str | None:
+    """The value that a flag is given, if it is given."""
+    flag = f"--{name}"
+    return args[args.index(flag) + 1] if flag in args[:-1] else None
+
+
+def _take_config(args: list[str]) -> tuple[list[str], Path | None]:
+    if "--config" in args:
+        at = args.index("--config")
+        if at + 1 >= len(args):
+            raise ConfigError("--config needs a YAML file")
+        path = Path(args[at + 1])
+        named = CONFIGS / f"{path}.yaml"
+        if not path.exists() and named.exists():
+            path = named
+        if not path.exists():
+            known = ", ".join(sorted(p.stem for p in CONFIGS.glob("*.yaml")))
+            raise ConfigError(f"--config {path}: no such file (the configs that ship: {known})")
+        return args[:at] + args[at + 2 :], path
+    base = QUICKSTART if _value(args, "model_name_or_path") in (None, "quickstart") else None
+    if "--resume" in args:
+        default = _read_config(base)["output_dir"] if base else GiGPOConfig.output_dir
+        own = Path(_value(args, "output_dir") or default) / "config.yaml"
+        if own.exists():
+            return args, own  # a run goes on with its own settings; flags still win
+    if base and _value(args, "tasks") and not _value(args, "held_out"):
+        args = [*args, "--held_out", "split"]  # the file's held-out tasks go with the file's own pool
+    return args, base
+
+
+def _known() -> dict[str, str]:
+    return {f.name: cls.__name__ for cls in GROUPS for f in dataclasses.fields(cls) if f.init}
+
+
+def _suggest(name: str) -> str:
+    near = difflib.get_close_matches(name, _known(), n=1, cutoff=0.6)
+    return f"; did you mean `{near[0]}`?" if near else "; `--help` lists the common ones, `--help-all` all"
+
+
+def _read_config(path: Path) -> dict[str, Any]:
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: not YAML: {error}") from error
+    if not isinstance(content, dict):
+        raise ConfigError(f"{path}: must hold `key: value` lines")
+    lines = path.read_text(encoding="utf-8").splitlines()
+    problems = []
+    for key in content:
+        if key not in _known():
+            line = next((n for n, text in enumerate(lines, 1) if text.split(":")[0].strip() == str(key)), 0)
+            problems.append(f"{path}:{line}: unknown key `{key}`{_suggest(str(key))}")
+    if problems:
+        raise ConfigError("\n".join(problems))
+    return content
+
+
+def _check_flags(args: Sequence[str]) -> None:
+    known = _known()
+    for arg in args:
+        if arg.startswith("--"):
+            name = arg[2:]
+            if name not in known and name.removeprefix("no_") not in known:
+                raise ConfigError(f"unknown flag --{name}{_suggest(name.replace('-', '_'))}")
+
+
+def short_help() -> str:
+    """The flags a newcomer needs, in groups, with defaults."""
+    lines = [
+        "usage: python -m trainers.grpo [--config FILE] [--flag value ...] [--dry-run]",
+        "",
+        "Trains a policy on multi-turn tasks and keeps the checkpoint that is best on held-out tasks.",
+        "",
+        "  python -m trainers.grpo                                  the quickstart, about 5 minutes on 2 cores",
+        "  python -m trainers.grpo --tasks my_tasks/                the quickstart policy on your task YAMLs",
+        "  python -m trainers.grpo --tasks my_tasks/ --env ClawGym-v0 --model_name_or_path Qwen/Qwen2.5-1.5B-Instruct",
+        "  python -m trainers.grpo --resume                         go on after an interruption",
+        "",
+        "  --config FILE      settings from YAML (flags win); the quickstart policy without it: quickstart.yaml",
+        "  --dry-run          check everything, print the settings, load no model",
+        "  --help-all         also all of TRL's and transformers' settings",
+    ]
+    titles = {
+        EnvArguments: "tasks and environment",
+        PolicyArguments: "policy",
+        T2POArguments: "T2PO wrapper",
+        GiGPOConfig: "training",
+    }
+    quickstart = _read_config(QUICKSTART)
+    for cls, title in titles.items():
+        lines += ["", f"{title}:"]
+        for f in dataclasses.fields(cls):
+            if cls is GiGPOConfig and f.name not in COMMON:
+                continue
+            default = f.default if f.default is not dataclasses.MISSING else ""
+            shown = f"{default}; quickstart: {quickstart[f.name]}" if f.name in quickstart else f"{default}"
+            lines.append(f"  --{f.name} ({shown})")
+            lines.append(f"      {f.metadata.get('help', '').replace('%%', '%')}")
+    return "\n".join(lines)

@@ -1,0 +1,199 @@
+"""What a run shows: one progress bar, a table per held-out evaluation, warnings by name, a closing summary.
+
+On a terminal the bar lives at the bottom; elsewhere (a log file, CI) there are plain lines, about twenty for a run.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Self
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from agents.rollout.progress import Lines, RolloutState, describe
+from trainers.measuring.measure import Measurement
+from trainers.run.summary import RunSummary
+from trainers.run.tables import measurement_table, number, p_text, passes, percent, stop_mix
+
+REWARD = "reward"
+PASS_RATE = "env/pass_rate"
+TURNS = "env/mean_turns"
+INFRASTRUCTURE = "env/infra_error_frac"
+PLAIN_LINES = 20
+
+
+class RunConsole:
+    """The console of one run; a context manager.
+
+    Args:
+        total_steps: Optimizer steps planned.
+        first_step: Steps already taken (a resumed run).
+        console: Where to write; the default is standard output.
+    """
+
+    def __init__(self, total_steps: int, *, first_step: int = 0, console: Console | None = None) -> None:
+        self.console = console or Console(highlight=False)
+        self.total = total_steps
+        self.warnings: list[str] = []
+        self._first = first_step
+        self._start = time.monotonic()
+        self._every = max(1, total_steps // PLAIN_LINES)
+        self._lines = Lines()
+        self._bar: Progress | None = None
+        if self.console.is_terminal:
+            self._bar = Progress(
+                TextColumn("[bold]train[/]"),
+                BarColumn(bar_width=24),
+                MofNCompleteColumn(),
+                TextColumn("{task.fields[figures]}"),
+                TextColumn("left"),
+                TimeRemainingColumn(),
+                TextColumn("{task.fields[playing]}", markup=False),
+                console=self.console,
+                transient=True,
+            )
+            self._task = self._bar.add_task("train", total=total_steps, completed=first_step, figures="", playing="")
+
+    def __enter__(self) -> Self:
+        self._start = time.monotonic()
+        if self._bar is not None:
+            self._bar.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """Take the bar away. Idempotent; tables can be printed afterwards."""
+        if self._bar is not None:
+            self._bar.stop()
+
+    def note(self, message: str) -> None:
+        """One line of information."""
+        self.console.print(escape(message))
+
+    def warn(self, message: str) -> None:
+        """A warning that matters to the result (a collapse, lost sandboxes); shown now and in the summary."""
+        if message not in self.warnings:
+            self.warnings.append(message)
+        self.console.print(f"[bold yellow]warning:[/] {escape(message)}")
+
+    def step(self, step: int, metrics: Mapping[str, Any]) -> None:
+        """A step is done; `metrics` under the names of the logs."""
+        parts = [
+            f"reward {number(_get(metrics, REWARD), 3)}",
+            f"pass {percent(_get(metrics, PASS_RATE), 0)}",
+            f"turns {number(_get(metrics, TURNS))}",
+        ]
+        if lost := _get(metrics, INFRASTRUCTURE):
+            parts.append(f"infrastructure {percent(lost, 0)}")
+        if self._bar is not None:
+            self._bar.update(self._task, completed=step, figures="  ".join(parts))
+        elif step == self.total or step % self._every == 0 or step == self._first + 1:
+            self.console.print(f"step {step}/{self.total}  {'  '.join(parts)}  left {self._left(step)}", soft_wrap=True)
+
+    def playing(self, name: str, state: RolloutState) -> None:
+        """How far a rollout is: behind the bar of the run; without a terminal a line now and then."""
+        if self._bar is not None:
+            over = state.done == state.total
+            self._bar.update(self._task, playing="" if over else describe(name, state))
+        elif self._lines.due():
+            self.console.print(describe(name, state), markup=False, soft_wrap=True)
+
+    def held_out(
+        self,
+        step: int,
+        settings: Mapping[str, Measurement],
+        *,
+        best: bool,
+        best_step: int | None = None,
+        p_value: float | None = None,
+    ) -> None:
+        """A held-out evaluation: one line per decode setting, with the verdict on the checkpoint.
+
+        Args:
+            step: Optimizer steps taken before it; 0 is the baseline.
+            settings: Measurements by decode setting.
+            best: It became the best.
+            best_step: The best step now.
+            p_value: Paired test against the best before it.
+        """
+        table = Table(show_edge=False, pad_edge=False, title_justify="left", title_style="bold")
+        table.title = f"held-out at step {step}" + (" (baseline)" if step == 0 else "")
+        for column in ("decode", "passed [95 % interval]", "assertions", "turns", "stop mix"):
+            table.add_column(column)
+        for name, m in settings.items():
+            table.add_row(name, passes(m), percent(m.assertion_rate), number(m.mean_turns), stop_mix(m))
+        self.console.print(table)
+        if step:
+            verdict = "[green]new best[/]" if best else f"best stays step {best_step}"
+            self.console.print(f"{verdict}; paired p against the best before: {p_text(p_value)}")
+
+    def close(self, summary: RunSummary, *, folder: Path, report: Path | None) -> None:
+        """The closing summary."""
+        self.stop()
+        out = self.console
+        out.print()
+        for setting in summary.before:
+            title = f"held-out, {setting}: start and chosen step {summary.best_step}"
+            out.print(measurement_table(title, {"before": summary.before[setting], "after": summary.after[setting]}))
+            test = summary.test(setting)
+            out.print(
+                f"difference {100 * test.difference:+.1f} points, paired p {p_text(test.p_value)} "
+                f"({test.test}: {test.better} tasks better, {test.worse} worse)\n"
+            )
+        out.print(_time_table(summary))
+        share, model = summary.clock.overhead_share, summary.clock.model_time_share
+        out.print(f"our overhead is {percent(share)} of rollout wall, the model {percent(model)}\n", soft_wrap=True)
+        out.print(
+            f"chosen: step {summary.best_step} of {summary.last_step} by held-out {summary.best_metric or 'score'}; "
+            f"run ended: {summary.stopped}"
+        )
+        for message in summary.warnings:
+            out.print(f"[bold yellow]warning:[/] {escape(message)}")
+        out.print(f"run folder: {escape(str(folder))}", soft_wrap=True)
+        if report is not None:
+            out.print(f"report:     {escape(str(report))}", soft_wrap=True)
+
+    def _left(self, step: int) -> str:
+        done = step - self._first
+        if done <= 0:
+            return "?"
+        seconds = (time.monotonic() - self._start) / done * (self.total - step)
+        return f"{int(seconds // 60)}:{int(seconds % 60):02d}"
+
+
+def _time_table(summary: RunSummary) -> Table:
+    clock = summary.clock
+    table = Table(
+        title="where the time went", title_justify="left", title_style="bold", show_edge=False, pad_edge=False
+    )
+    for column in ("", "seconds", "per step", "per turn"):
+        table.add_column(column, justify="left" if not column else "right")
+    rows = (
+        ("rollout: model", clock.model, True),
+        ("rollout: sandbox", clock.sandbox, True),
+        ("rollout: our overhead", clock.overhead, True),
+        ("learning", clock.learn, False),
+        ("held-out evaluation", clock.held_out, False),
+        ("the rest", max(0.0, summary.wall_seconds - clock.rollout - clock.learn - clock.held_out), False),
+    )
+    for name, seconds, per_turn in rows:
+        table.add_row(
+            name,
+            f"{seconds:.1f}",
+            f"{seconds / clock.steps:.2f} s" if clock.steps else "-",
+            f"{1000 * seconds / clock.turns:.2f} ms" if per_turn and clock.turns else "",
+        )
+    table.add_row("[bold]all[/]", f"[bold]{summary.wall_seconds:.1f}[/]", "", "")
+    return table
+
+
+def _get(metrics: Mapping[str, Any], name: str) -> float | None:
+    value = metrics.get(name)
+    return None if value is None else float(value)

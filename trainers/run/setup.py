@@ -1,0 +1,215 @@
+"""A run, checked and put together before a model loads: tasks, sandbox, settings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from agents.models.card import ModelCard, read_card, write_card
+from agents.models.loading import ModelKind, resolve_model
+from agents.policy import Sampling
+from agents.t2po import T2POConfig
+from envs.answers import AnswerEnv
+from envs.conversation import ConversationEnv
+from sandboxes import SandboxPool, SandboxUnavailable, open_sandbox
+from tasks.sources.self_test import self_test
+from trainers.config import PolicyArguments
+from trainers.heldout import HeldOut
+from trainers.refusals import ConfigError, check_config
+from trainers.run.cli import Settings
+from trainers.run.machine import ENVIRONMENTS, environment_settings, unfit_task
+from trainers.run.record import OCCUPIED, refuse_occupied
+from trainers.run.t2po_setup import check_room, idle_settings, make_t2po
+from trainers.run.tasksets import TaskSets, load_task_sets
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A checked run that has not loaded a model yet.
+
+    Attributes:
+        settings: As parsed.
+        tasks: Pool and held-out.
+        backend: The sandbox that was opened and works.
+        model_folder: Where the policy's files are; a hub id stays as it is.
+        prompt_style: Of the environment's messages.
+        sha256: Hash of the settings.
+        t2po: The T2PO switches; `None` when all are off.
+        peft: LoRA settings; `None` trains all weights.
+        prompt_hash: Hash of what the environment says with these settings.
+        coverage: What the gold self-test found; empty where no task is a question.
+    """
+
+    settings: Settings
+    tasks: TaskSets
+    backend: str
+    model_folder: str
+    prompt_style: str
+    sha256: str
+    t2po: T2POConfig | None
+    peft: Any
+    prompt_hash: str = ""
+    coverage: str = ""
+
+    def notes(self) -> list[str]:
+        """What a person should know before it starts: about the tasks, and settings that do nothing."""
+        c = self.settings.config
+        greedy_arm = bool(self.tasks.held_out) and c.held_out_greedy
+        idle = idle_settings(
+            self.settings.t2po,
+            reply_cap(self),
+            greedy_arm=greedy_arm,
+            held_out=bool(self.tasks.held_out),
+            turns=most_turns(self),
+        )
+        return [*self.tasks.notes, *idle]
+
+    def card(self) -> ModelCard:
+        """What the run's policies say about themselves."""
+        return ModelCard(self.prompt_style, self.settings.env.env, self.prompt_hash)
+
+    def describe(self) -> str:
+        """What would run, for `--dry-run`."""
+        c = self.settings.config
+        episodes = c.generation_batch_size
+        lines = [
+            "# dry run: settings, tasks and sandbox are right; no model was loaded",
+            f"# pool {len(self.tasks.pool)} tasks, held-out {len(self.tasks.held_out)} tasks (none in both)",
+            f"# sandbox {self.backend}; policy {self.model_folder}; prompt style {self.prompt_style}",
+            f"# {c.max_steps} steps of {episodes // c.num_generations} tasks x {c.num_generations} attempts",
+            *[f"# note: {note}" for note in self.notes()],
+            *[f"# self-test: {line.strip()}" for line in self.coverage.splitlines()],
+            f"# settings hash {self.sha256}",
+            yaml.safe_dump(self.settings.resolved(), sort_keys=False).rstrip(),
+        ]
+        return "\n".join(lines)
+
+
+def prepare(settings: Settings) -> Run:
+    """Check everything that needs no model.
+
+    Raises:
+        ConfigError: A setting cannot work.
+        TaskError: A task file is wrong.
+        SandboxUnavailable: No sandbox works here; the message has the remedies.
+        RunFolderError: The run folder is occupied.
+    """
+    check_config(settings.config)
+    if not settings.config.resume:
+        refuse_occupied(Path(settings.config.output_dir), hint=OCCUPIED)
+    env = settings.env
+    if env.slots < 1 or env.sandbox_workers < 0 or env.held_out_limit < 0:
+        raise ConfigError("slots must be at least 1, sandbox_workers and held_out_limit 0 or more")
+    if env.env not in ENVIRONMENTS:
+        raise ConfigError(f"env={env.env}: can be trained now: {', '.join(ENVIRONMENTS)}")
+    tasks = load_task_sets(env, settings.config.seed)
+    everything = [*tasks.pool, *tasks.held_out]
+    if why := unfit_task(env.env, everything):
+        raise ConfigError(why)
+    coverage = self_test(everything)
+    if coverage is not None and coverage.hopeless:
+        raise ConfigError(f"tasks={env.tasks}: the verifiers cannot be trusted here: {coverage.text()}")
+    with open_sandbox(env.sandbox) as sandbox:
+        sandbox.open({})
+        probe = sandbox.run("echo ready")
+        backend = str(sandbox.backend)
+    if probe.exit_code != 0:
+        raise SandboxUnavailable(f"sandbox {backend}: `echo ready` ended with {probe.exit_code}: {probe.stderr_text}")
+    source = resolve_model(settings.policy.model_name_or_path)
+    if source.kind is ModelKind.ADAPTER:
+        raise ConfigError(
+            f"model_name_or_path={source.name}: is an adapter, and a new adapter on top of it would lose it. Merge it "
+            "first (peft: `model.merge_and_unload()`, then `save_pretrained`) and name the merged folder."
+        )
+    style = read_card(source.location).prompt_style if env.prompt_style == "auto" else env.prompt_style
+    run = Run(
+        settings,
+        tasks,
+        backend,
+        source.location,
+        style,
+        settings.sha256(),
+        make_t2po(settings.t2po),
+        make_peft(settings.policy),
+        coverage=coverage.text() if coverage else "",
+    )
+    check_room(run.t2po, reply_cap(run))
+    try:
+        made = make_env_factory(run)()
+        run = replace(run, prompt_hash=made.prompt_hash)
+        made.close()
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+    return run
+
+
+def reply_cap(run: Run) -> int:
+    """Ids of one reply at most, for the sampler; each task's own budget caps it further."""
+    largest = max(task.budget.turn_tokens for task in [*run.tasks.pool, *run.tasks.held_out])
+    return min(run.settings.t2po.max_turn_tokens or largest, largest)
+
+
+def most_turns(run: Run) -> int:
+    """Turns of an episode of the pool at most."""
+    env = run.settings.env
+    if env.max_turns:
+        return env.max_turns
+    if issubclass(ENVIRONMENTS[env.env], AnswerEnv) and not env.tools and not env.revise:
+        return 1  # the reply is the answer
+    return max(task.budget.max_turns for task in run.tasks.pool)
+
+
+def make_env_factory(run: Run, sandboxes: SandboxPool | None = None) -> Callable[[], ConversationEnv]:
+    """Opens one environment of the run. Its sandboxes come from the pool; without one it has a sandbox of its own."""
+    env = run.settings.env
+    return partial(
+        ENVIRONMENTS[env.env],
+        tasks=list(run.tasks.pool[:1]),
+        sandbox=sandboxes or run.backend,
+        max_turns=env.max_turns or None,
+        reward=env.reward,
+        turn_penalty=env.turn_penalty,
+        subtract_baseline=env.subtract_baseline,
+        prompt_style=run.prompt_style,
+        **environment_settings(env.env, tools=env.tools, revise=env.revise),
+    )
+
+
+def make_held_out(run: Run) -> HeldOut:
+    """The held-out rule of the run."""
+    config, cap = run.settings.config, reply_cap(run)
+    arms = {"sampled": Sampling(config.held_out_temperature, cap)}
+    if config.held_out_greedy:
+        arms["greedy"] = Sampling(0.0, cap)
+    return HeldOut(
+        tasks=run.tasks.held_out,
+        arms=arms,
+        metric=config.best_metric,
+        seed=config.seed,
+        output_dir=Path(config.output_dir),
+        patience=config.patience,
+        min_delta=config.min_delta,
+        extra_files=lambda best: write_card(best, run.card()),
+    )
+
+
+def make_peft(policy: PolicyArguments) -> Any:
+    """LoRA settings, or `None` to train all weights."""
+    full = policy.adapter == "none" or (policy.adapter == "auto" and policy.model_name_or_path == "quickstart")
+    if policy.adapter not in ("auto", "lora", "none"):
+        raise ConfigError(f"adapter={policy.adapter!r}: one of auto, lora, none")
+    if full:
+        return None
+    from peft import LoraConfig
+
+    targets: Any = policy.lora_target_modules
+    if targets != "all-linear":
+        targets = [name.strip() for name in targets.split(",")]
+    return LoraConfig(
+        r=policy.lora_r, lora_alpha=policy.lora_alpha, lora_dropout=0.0, target_modules=targets, task_type="CAUSAL_LM"
+    )

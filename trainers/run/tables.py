@@ -1,0 +1,84 @@
+"""Figures as people read them: counts with intervals, tables for the terminal. Used by console and evaluate."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from rich.markup import escape
+from rich.table import Table
+
+from trainers.measuring.measure import Measurement
+from trainers.stats import wilson
+
+STOPS = ("submitted", "max_turns", "max_tokens", "infrastructure")
+"""Stop reasons, in the order shown."""
+
+
+def percent(value: float | None, digits: int = 1) -> str:
+    """A share as percent; `-` for one that does not exist."""
+    return "-" if value is None else f"{100 * value:.{digits}f} %"
+
+
+def number(value: float | None, digits: int = 2) -> str:
+    """A number; `-` for one that does not exist."""
+    return "-" if value is None else f"{value:.{digits}f}"
+
+
+def p_text(p_value: float | None) -> str:
+    """A p-value in two digits; `-` without one."""
+    if p_value is None:
+        return "-"
+    return f"{p_value:.2g}" if p_value >= 1e-4 else "<0.0001"
+
+
+def passes(m: Measurement) -> str:
+    """Counts, rate and 95 % interval: `152/320 = 47.5 % [42.1, 53.0]`, with the bracket when episodes are missing."""
+    if m.pass_rate is None or m.low is None or m.high is None:
+        return f"nothing graded of {m.n}"
+    text = f"{m.passed}/{m.graded} = {percent(m.pass_rate)} [{100 * m.low:.1f}, {100 * m.high:.1f}]"
+    if m.infrastructure and m.pass_min is not None and m.pass_max is not None:
+        text += f" (all {m.n}: {100 * m.pass_min:.1f} to {100 * m.pass_max:.1f} %)"
+    return text
+
+
+def stop_mix(m: Measurement) -> str:
+    """Stop reasons with their shares of all episodes: `submitted 83 %, max_turns 17 %`."""
+    known = [s for s in STOPS if s in m.stops] + sorted(set(m.stops) - set(STOPS))
+    return ", ".join(f"{name or 'unfinished'} {percent(m.stops[name] / m.n, 0)}" for name in known) or "-"
+
+
+def measurement_table(title: str, columns: Mapping[str, Measurement]) -> Table:
+    """One column per measurement, one row per figure."""
+    table = Table(title=title, title_justify="left", title_style="bold", show_edge=False, pad_edge=False)
+    table.add_column("")
+    for name in columns:
+        table.add_column(name)
+    ms = list(columns.values())
+    table.add_row("passed", *(passes(m) for m in ms))
+    table.add_row("assertion rate", *(percent(m.assertion_rate) for m in ms))
+    table.add_row("mean reward", *(number(m.reward, 3) for m in ms))
+    table.add_row("mean turns", *(number(m.mean_turns) for m in ms))
+    table.add_row("stop mix", *(stop_mix(m) for m in ms))
+    if any(m.infrastructure for m in ms):
+        table.add_row("[yellow]infrastructure[/]", *(f"{m.infrastructure} of {m.n}, in no mean" for m in ms))
+    table.add_row("decode", *(m.sampling for m in ms))
+    return table
+
+
+def count_table(title: str, names: str, columns: Mapping[str, Mapping[str, Sequence[int]]]) -> Table:
+    """Passed of total with interval, one row per key (family or assertion kind), one column per measurement."""
+    table = Table(title=title, title_justify="left", title_style="bold", show_edge=False, pad_edge=False)
+    table.add_column(names)
+    for name in columns:
+        table.add_column(name)
+    for key in sorted({k for counts in columns.values() for k in counts}):
+        table.add_row(escape(key), *(_cell(counts.get(key)) for counts in columns.values()))
+    return table
+
+
+def _cell(count: Sequence[int] | None) -> str:
+    if not count or not count[1]:
+        return "-"
+    passed, n = count
+    interval = wilson(passed, n)
+    return f"{passed}/{n} = {percent(passed / n, 0)} [{100 * interval.low:.0f}, {100 * interval.high:.0f}]"
