@@ -13,13 +13,11 @@ from __future__ import annotations
 import json
 import warnings
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from accelerate.utils import gather_object
 from datasets import Dataset
 from torch.utils.data import Sampler
 from transformers import TrainerCallback, TrainerControl
@@ -29,21 +27,19 @@ from trl.trainer.utils import pad
 from agents.policies.transformers import TransformersPolicy
 from agents.policy import Policy, Sampling
 from agents.rollout import Job, RolloutEngine, RolloutResult, RolloutState
-from agents.seeds import derive_seed
 from agents.t2po import T2PO, T2POConfig
-from agents.trajectory import Trajectory
 from envs.conversation import ConversationEnv
 from tasks.task import Task
 from trainers.config import GiGPOConfig
-from trainers.credit import EpisodeScale, TurnGrouping, TurnRecord, combine, episode_advantages, turn_advantages
+from trainers.credit import NO_TURN, Credit, TurnSignal
+from trainers.crediting import assign, record_of
 from trainers.heldout import HeldOut
 from trainers.refusals import ConfigError, check_config
+from trainers.rollouts import Draw, Played, Rollouts
 from trainers.run.checkpoints import STATE_FILE, step_of
 from trainers.run.episode_metrics import episode_metrics
 from trainers.run.jsonl import write_json
 from trainers.sampler import EpochRepeatSampler
-
-NO_TURN = -1
 
 
 def episode_reward(*, episode_reward: list[float | None], **_: Any) -> list[float | None]:
@@ -96,19 +92,13 @@ class GiGPOTrainer(GRPOTrainer):  # type: ignore[misc]
         peft_config: Any = None,
     ) -> None:
         check_config(args)
-        self._pool = {task.id: task for task in pool}
         self.held_out = held_out
-        self._make_env = make_env
         self._t2po_config = t2po
-        self._slots, self._workers, self._ahead = slots, workers, ahead
-        self._max_turn_tokens = max_turn_tokens
         self._on_episodes = on_episodes
-        self._on_round = on_round
         self._rows: list[dict[str, Any]] = []
-        self._episodes: list[Trajectory] = []
+        self._played: Played | None = None
         self._resumed_step: int | None = None
-        self._engine: RolloutEngine | None = None
-        self._policy: Policy | None = None
+        self.credit = Credit(args.credit_settings())
         super().__init__(
             model=model,
             args=args,
@@ -120,6 +110,19 @@ class GiGPOTrainer(GRPOTrainer):  # type: ignore[misc]
             callbacks=callbacks,
             peft_config=peft_config,
         )
+        self.rollouts = Rollouts(
+            self._make_policy,
+            make_env,
+            {task.id: task for task in pool},
+            group_size=self.num_generations,
+            temperature=args.temperature,
+            seed=args.seed,
+            slots=slots,
+            workers=workers,
+            ahead=ahead,
+            max_turn_tokens=max_turn_tokens,
+            on_round=on_round,
+        )
 
     def note_metric(self, name: str, value: float) -> None:
         """Add a value to the training metrics of the next log."""
@@ -130,60 +133,36 @@ class GiGPOTrainer(GRPOTrainer):  # type: ignore[misc]
     @property
     def policy(self) -> Policy:
         """The policy that acts: the model being trained, in process, inside the T2PO wrapper if one is set."""
-        if self._policy is None:
-            policy: Policy = TransformersPolicy(
-                self.accelerator.unwrap_model(self.model), self.processing_class, eos_ids=self.eos_token_ids
-            )
-            self._policy = T2PO(policy, self._t2po_config) if self._t2po_config else policy
-        return self._policy
+        return self.rollouts.policy
 
     @property
     def engine(self) -> RolloutEngine:
         """Plays episodes; made at first use, closed by `close`."""
-        if self._engine is None:
-            self._engine = RolloutEngine(
-                self.policy, self._make_env, slots=self._slots, workers=self._workers, ahead=self._ahead
-            )
-        return self._engine
+        return self.rollouts.engine
+
+    def _make_policy(self) -> Policy:
+        policy = TransformersPolicy(
+            self.accelerator.unwrap_model(self.model), self.processing_class, eos_ids=self.eos_token_ids
+        )
+        return T2PO(policy, self._t2po_config) if self._t2po_config else policy
 
     def rollout(self, jobs: Sequence[Job], sampling: Sampling, *, training: bool) -> RolloutResult:
         """Play `jobs` with the weights as they are now; in a measurement T2PO keeps its turn cap only, unless asked."""
-        watch = partial(self._on_round, "rollout" if training else "held-out") if self._on_round else None
-        if isinstance(self.policy, T2PO) and not training:
-            with self.policy.evaluation():
-                return self.engine.run(jobs, sampling, on_round=watch)
-        return self.engine.run(jobs, sampling, on_round=watch)
+        return self.rollouts.run(jobs, sampling, training=training)
 
     def play(self, count: int) -> dict[str, list[Any]]:
         """One episode per row of the generation batch, in TRL's form (its `rollout_func`)."""
-        offset = self.accelerator.process_index * count
-        jobs = []
-        for i, row in enumerate(self._rows):
-            place = offset + i
-            group, attempt = divmod(place, self.num_generations)
-            seed = derive_seed(self.args.seed, "train", self._step, group, attempt)
-            jobs.append(Job(self._pool[row["task_id"]], attempt, seed))
-        sampling = Sampling(temperature=self.args.temperature, max_tokens=self._max_turn_tokens)
-        result = self.rollout(jobs, sampling, training=True)
-        self._episodes = result.trajectories
-        self._log_episodes(result)
-        flats = [episode.flat() for episode in self._episodes]
-        # A row that does not count keeps one token (TRL needs one, of prompt and completion) and an empty mask.
         end = min(self.eos_token_ids)
-        for episode, flat in zip(self._episodes, flats, strict=True):
-            if not flat.ids:
-                flat.ids, flat.logprobs = [end], [0.0]
-                flat.mask, flat.turn_ids, flat.entropies = [0], [NO_TURN], [0.0]
-            if episode.reward is None:
-                flat.mask = [0] * len(flat.mask)
-                flat.turn_ids = [NO_TURN] * len(flat.turn_ids)
-        self._flats = flats
+        task_ids = [row["task_id"] for row in self._rows]
+        draw = Draw(task_ids, self.accelerator.process_index * count, self._step)
+        played = self._played = self.rollouts.play(draw, end_id=end)
+        self._log_episodes(played)
         return {
-            "prompt_ids": [episode.prompt_ids or [end] for episode in self._episodes],
-            "completion_ids": [flat.ids for flat in flats],
-            "logprobs": [flat.logprobs for flat in flats],
-            "env_mask": [flat.mask for flat in flats],
-            "episode_reward": [episode.reward for episode in self._episodes],
+            "prompt_ids": [episode.prompt_ids or [end] for episode in played.episodes],
+            "completion_ids": [flat.ids for flat in played.flats],
+            "logprobs": [flat.logprobs for flat in played.flats],
+            "env_mask": [flat.mask for flat in played.flats],
+            "episode_reward": [episode.reward for episode in played.episodes],
         }
 
     # -- credit -------------------------------------------------------------------------------------------------
@@ -191,56 +170,43 @@ class GiGPOTrainer(GRPOTrainer):  # type: ignore[misc]
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
         self._rows = inputs
         out = super()._generate_and_score_completions(inputs)
+        assert self._played is not None
         width = out["completion_ids"].size(1)
         turn_ids = pad(
-            [torch.tensor(flat.turn_ids) for flat in self._flats],
+            [torch.tensor(flat.turn_ids) for flat in self._played.flats],
             padding_value=NO_TURN,
             padding_side="right",
             pad_to_multiple_of=self.pad_to_multiple_of,
         )
         if turn_ids.size(1) != width:
             raise RuntimeError(f"turn ids have width {turn_ids.size(1)}, completions {width}: TRL pads differently now")
-        advantages = self._advantages(turn_ids.numpy())
         device = out["completion_ids"].device
-        out["advantages"] = torch.tensor(advantages, dtype=torch.float32, device=device)
+        out["advantages"] = torch.tensor(self._advantages(width), dtype=torch.float32, device=device)
         out["turn_ids"] = turn_ids.to(device)
         return out  # type: ignore[no-any-return]
 
-    def _advantages(self, turn_ids: np.ndarray) -> np.ndarray:
-        """Per-token advantages (local rows, T); groups may span processes, so their records are gathered."""
-        args: GiGPOConfig = self.args
-        local = [(episode.reward, _records(episode)) for episode in self._episodes]
-        everyone = gather_object(local)
-        mine = slice(self.accelerator.process_index * len(local), (self.accelerator.process_index + 1) * len(local))
-        k = self.num_generations
-        episodes = episode_advantages([reward for reward, _ in everyone], k, EpisodeScale(args.scale_rewards))
-        turns = turn_advantages(
-            [records for _, records in everyone],
-            k,
-            TurnGrouping(args.turn_grouping),
-            gamma=args.turn_gamma,
-            divide_by_std=args.turn_std,
-        )
-        combined = combine(
-            episodes[mine], turns.advantages[mine], turn_ids, alpha=args.alpha_episode, beta=args.beta_turn
-        )
-        on = turn_ids >= 0
-        metrics = self._metrics["train"]
-        metrics["gigpo/grouped_turn_frac"].append(turns.grouped_share)
-        metrics["gigpo/frac_zero_adv"].append(float((combined[on] == 0).mean()) if on.any() else 1.0)
-        flat_turns = [abs(value) for values in turns.advantages for value in values]
-        metrics["gigpo/turn_adv_abs_mean"].append(float(np.mean(flat_turns)) if flat_turns else 0.0)
-        metrics["gigpo/episode_adv_abs_mean"].append(float(np.abs(episodes).mean()))
-        return combined
+    def _advantages(self, width: int) -> np.ndarray:
+        """Per-token advantages, shape (local rows, width)."""
+        assert self._played is not None
+        signal = TurnSignal(self.args.turn_signal)
+        pairs = zip(self._played.episodes, self._played.flats, strict=True)
+        records = [record_of(episode, flat, signal) for episode, flat in pairs]
+        result = assign(self.credit, records, self.num_generations, self.accelerator.process_index)
+        for name, value in result.metrics.items():
+            self.note_metric(name, value)
+        out = np.zeros((len(records), width))
+        shared = min(width, result.advantages.shape[1])
+        out[:, :shared] = result.advantages[:, :shared]
+        return out
 
-    def _log_episodes(self, result: RolloutResult) -> None:
-        for name, value in episode_metrics(result).items():
+    def _log_episodes(self, played: Played) -> None:
+        for name, value in {**episode_metrics(played.result), **played.metrics}.items():
             self.note_metric(name, value)
         if isinstance(self.policy, T2PO):
             for name, value in self.policy.metrics().items():
                 self.note_metric(name, value)
         if self._on_episodes is not None:
-            self._on_episodes(self.state.global_step, result)
+            self._on_episodes(self.state.global_step, played.result)
 
     # -- held-out -----------------------------------------------------------------------------------------------
 
@@ -303,6 +269,8 @@ class GiGPOTrainer(GRPOTrainer):  # type: ignore[misc]
         state = {
             "held_out": self.held_out.state() if self.held_out is not None else None,
             "t2po": self.policy.state_dict() if isinstance(self.policy, T2PO) else None,
+            "credit": self.credit.state_dict(),
+            "rollouts": self.rollouts.state_dict(),
             "micro_step": self._step,
         }
         write_json(folder / STATE_FILE, state)
@@ -311,6 +279,8 @@ class GiGPOTrainer(GRPOTrainer):  # type: ignore[misc]
         super()._load_from_checkpoint(resume_from_checkpoint, model)
         state = json.loads((Path(resume_from_checkpoint) / STATE_FILE).read_text(encoding="utf-8"))
         self._resumed_step = state["micro_step"]
+        self.credit.load_state_dict(state["credit"])
+        self.rollouts.load_state_dict(state["rollouts"])
         if self.held_out is not None and state["held_out"]:
             self.held_out.restore(state["held_out"])
         if isinstance(self.policy, T2PO) and state["t2po"]:
@@ -339,9 +309,7 @@ class GiGPOTrainer(GRPOTrainer):  # type: ignore[misc]
 
     def close(self) -> None:
         """End the environments and their sandboxes. Idempotent."""
-        if self._engine is not None:
-            self._engine.close()
-            self._engine = None
+        self.rollouts.close()
 
 
 def pool_dataset(tasks: Sequence[Task], args: GiGPOConfig) -> Dataset:
@@ -350,9 +318,3 @@ def pool_dataset(tasks: Sequence[Task], args: GiGPOConfig) -> Dataset:
     rows = [{"prompt": [{"role": "user", "content": task.intent}], "task_id": task.id} for task in tasks]
     copies = -(-groups // len(rows))
     return Dataset.from_list(rows * copies)
-
-
-def _records(episode: Trajectory) -> list[TurnRecord]:
-    if episode.reward is None:
-        return []
-    return [TurnRecord(turn.signal, turn.anchor) for turn in episode.turns]

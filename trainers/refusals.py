@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterator
 
 from trainers.config import GiGPOConfig
-from trainers.credit import EpisodeScale, TurnGrouping
+from trainers.credit import EpisodeScale
 
 
 class ConfigError(ValueError):
@@ -80,21 +80,14 @@ def _without_effect(c: GiGPOConfig) -> Iterator[str]:
 
 
 def _choices(c: GiGPOConfig) -> Iterator[str]:
-    if c.turn_grouping not in tuple(TurnGrouping):
-        yield f"turn_grouping={c.turn_grouping!r}: one of {', '.join(TurnGrouping)}."
     if c.scale_rewards not in tuple(EpisodeScale):
         yield f"scale_rewards={c.scale_rewards!r}: one of {', '.join(EpisodeScale)}."
-    if c.alpha_episode == 0 and (c.beta_turn == 0 or c.turn_grouping == TurnGrouping.NONE):
-        yield "alpha_episode=0 without a turn term: every advantage would be 0 and nothing could be learned."
-    settings = ["sampled"] + (["greedy"] if c.held_out_greedy else [])
-    figures = ["pass_rate", "assertion_rate", "reward"]
-    known = [f"{setting}_{figure}" for setting in settings for figure in figures]
-    if c.best_metric not in known:
-        yield f"best_metric={c.best_metric!r}: one of {', '.join(known)}."
-    if not 0.0 <= c.turn_gamma <= 1.0:
-        yield f"turn_gamma={c.turn_gamma}: a discount lies between 0 and 1."
     if c.load_best_model_at_end:
         yield "load_best_model_at_end: `best/` already holds the best held-out weights. Leave it off."
+    yield from c.credit_problems()
+    yield from c.held_out_problems()
+    yield from c.rollout_problems()
+    yield from c.guard_problems()
 
 
 def _steps(c: GiGPOConfig) -> Iterator[str]:
@@ -103,10 +96,6 @@ def _steps(c: GiGPOConfig) -> Iterator[str]:
     for name in ("eval_strategy", "save_strategy"):
         if getattr(c, name) not in ("steps", "no"):
             yield f"{name}={getattr(c, name)}: steps or no."
-    if c.patience < 0:
-        yield f"patience={c.patience}: 0 never stops; else a number of evaluations."
-    if c.held_out_temperature <= 0:
-        yield f"held_out_temperature={c.held_out_temperature}: above 0; the greedy arm is measured by held_out_greedy."
     generate_every = (c.steps_per_generation or 1) * c.num_iterations
     if c.save_strategy == "steps" and (c.save_steps < 1 or int(c.save_steps) != c.save_steps):
         yield f"save_steps={c.save_steps}: a whole number of steps."

@@ -82,7 +82,7 @@ def test_ids_masks_and_advantages_in_the_loss_are_the_sampled_ones(tmp_path):
 def test_sampled_and_trained_log_probabilities_agree(tmp_path):
     trainer = make_trainer(tmp_path, max_steps=1, temperature=0.7)
     trainer._generate_and_score_completions(next(iter(trainer.get_train_dataloader())))
-    episodes = trainer._episodes
+    episodes = trainer._played.episodes
     model = trainer.model
     for episode in episodes:
         flat = episode.flat()
@@ -112,7 +112,7 @@ def test_loss_gradient_and_ratio_match_an_independent_computation(tmp_path):
     fresh.load_state_dict(model.state_dict())
     total = torch.zeros(())
     count = 0
-    for episode, row in zip(trainer._episodes, _ordered(trainer, inputs), strict=True):
+    for episode, row in zip(trainer._played.episodes, _ordered(trainer, inputs), strict=True):
         flat = episode.flat()
         ids = torch.tensor([episode.prompt_ids + flat.ids])
         logits = fresh(ids).logits[0, :-1].float()
@@ -135,7 +135,7 @@ def test_loss_gradient_and_ratio_match_an_independent_computation(tmp_path):
 def _ordered(trainer, inputs):
     """Advantages of the (shuffled) batch in the order of the episodes."""
     by_ids = {tuple(ids): adv for _, ids, _, _, adv in rows_of(inputs)}
-    return [by_ids[tuple(e.flat().ids)] for e in trainer._episodes]
+    return [by_ids[tuple(e.flat().ids)] for e in trainer._played.episodes]
 
 
 def test_ratio_is_one_at_the_first_step(tmp_path):
@@ -244,7 +244,7 @@ def test_defaults_are_accepted(tmp_path):
 
 def test_infrastructure_failures_enter_no_mean_and_no_loss(tmp_path, monkeypatch):
     trainer = make_trainer(tmp_path, max_steps=1)
-    real = trainer.rollout
+    real = trainer.rollouts.run
 
     def lose_one(jobs, sampling, *, training):
         result = real(jobs, sampling, training=training)
@@ -252,19 +252,19 @@ def test_infrastructure_failures_enter_no_mean_and_no_loss(tmp_path, monkeypatch
         lost.reward, lost.stop_reason, lost.error = None, "infrastructure", "the sandbox died"
         return result
 
-    monkeypatch.setattr(trainer, "rollout", lose_one)
+    monkeypatch.setattr(trainer.rollouts, "run", lose_one)
     inputs = trainer._prepare_inputs(next(iter(trainer.get_train_dataloader())))
-    lost = trainer._episodes[1]
+    lost = trainer._played.episodes[1]
     rows = {tuple(ids): (mask, adv) for _, ids, mask, _, adv in rows_of(inputs)}
     mask, advantages = rows[tuple(lost.flat().ids)]
     assert not any(mask) and not any(advantages)
-    known = [e.reward for i, e in enumerate(trainer._episodes[:4]) if i != 1]
-    first = rows[tuple(trainer._episodes[0].flat().ids)][1]
+    known = [e.reward for i, e in enumerate(trainer._played.episodes[:4]) if i != 1]
+    first = rows[tuple(trainer._played.episodes[0].flat().ids)][1]
     episode_part = known[0] - sum(known) / 3
     assert max(first, key=abs) == pytest.approx(episode_part, abs=0.5)
     assert trainer._metrics["train"]["env/infra_error_frac"][-1] == pytest.approx(1 / 8)
     assert trainer._metrics["train"]["reward"][-1] == pytest.approx(
-        np.mean([e.reward for e in trainer._episodes if e.reward is not None])
+        np.mean([e.reward for e in trainer._played.episodes if e.reward is not None])
     )
     trainer.close()
 

@@ -166,7 +166,7 @@ class NotingTrainer(GiGPOTrainer):
 
     def play(self, count: int):
         out = super().play(count)
-        self.played.append(self._episodes)
+        self.played.append(self._played.episodes)
         return out
 
     def _compute_loss(self, model, inputs):

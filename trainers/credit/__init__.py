@@ -7,13 +7,20 @@ turns of its group that began in the same state. `combine` adds them per token:
 
 from trainers.credit.combine import combine
 from trainers.credit.episode import EpisodeScale, episode_advantages
-from trainers.credit.turn import TurnCredit, TurnGrouping, TurnRecord, discounted_returns, turn_advantages
+from trainers.credit.pipeline import NO_TURN, Credit, CreditBatch, CreditResult, CreditSettings
+from trainers.credit.turn import TurnCredit, TurnGrouping, TurnRecord, TurnSignal, discounted_returns, turn_advantages
 
 __all__ = [
+    "NO_TURN",
+    "Credit",
+    "CreditBatch",
+    "CreditResult",
+    "CreditSettings",
     "EpisodeScale",
     "TurnCredit",
     "TurnGrouping",
     "TurnRecord",
+    "TurnSignal",
     "combine",
     "discounted_returns",
     "episode_advantages",

@@ -31,6 +31,16 @@ class TurnGrouping(StrEnum):
     """No turn term."""
 
 
+class TurnSignal(StrEnum):
+    """What a turn earns by itself."""
+
+    PROGRESS = "progress"
+    """Change of the rate of the file assertions, measured on the host after the turn."""
+    EXIT_CODE = "exit_code"
+    """1 where the command ran and ended with 0, else 0; the submitting turn has none. A named baseline: weak, since
+    a command on a wrong file succeeds, too, and a search that finds nothing does not."""
+
+
 @dataclass(frozen=True, slots=True)
 class TurnRecord:
     """What one turn brings to the comparison.

@@ -19,12 +19,22 @@ from typing import Any
 import yaml
 from trl import TrlParser
 
-from trainers.config import EnvArguments, GiGPOConfig, PolicyArguments, T2POArguments
+from trainers.config import (
+    CreditFields,
+    EnvArguments,
+    GiGPOConfig,
+    GuardFields,
+    HeldOutFields,
+    PolicyArguments,
+    RolloutFields,
+    T2POArguments,
+)
 from trainers.refusals import ConfigError
 
 CONFIGS = Path(__file__).parent.parent / "configs"
 QUICKSTART = CONFIGS / "quickstart.yaml"
 GROUPS = (EnvArguments, PolicyArguments, T2POArguments, GiGPOConfig)
+OURS = (CreditFields, HeldOutFields, RolloutFields, GuardFields)
 COMMON = [
     "output_dir",
     "resume",
@@ -36,21 +46,12 @@ COMMON = [
     "temperature",
     "beta",
     "seed",
-    "alpha_episode",
-    "beta_turn",
-    "turn_grouping",
-    "turn_gamma",
-    "turn_std",
     "scale_rewards",
     "loss_type",
     "eval_steps",
     "save_steps",
-    "held_out_temperature",
-    "held_out_greedy",
-    "best_metric",
-    "patience",
-    "min_delta",
     "save_trajectories",
+    *(f.name for part in OURS for f in dataclasses.fields(part)),
 ]
 """Fields of `GiGPOConfig` that the short help shows; the rest are TRL's."""
 

@@ -6,16 +6,8 @@ import re
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
 
-
-class Guard(Protocol):
-    """Sees the metrics of each training step; returns a message the first time its condition holds."""
-
-    name: str
-
-    def see(self, step: int, metrics: Mapping[str, float]) -> str | None:
-        """A message for people, or `None`."""
+from trainers.guards.guard import Guard
 
 
 def _mean(window: deque[float]) -> float:

@@ -1,0 +1,54 @@
+"""Settings of the environment: which one, which tasks, and where their commands run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass
+class EnvArguments:
+    """Which environment, which tasks, and where their commands run."""
+
+    env: str = field(
+        default="ClawGym-v0",
+        metadata={"help": "Environment: ClawGym-v0 | GSM8K-v0 | MATH-v0 | IFEval-v0 | Mixed-v0."},
+    )
+    tasks: str = field(
+        default="generated:quickstart?n=2000&seed=1",
+        metadata={
+            "help": "Tasks to train on: a YAML file, a folder, `library`, `generated:<family>?n=..&seed=..`, "
+            "`gsm8k:PATH` and the like; several with commas between (in YAML also as a list)."
+        },
+    )
+    held_out: str = field(
+        default="split",
+        metadata={
+            "help": "Tasks only measured on: a source like `tasks`; `split` holds out a part of `tasks`; FILE.lock "
+            "takes both sides out of `tasks`, as `python -m tasks split` locked them; `none` measures nothing, and "
+            "then nothing selects a checkpoint."
+        },
+    )
+    held_out_fraction: float = field(default=0.25, metadata={"help": "Share of `tasks` held out by `split`."})
+    held_out_limit: int = field(default=0, metadata={"help": "Measure on the first N held-out tasks only; 0 = all."})
+    sandbox: str = field(
+        default="auto", metadata={"help": "auto | bubblewrap | landlock | local (unsafe, only by its name)."}
+    )
+    max_turns: int = field(default=0, metadata={"help": "Turns per episode; 0 takes each task's own budget."})
+    reward: str = field(default="shaped", metadata={"help": "shaped (rate minus a share of turns) | binary | delta."})
+    turn_penalty: float = field(default=0.2, metadata={"help": "shaped: reward lost by using the whole turn budget."})
+    subtract_baseline: bool = field(
+        default=False,
+        metadata={"help": "Measure the rate from the untouched workspace's rate, so that a no-op earns 0."},
+    )
+    prompt_style: str = field(
+        default="auto",
+        metadata={"help": "auto (what the policy was made for) | standard | compact | base (questions, base models)."},
+    )
+    tools: bool = field(
+        default=True, metadata={"help": "Questions: the agent may run bash before it answers; false: it only answers."}
+    )
+    revise: int = field(
+        default=0, metadata={"help": "IFEval: times an answer may be revised once it is told what it misses."}
+    )
+    sandbox_workers: int = field(default=0, metadata={"help": "Threads that step environments; 0 = number of cores."})
+    slots: int = field(default=32, metadata={"help": "Episodes in flight at a time (sandboxes kept warm)."})
