@@ -109,6 +109,11 @@ class Rollouts:
             )
         return self._engine
 
+    @property
+    def exact(self) -> bool:
+        """True when log-probabilities are those of the weights being trained, so that the first ratio is 1."""
+        return True
+
     def run(self, jobs: Sequence[Job], sampling: Sampling, *, training: bool) -> RolloutResult:
         """Play `jobs`; in a measurement T2PO keeps its turn cap only, unless asked."""
         watch = partial(self._on_round, "rollout" if training else "held-out") if self._on_round else None
