@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from typing import Any
 
 from envs.answer_prompts import ANSWER_STYLES
@@ -144,9 +145,10 @@ class MixedEnv(ConversationEnv):
 
     def close(self) -> None:
         """Free what is held. Idempotent; a later `reset` opens again."""
-        for member in self._members.values():
-            member.close()
-        super().close()
+        with ExitStack() as everything:  # one that fails leaves none of the others open, and is still reported
+            everything.callback(super().close)
+            for member in self._members.values():
+                everything.callback(member.close)
 
     def abort(self) -> None:
         """See `ConversationEnv.abort`."""

@@ -111,3 +111,22 @@ def test_a_pool_lends_one_sandbox_at_a_time_and_none_to_an_answer() -> None:
         assert first.step("#### 72")[4]["passed"] and not pool._lent
         first.close()
         second.close()
+
+
+def test_a_member_that_cannot_close_leaves_none_of_the_others_open(
+    sandboxes: FakeSandboxes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    env = make()
+    for own in env.tasks:
+        env.reset(options={"task": own.id})
+    closed: list[str] = []
+
+    def close(member: Any) -> None:
+        closed.append(type(member).__name__)
+        raise SandboxError(f"{type(member).__name__} is stuck")
+
+    for member in env._members.values():
+        monkeypatch.setattr(type(member), "close", close)
+    with pytest.raises(SandboxError, match="is stuck"):
+        env.close()
+    assert sorted(closed) == ["ClawGymEnv", "GSM8KEnv"]

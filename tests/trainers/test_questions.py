@@ -160,23 +160,34 @@ def test_two_steps_of_training_on_questions(tmp_path: Path) -> None:
 
 
 @needs_sandbox
-def test_a_run_on_two_sets_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_on_three_sets_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "run"
     argv = [
-        "--use_cpu", "true", "--env", "Mixed-v0", "--tasks", "gsm8k:sample?limit=12,generated:quickstart?n=12&seed=5",
-        "--held_out", "split", "--per_device_train_batch_size", "8", "--max_steps", "1", "--eval_steps", "1",
-        "--save_steps", "1", "--slots", "8", "--max_turn_tokens", "48", "--output_dir", str(folder),
+        "--use_cpu", "true", "--env", "Mixed-v0",
+        "--tasks", "gsm8k:sample?limit=12,ifeval:sample?limit=12,generated:quickstart?n=12&seed=5",
+        "--held_out", "split", "--per_device_train_batch_size", "24", "--max_steps", "3", "--eval_steps", "3",
+        "--num_generations", "4", "--save_steps", "3", "--slots", "8", "--max_turn_tokens", "48",
+        "--output_dir", str(folder),
     ]  # fmt: skip
     assert grpo.main([*argv, "--dry-run"]) == 0
-    assert "# self-test: gold scores 1 on 12/12, empty 0 on 12/12" in capsys.readouterr().out
+    assert "# self-test: gold scores 1 on 24/24, empty 0 on 24/24" in capsys.readouterr().out
     assert grpo.main(argv) == 0
-    assert "gold scores 1 on 12/12" in capsys.readouterr().out
+    assert "gold scores 1 on 24/24" in capsys.readouterr().out
     card = json.loads((folder / "best" / "turngym.json").read_text())
     hash_now = MixedEnv([question()], prompt_style="compact").prompt_hash
     assert card == {"prompt_style": "compact", "environment": "Mixed-v0", "prompt_hash": hash_now}
     assert json.loads((folder / "environment.json").read_text())["prompt_hash"] == hash_now
-    held_out = json.loads((folder / "held_out.jsonl").read_text().splitlines()[0])
-    assert "gsm8k" in json.dumps(held_out)
+    steps = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    steps = [step for step in steps if "reward" in step]
+    assert [step["step"] for step in steps] == [1, 2, 3]
+    for step in steps:
+        counts = {name: step.get(f"env/{name}/episodes", 0) for name in ("gsm8k", "ifeval", "shell")}
+        assert sum(counts.values()) == 24 and all(count % 4 == 0 for count in counts.values())
+        assert all(0 <= step[f"env/{name}/pass_rate"] <= 1 for name, count in counts.items() if count)
+    assert all(any(step.get(f"env/{name}/episodes", 0) for step in steps) for name in ("gsm8k", "ifeval", "shell"))
+    held_out = [json.loads(line) for line in (folder / "held_out.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in held_out] == [0, 3]
+    assert {"gsm8k", "ifeval"} < set(held_out[0]["settings"]["sampled"]["families"])
 
     measured = ["--model", str(folder), "--env", "Mixed-v0", "--tasks", "gsm8k:sample?limit=2", "--max_turns", "1"]
     assert evaluate.main([*measured, "--output_dir", str(tmp_path / "a")]) == 0
