@@ -1,8 +1,9 @@
 """GiGPOTrainer: TRL's GRPOTrainer, fed with whole episodes and credited turn by turn.
 
 What is TRL's stays TRL's: padding, old log-probabilities, KL, loss types, accumulation, optimizer, metric names. Ours
-enters in three places: `rollout_func` plays the episodes, an override of `_generate_and_score_completions` replaces
-the per-episode advantages with per-token ones, and `evaluate` measures the held-out tasks.
+enters in four places: `rollout_func` plays the episodes, an override of `_generate_and_score_completions` replaces
+the per-episode advantages with per-token ones, one of `_get_per_token_logps_and_entropies` compares sampled with
+trained log-probabilities (and corrects where they differ by nature), and `evaluate` measures the held-out tasks.
 
 Contract with TRL 1.16 (held by tests): an advantages tensor of shape (B, T) is used as it is; every extra tensor of
 the batch is shuffled and split with it; a reward of `None` leaves the group's mean; `env_mask` becomes the loss mask.
@@ -18,7 +19,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from datasets import Dataset
+from accelerate.utils import gather_object
 from torch.utils.data import Sampler
 from transformers import TrainerCallback, TrainerControl
 from trl import GRPOTrainer
@@ -34,12 +35,15 @@ from trainers.config import GiGPOConfig
 from trainers.credit import NO_TURN, Credit, TurnSignal
 from trainers.crediting import assign, record_of
 from trainers.heldout import HeldOut
-from trainers.refusals import ConfigError, check_config
+from trainers.importance import correct
+from trainers.pool import pool_dataset
+from trainers.refusals import ConfigError, check_config, check_parts
 from trainers.rollouts import Draw, Played, Rollouts
 from trainers.run.checkpoints import STATE_FILE, step_of
 from trainers.run.episode_metrics import episode_metrics
 from trainers.run.jsonl import write_json
 from trainers.sampler import EpochRepeatSampler
+from trainers.truncation import mask_truncated
 
 
 def episode_reward(*, episode_reward: list[float | None], **_: Any) -> list[float | None]:
@@ -92,11 +96,13 @@ class GiGPOTrainer(GRPOTrainer):  # type: ignore[misc]
         peft_config: Any = None,
     ) -> None:
         check_config(args)
+        check_parts(args, processing_class, peft_config)
         self.held_out = held_out
         self._t2po_config = t2po
         self._on_episodes = on_episodes
         self._rows: list[dict[str, Any]] = []
         self._played: Played | None = None
+        self._loss_inputs: dict[str, Any] | None = None
         self._resumed_step: int | None = None
         self.credit = Credit(args.credit_settings())
         super().__init__(
@@ -110,6 +116,7 @@ class GiGPOTrainer(GRPOTrainer):  # type: ignore[misc]
             callbacks=callbacks,
             peft_config=peft_config,
         )
+        self.mask_truncated_completions = False  # TRL's rule; ours acts in `play`
         self.rollouts = Rollouts(
             self._make_policy,
             make_env,
@@ -127,6 +134,10 @@ class GiGPOTrainer(GRPOTrainer):  # type: ignore[misc]
     def note_metric(self, name: str, value: float) -> None:
         """Add a value to the training metrics of the next log."""
         self._metrics["train"][name].append(value)
+
+    def note_largest(self, name: str, value: float) -> None:
+        """Add a value whose largest, not whose mean, belongs to the next log."""
+        self._metrics["train"][name] = [max([value, *self._metrics["train"][name]])]
 
     # -- playing ------------------------------------------------------------------------------------------------
 
@@ -155,8 +166,10 @@ class GiGPOTrainer(GRPOTrainer):  # type: ignore[misc]
         end = min(self.eos_token_ids)
         task_ids = [row["task_id"] for row in self._rows]
         draw = Draw(task_ids, self.accelerator.process_index * count, self._step)
-        played = self._played = self.rollouts.play(draw, end_id=end)
+        played = self.rollouts.play(draw, end_id=end)
+        self._played = played = mask_truncated(played) if self.args.mask_truncated_completions else played
         self._log_episodes(played)
+        self._say_if_nothing_counts([episode.reward for episode in played.episodes])
         return {
             "prompt_ids": [episode.prompt_ids or [end] for episode in played.episodes],
             "completion_ids": [flat.ids for flat in played.flats],
@@ -197,6 +210,35 @@ class GiGPOTrainer(GRPOTrainer):  # type: ignore[misc]
         out = np.zeros((len(records), width))
         shared = min(width, result.advantages.shape[1])
         out[:, :shared] = result.advantages[:, :shared]
+        return out
+
+    def _say_if_nothing_counts(self, local: list[float | None]) -> None:
+        rewards: list[float | None] = gather_object(local)
+        if self.accelerator.is_main_process and all(reward is None for reward in rewards):
+            step = self.state.global_step + 1
+            self._warn(
+                step,
+                f"step {step}: none of the {len(rewards)} episodes has a reward, the machinery failed under all of "
+                "them. The step counts and nothing is learned from it.",
+            )
+
+    def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
+        self._loss_inputs = dict(inputs)  # a copy: the same batch comes again with num_iterations
+        try:
+            return super()._compute_loss(model, self._loss_inputs)
+        finally:
+            self._loss_inputs = None
+
+    def _get_per_token_logps_and_entropies(self, *args: Any, **kwargs: Any) -> Any:
+        """TRL's, which calls it in the loss before it reads the advantages: the place where weights can enter."""
+        out = super()._get_per_token_logps_and_entropies(*args, **kwargs)
+        if self._loss_inputs is not None:
+            exact, gather = self.rollouts.exact, self.accelerator.gather
+            seen = correct(self._loss_inputs, out[0].detach(), exact=exact, cap=self.args.importance_cap, gather=gather)
+            for name, value in seen.means(corrected=not exact).items():
+                self.note_metric(name, value)
+            for name, value in seen.largest(corrected=not exact).items():
+                self.note_largest(name, value)
         return out
 
     def _log_episodes(self, played: Played) -> None:
@@ -310,11 +352,3 @@ class GiGPOTrainer(GRPOTrainer):  # type: ignore[misc]
     def close(self) -> None:
         """End the environments and their sandboxes. Idempotent."""
         self.rollouts.close()
-
-
-def pool_dataset(tasks: Sequence[Task], args: GiGPOConfig) -> Dataset:
-    """Tasks as TRL's dataset, repeated where there are fewer than one step needs (TRL drops a part batch)."""
-    groups = max(1, args.generation_batch_size // max(1, args.num_generations))
-    rows = [{"prompt": [{"role": "user", "content": task.intent}], "task_id": task.id} for task in tasks]
-    copies = -(-groups // len(rows))
-    return Dataset.from_list(rows * copies)

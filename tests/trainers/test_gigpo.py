@@ -213,7 +213,7 @@ def test_sequence_level_importance_sampling_loses_token_credit(tmp_path):
     [
         {"importance_sampling_level": "sequence"},
         {"loss_type": "vespo"},
-        {"mask_truncated_completions": True},
+        {"loss_type": "dappo"},
         {"top_p": 0.9},
         {"top_k": 20},
         {"min_p": 0.1},

@@ -1,0 +1,93 @@
+"""TRL and transformers options that would do nothing here: refused when set, so that nobody believes they act.
+
+Options that act and would do harm stand in `refusals`. `tests/trainers/test_options.py` has the whole list: every field
+of `GRPOConfig` acts, passes through without an effect on credit, or is refused.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+from trainers.config import GiGPOConfig
+
+ALWAYS = {
+    "model_init_kwargs": "the model is loaded before the trainer is made",
+    "trust_remote_code": "the model is loaded before the trainer is made, and never runs code of its own",
+    "chat_template_kwargs": "episodes render the chat template themselves",
+    "max_tool_calling_iterations": "the environment owns the turn loop; max_turns caps it",
+    "reward_weights": "there is one reward, the environment's; alpha_episode weights the episode term",
+    "multi_objective_aggregation": "there is one reward, the environment's",
+    "ref_model_mixup_alpha": "the reference policy stays as it was (sync_ref_model is refused)",
+    "ref_model_sync_steps": "the reference policy stays as it was (sync_ref_model is refused)",
+    "transformers_continuous_batching_config": "sampling does not go through `generate`",
+    "log_multimodal": "tasks have no images",
+    "ds3_gather_for_generation": "DeepSpeed is not supported",
+    "num_generations_eval": "held-out tasks are measured by their own rule (held_out_*)",
+    "per_device_eval_batch_size": "held-out tasks are measured by their own rule (held_out_*)",
+    "eval_accumulation_steps": "held-out tasks are measured by their own rule (held_out_*)",
+    "eval_do_concat_batches": "held-out tasks are measured by their own rule (held_out_*)",
+    "eval_use_gather_object": "held-out tasks are measured by their own rule (held_out_*)",
+    "include_for_metrics": "held-out tasks are measured by their own rule (held_out_*)",
+    "batch_eval_metrics": "held-out tasks are measured by their own rule (held_out_*)",
+    "prediction_loss_only": "held-out tasks are measured by their own rule (held_out_*)",
+    "bf16_full_eval": "held-out tasks are measured with the weights as they are (dtype)",
+    "fp16_full_eval": "held-out tasks are measured with the weights as they are (dtype)",
+    "label_smoothing_factor": "the loss has no labels",
+    "label_names": "the loss has no labels",
+    "num_train_epochs": "max_steps says how long a run is",
+    "train_sampling_strategy": "groups are drawn whole; shuffle_dataset says whether in random order",
+    "length_column_name": "groups are drawn whole; shuffle_dataset says whether in random order",
+    "do_train": "`python -m trainers.grpo` trains; `python -m trainers.evaluate` measures",
+    "do_eval": "`python -m trainers.grpo` trains; `python -m trainers.evaluate` measures",
+    "do_predict": "`python -m trainers.grpo` trains; `python -m trainers.evaluate` measures",
+}
+"""Option: why it never acts."""
+
+_CLIPPED = ("grpo", "bnpo", "dr_grpo", "dapo", "luspo")
+
+
+def idle_problems(c: GiGPOConfig) -> Iterator[str]:
+    """One line per option that is not at its default and would do nothing."""
+    for name, reason in ALWAYS.items():
+        if _changed(c, name):
+            yield f"{name}={getattr(c, name)!r}: would do nothing, {reason}. Leave it out."
+    for name in _defaults():
+        if name.startswith("vllm_") and _changed(c, name):
+            yield f"{name}={getattr(c, name)!r}: would do nothing, nothing is sampled by TRL's vLLM. Leave it out."
+        if name.startswith("vespo_") and _changed(c, name):
+            yield f"{name}={getattr(c, name)!r}: would do nothing without loss_type vespo, which is refused."
+    for name, acts, condition in _conditional(c):
+        if not acts and _changed(c, name):
+            yield f"{name}={getattr(c, name)!r}: does nothing without {condition}. Set that too, or leave it out."
+
+
+def _conditional(c: GiGPOConfig) -> Iterator[tuple[str, bool, str]]:
+    yield (
+        "max_completion_length",
+        c.loss_type == "dr_grpo",
+        "loss_type dr_grpo, whose sum it divides",
+    )
+    for name in ("sapo_temperature_neg", "sapo_temperature_pos"):
+        yield name, c.loss_type == "sapo", "loss_type sapo"
+    yield "delta", c.loss_type in _CLIPPED, f"a loss_type of {', '.join(_CLIPPED)}"
+    yield "epsilon", c.loss_type in (*_CLIPPED, "cispo"), "a loss_type that clips"
+    yield "epsilon_high", c.loss_type in (*_CLIPPED, "cispo"), "a loss_type that clips"
+    yield "use_bias_correction_kl", c.beta != 0, "beta above 0"
+    for name in ("entropy_coef_min", "entropy_coef_max", "entropy_coef_delta", "entropy_target"):
+        yield name, c.use_adaptive_entropy, "use_adaptive_entropy"
+    for name in ("num_completions_to_print", "log_unique_prompts"):
+        yield name, c.log_completions, "log_completions"
+
+
+def _changed(c: GiGPOConfig, name: str) -> bool:
+    return name in _defaults() and bool(getattr(c, name) != _defaults()[name])
+
+
+def _defaults() -> dict[str, Any]:
+    """Default of every option that this version of TRL has."""
+    return {
+        f.name: f.default_factory() if f.default_factory is not dataclasses.MISSING else f.default
+        for f in dataclasses.fields(GiGPOConfig)
+    }

@@ -1,0 +1,103 @@
+"""Sampled against trained log-probabilities: how far apart they are, and the weight that corrects for it.
+
+A sampler that is not exactly the trained weights (another number format, a server, older weights) draws from another
+distribution than the one that TRL's ratio starts from. Each token is then weighted by
+`min(exp(old - sampled), cap)` (truncated importance sampling, Ionides 2008). The weight is folded into the advantage,
+which is exact for every loss that is allowed here: it is a constant >= 0, and `min(r * wA, clip(r) * wA)` is
+`w * min(r * A, clip(r) * A)`; the signs that the clips, SAPO's temperatures and the off-policy mask look at stay, too.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+
+
+class Mismatch(NamedTuple):
+    """Sampled against trained log-probabilities on the trained tokens of one batch; all 0 without a token.
+
+    Attributes:
+        tokens: How many tokens were compared.
+        difference_sum: Sum of `|old - sampled|`, nats.
+        difference_max: The largest.
+        weight_sum: Sum of the weights after the cap.
+        weight_max: The largest.
+        capped: Tokens whose weight is the cap.
+    """
+
+    tokens: float
+    difference_sum: float
+    difference_max: float
+    weight_sum: float
+    weight_max: float
+    capped: float
+
+    def means(self, *, corrected: bool) -> dict[str, float]:
+        """Figures for the log that are averaged; those of the weights only where they act."""
+        if not self.tokens:
+            return {}
+        out = {"sampling/logp_difference_mean": self.difference_sum / self.tokens}
+        if corrected:
+            out["sampling/importance_mean"] = self.weight_sum / self.tokens
+            out["sampling/importance_capped_frac"] = self.capped / self.tokens
+        return out
+
+    def largest(self, *, corrected: bool) -> dict[str, float]:
+        """Figures for the log of which the largest counts. `ratio_max` is that of either direction, before the cap."""
+        if not self.tokens:
+            return {}
+        out = {
+            "sampling/logp_difference_max": self.difference_max,
+            "sampling/ratio_max": math.exp(min(self.difference_max, 50.0)),
+        }
+        return {**out, "sampling/importance_max": self.weight_max} if corrected else out
+
+
+def log_ratios(old: torch.Tensor, sampled: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """`old - sampled` per token, nats; 0 where no token is trained or the sampler could not score it (NaN).
+
+    Args:
+        old: Log-probabilities under the weights that the ratio of the loss starts from, shape (B, T).
+        sampled: Under the distribution that was sampled, same shape.
+        mask: Not 0 where a token is trained, same shape.
+    """
+    return torch.where((mask != 0) & ~torch.isnan(sampled), old - sampled, 0.0)
+
+
+def importance_weights(ratios: torch.Tensor, cap: float) -> torch.Tensor:
+    """`min(exp(ratios), cap)`: exactly 1 where the two agree, and never negative."""
+    return ratios.exp().clamp(max=cap)
+
+
+def correct(
+    inputs: dict[str, Any],
+    trained: torch.Tensor,
+    *,
+    exact: bool,
+    cap: float,
+    gather: Callable[[torch.Tensor], torch.Tensor],
+) -> Mismatch:
+    """Compare sampled with trained log-probabilities; weight `inputs["advantages"]` unless the sampler is `exact`.
+
+    Args:
+        inputs: The batch of a loss, with `sampling_per_token_logps` and maybe `old_per_token_logps`.
+        trained: Log-probabilities under the weights as they are now, shape (B, T), without gradient.
+        exact: The sampler was exactly the trained weights: nothing is changed.
+        cap: Of a weight.
+        gather: Rows of all processes from those of this one.
+
+    Returns:
+        The figures of all processes.
+    """
+    on = inputs["completion_mask"] * inputs["tool_mask"]
+    ratios = log_ratios(inputs.get("old_per_token_logps", trained), inputs["sampling_per_token_logps"], on)
+    difference, weights = ratios.abs(), importance_weights(ratios, cap)
+    figures = [on.sum(), difference.sum(), difference.max(), (weights * on).sum(), (weights * on).max()]
+    rows = gather(torch.stack([x.float() for x in [*figures, (ratios.exp() > cap).sum()]])[None])
+    if not exact:
+        inputs["advantages"] = inputs["advantages"] * weights
+    total, most = rows.sum(0).tolist(), rows.max(0).values.tolist()
+    return Mismatch(total[0], total[1], most[2], total[3], most[4], total[5])
