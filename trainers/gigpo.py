@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +26,7 @@ from transformers import TrainerCallback, TrainerControl
 from trl import GRPOTrainer
 from trl.trainer.utils import pad
 
-from agents.policies.transformers import TransformersPolicy
-from agents.policy import Policy, Sampling
+from agents.policy import Policy, PolicyError, Sampling
 from agents.rollout import Job, RolloutEngine, RolloutResult, RolloutState
 from agents.t2po import T2PO, T2POConfig
 from envs.conversation import ConversationEnv
@@ -36,9 +36,12 @@ from trainers.credit import NO_TURN, Credit, TurnSignal
 from trainers.crediting import assign, record_of
 from trainers.heldout import HeldOut
 from trainers.importance import correct
-from trainers.pool import pool_dataset
+from trainers.pool import pool_dataset, prompt_of
 from trainers.refusals import ConfigError, check_config, check_parts
-from trainers.rollouts import Draw, Played, Rollouts
+from trainers.rollouts import Draw, Played, Rollouts, Rules, RulesError, drop_stale, make_rules, make_sampler
+from trainers.rollouts import Sampler as RolloutSampler
+from trainers.rollouts.samplers import VLLM
+from trainers.rollouts.staleness import VERSION
 from trainers.run.checkpoints import STATE_FILE, step_of
 from trainers.run.episode_metrics import episode_metrics
 from trainers.run.jsonl import write_json
@@ -118,7 +121,7 @@ class GiGPOTrainer(GRPOTrainer):  # type: ignore[misc]
         )
         self.mask_truncated_completions = False  # TRL's rule; ours acts in `play`
         self.rollouts = Rollouts(
-            self._make_policy,
+            self._make_sampler,
             make_env,
             {task.id: task for task in pool},
             group_size=self.num_generations,
@@ -128,8 +131,11 @@ class GiGPOTrainer(GRPOTrainer):  # type: ignore[misc]
             workers=workers,
             ahead=ahead,
             max_turn_tokens=max_turn_tokens,
+            step=lambda: self.state.global_step,
+            rules=self._make_rules(pool),
             on_round=on_round,
         )
+        self._start_sampler()
 
     def note_metric(self, name: str, value: float) -> None:
         """Add a value to the training metrics of the next log."""
@@ -151,11 +157,32 @@ class GiGPOTrainer(GRPOTrainer):  # type: ignore[misc]
         """Plays episodes; made at first use, closed by `close`."""
         return self.rollouts.engine
 
-    def _make_policy(self) -> Policy:
-        policy = TransformersPolicy(
-            self.accelerator.unwrap_model(self.model), self.processing_class, eos_ids=self.eos_token_ids
+    def _make_sampler(self) -> RolloutSampler:
+        args: GiGPOConfig = self.args
+        sampler = make_sampler(
+            self.accelerator.unwrap_model(self.model),
+            self.processing_class,
+            self.eos_token_ids,
+            sampler=args.sampler,
+            sample_dtype=args.sample_dtype,
+            adapters=args.sampler_adapters,
         )
-        return T2PO(policy, self._t2po_config) if self._t2po_config else policy
+        return replace(sampler, policy=T2PO(sampler.policy, self._t2po_config)) if self._t2po_config else sampler
+
+    def _start_sampler(self) -> None:
+        """A server is tried now, not after the first minutes of a run."""
+        if not self.args.sampler.startswith(VLLM):
+            return
+        try:
+            self.rollouts.sampler.update(self.state.global_step)
+        except PolicyError as error:
+            raise ConfigError(f"sampler={self.args.sampler}: {error}") from error
+
+    def _make_rules(self, pool: Sequence[Task]) -> Rules:
+        try:
+            return make_rules(self.args, pool, self.accelerator.num_processes)
+        except RulesError as error:
+            raise ConfigError(str(error)) from error
 
     def rollout(self, jobs: Sequence[Job], sampling: Sampling, *, training: bool) -> RolloutResult:
         """Play `jobs` with the weights as they are now; in a measurement T2PO keeps its turn cap only, unless asked."""
@@ -165,9 +192,10 @@ class GiGPOTrainer(GRPOTrainer):  # type: ignore[misc]
         """One episode per row of the generation batch, in TRL's form (its `rollout_func`)."""
         end = min(self.eos_token_ids)
         task_ids = [row["task_id"] for row in self._rows]
-        draw = Draw(task_ids, self.accelerator.process_index * count, self._step)
+        draw = Draw(task_ids, self.accelerator.process_index * count, self._step, self.state.global_step)
         played = self.rollouts.play(draw, end_id=end)
         self._played = played = mask_truncated(played) if self.args.mask_truncated_completions else played
+        self._rename_rows(played)
         self._log_episodes(played)
         self._say_if_nothing_counts([episode.reward for episode in played.episodes])
         return {
@@ -177,6 +205,13 @@ class GiGPOTrainer(GRPOTrainer):  # type: ignore[misc]
             "env_mask": [flat.mask for flat in played.flats],
             "episode_reward": [episode.reward for episode in played.episodes],
         }
+
+    def _rename_rows(self, played: Played) -> None:
+        """Rows whose task is another one now (a curriculum, a refill) say so, also in TRL's table of completions."""
+        for row, episode in zip(self._rows, played.episodes, strict=True):
+            if row["task_id"] != episode.task_id:
+                row["task_id"] = episode.task_id
+                row["prompt"][:] = prompt_of(self.rollouts.pool[episode.task_id])  # TRL holds on to this very list
 
     # -- credit -------------------------------------------------------------------------------------------------
 
@@ -196,7 +231,19 @@ class GiGPOTrainer(GRPOTrainer):  # type: ignore[misc]
         device = out["completion_ids"].device
         out["advantages"] = torch.tensor(self._advantages(width), dtype=torch.float32, device=device)
         out["turn_ids"] = turn_ids.to(device)
+        if self.args.max_staleness is not None:
+            out[VERSION] = torch.full((len(inputs),), self._played.version, device=device)
         return out  # type: ignore[no-any-return]
+
+    def _prepare_inputs(self, generation_batch: Any) -> Any:
+        inputs = super()._prepare_inputs(generation_batch)
+        bound = self.args.max_staleness
+        if bound is None:
+            return inputs
+        self.note_metric("rollouts/staleness", float(self.state.global_step - int(inputs[VERSION].min())))
+        inputs, dropped = drop_stale(inputs, self.state.global_step, bound)
+        self.note_metric("rollouts/stale_dropped", float(dropped))
+        return inputs
 
     def _advantages(self, width: int) -> np.ndarray:
         """Per-token advantages, shape (local rows, width)."""
@@ -242,7 +289,7 @@ class GiGPOTrainer(GRPOTrainer):  # type: ignore[misc]
         return out
 
     def _log_episodes(self, played: Played) -> None:
-        for name, value in {**episode_metrics(played.result), **played.metrics}.items():
+        for name, value in {**episode_metrics(played.measured), **played.metrics}.items():
             self.note_metric(name, value)
         if isinstance(self.policy, T2PO):
             for name, value in self.policy.metrics().items():
@@ -322,7 +369,10 @@ class GiGPOTrainer(GRPOTrainer):  # type: ignore[misc]
         state = json.loads((Path(resume_from_checkpoint) / STATE_FILE).read_text(encoding="utf-8"))
         self._resumed_step = state["micro_step"]
         self.credit.load_state_dict(state["credit"])
-        self.rollouts.load_state_dict(state["rollouts"])
+        try:
+            self.rollouts.load_state_dict(state["rollouts"])
+        except RulesError as error:
+            raise ConfigError(f"{resume_from_checkpoint}: {error}") from error
         if self.held_out is not None and state["held_out"]:
             self.held_out.restore(state["held_out"])
         if isinstance(self.policy, T2PO) and state["t2po"]:

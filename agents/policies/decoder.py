@@ -71,7 +71,8 @@ class Decoder:
     @property
     def adapted(self) -> bool:
         """Whether any layer carries an adapter."""
-        return any(hasattr(module, "disable_adapters") for module in self.base.modules())
+        # A state of PEFT's layers; whole models of transformers have a method of that name, adapter or not.
+        return any(isinstance(getattr(module, "disable_adapters", None), bool) for module in self.base.modules())
 
     @property
     def windowed(self) -> bool:

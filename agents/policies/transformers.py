@@ -30,8 +30,9 @@ _PREFILL_CELLS = 2**24
 class TransformersPolicy:
     """A policy on any decoder-only model of transformers (also inside PEFT).
 
-    Weights may change between calls: an in-place change (an optimizer step) is noticed and empties the cache; after any
-    other kind (adapter switched, merged, loaded) call `invalidate()`.
+    Weights may change between calls. An in-place change that torch counts is noticed and empties the cache; fused
+    optimizers leave no such trace: call `renew()` after their steps. After any other kind of change (adapter switched,
+    merged, loaded) call `invalidate()`.
 
     Args:
         model: The model; it is put into evaluation mode only while sampling.
@@ -92,6 +93,11 @@ class TransformersPolicy:
         self._version: int | None = None
         self._places: tuple[object, ...] | None = None
 
+    @property
+    def copied(self) -> bool:
+        """Whether a merged copy samples, so that log-probabilities differ from the model's own by rounding."""
+        return self._copy is not None
+
     def complete(self, requests: Sequence[Request], sampling: Sampling) -> list[Completion]:
         """One completion per request, in order.
 
@@ -122,6 +128,12 @@ class TransformersPolicy:
         """Empty the cache: the weights changed, so what was computed with them is stale."""
         self._table.forget()
         self._places = None
+        if self._copy is not None:
+            self._copy.invalidate()
+
+    def renew(self) -> None:
+        """The weights may have changed in place without a trace: nothing that was computed or copied before counts."""
+        self._table.forget()
         if self._copy is not None:
             self._copy.invalidate()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -18,9 +18,12 @@ from envs.answers import AnswerEnv
 from envs.conversation import ConversationEnv
 from sandboxes import SandboxPool, SandboxUnavailable, open_sandbox
 from tasks.sources.self_test import self_test
-from trainers.config import PolicyArguments
+from tasks.task import Task
+from trainers.config import GiGPOConfig, PolicyArguments
 from trainers.heldout import HeldOut
 from trainers.refusals import ConfigError, check_config
+from trainers.rollouts import RulesError, curriculum_of
+from trainers.rollouts.samplers import VLLM
 from trainers.run.cli import Settings
 from trainers.run.machine import ENVIRONMENTS, environment_settings, unfit_task
 from trainers.run.record import OCCUPIED, refuse_occupied
@@ -43,6 +46,7 @@ class Run:
         peft: LoRA settings; `None` trains all weights.
         prompt_hash: Hash of what the environment says with these settings.
         coverage: What the gold self-test found; empty where no task is a question.
+        curriculum_notes: How the curriculum fits the pool.
     """
 
     settings: Settings
@@ -55,6 +59,7 @@ class Run:
     peft: Any
     prompt_hash: str = ""
     coverage: str = ""
+    curriculum_notes: tuple[str, ...] = ()
 
     def notes(self) -> list[str]:
         """What a person should know before it starts: about the tasks, and settings that do nothing."""
@@ -67,7 +72,7 @@ class Run:
             held_out=bool(self.tasks.held_out),
             turns=most_turns(self),
         )
-        return [*self.tasks.notes, *idle]
+        return [*self.tasks.notes, *self.curriculum_notes, *idle]
 
     def card(self) -> ModelCard:
         """What the run's policies say about themselves."""
@@ -108,6 +113,7 @@ def prepare(settings: Settings) -> Run:
     if env.env not in ENVIRONMENTS:
         raise ConfigError(f"env={env.env}: can be trained now: {', '.join(ENVIRONMENTS)}")
     tasks = load_task_sets(env, settings.config.seed)
+    curriculum_notes = read_curriculum(settings.config, tasks.pool)
     everything = [*tasks.pool, *tasks.held_out]
     if why := unfit_task(env.env, everything):
         raise ConfigError(why)
@@ -137,7 +143,13 @@ def prepare(settings: Settings) -> Run:
         make_t2po(settings.t2po),
         make_peft(settings.policy),
         coverage=coverage.text() if coverage else "",
+        curriculum_notes=curriculum_notes,
     )
+    if settings.config.sampler.startswith(VLLM) and run.peft is None:
+        raise ConfigError(
+            f"sampler={settings.config.sampler}: a running server takes LoRA adapters and no whole models. Train one "
+            "(adapter=lora), or sample in process"
+        )
     check_room(run.t2po, reply_cap(run))
     try:
         made = make_env_factory(run)()
@@ -146,6 +158,19 @@ def prepare(settings: Settings) -> Run:
     except ValueError as error:
         raise ConfigError(str(error)) from error
     return run
+
+
+def read_curriculum(config: GiGPOConfig, pool: Sequence[Task]) -> tuple[str, ...]:
+    """What a person should know about the curriculum, where there is one.
+
+    Raises:
+        ConfigError: It cannot be used.
+    """
+    try:
+        curriculum = curriculum_of(config, pool)
+    except RulesError as error:
+        raise ConfigError(str(error)) from error
+    return tuple(curriculum.notes) if curriculum else ()
 
 
 def reply_cap(run: Run) -> int:

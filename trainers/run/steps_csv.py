@@ -12,6 +12,7 @@ from typing import Any
 
 from agents.trajectory import Trajectory, groups
 from trainers.measuring.measure import is_graded
+from trainers.rollouts.groups import FIRST_DRAW
 from trainers.run.jsonl import write_whole
 
 FROM_METRICS = {
@@ -32,6 +33,9 @@ FROM_METRICS = {
 @dataclass(frozen=True, slots=True)
 class StepRow:
     """One row. Rates and means are over graded episodes; a figure that does not exist is an empty cell, never 0.
+
+    Where a rule plays more than K attempts at a task, or other tasks for flat groups, every column is about the first
+    draw alone: what is played beyond it depends on how it ended.
 
     Attributes:
         n_rollouts_used: Graded episodes; `n_rollouts_total` all; `infrastructure` the difference.
@@ -76,6 +80,8 @@ class StepRow:
     @classmethod
     def of(cls, step: int, trajectories: Sequence[Trajectory]) -> StepRow:
         """The row of one step's episodes, without the optimizer's figures."""
+        everything = tuple(trajectories)
+        trajectories = [t for t in everything if t.notes.get(FIRST_DRAW, True)]
         graded = [t for t in trajectories if is_graded(t)]
         rewards = [float(t.reward) for t in graded if t.reward is not None]
         turns = [len(t.turns) for t in graded]
@@ -100,7 +106,7 @@ class StepRow:
             task_complete_pct=100 * fmean(t.stop_reason == "submitted" for t in graded) if n else None,
             max_turns_pct=100 * fmean(t.stop_reason == "max_turns" for t in graded) if n else None,
             mean_tds_regen=fmean(sum(len(turn.candidates) for turn in t.turns) for t in graded) if n else None,
-            episodes=tuple(trajectories),
+            episodes=everything,
         )
 
     def joined(self, more: Sequence[Trajectory]) -> StepRow:

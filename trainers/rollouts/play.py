@@ -1,0 +1,254 @@
+"""`Rollouts`: who acts, what is played, and which of it becomes the rows of a generation batch.
+
+The trainer holds the weights; `Rollouts` holds the sampler around them, the engine with its environments, and the rules
+that turn the rows of a generation batch into played episodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import fields
+from functools import partial
+from statistics import fmean
+from typing import Any
+
+from agents.policy import Policy, Sampling
+from agents.rollout import Job, RolloutEngine, RolloutResult, RolloutState
+from agents.rollout.duplicates import find_duplicates
+from agents.rollout.timing import Timing
+from agents.seeds import derive_seed
+from agents.t2po import T2PO
+from envs.conversation import ConversationEnv
+from tasks.task import Task
+from trainers.rollouts.completion import as_completion
+from trainers.rollouts.errors import RulesError
+from trainers.rollouts.flat import other_tasks
+from trainers.rollouts.groups import FIRST_DRAW, TRAINED, Fates, Group
+from trainers.rollouts.played import Draw, Played
+from trainers.rollouts.samplers import Sampler
+from trainers.rollouts.settings import Rules
+
+
+class Rollouts:
+    """Plays episodes with the weights as they are.
+
+    Args:
+        sampler: Makes the sampler at first use, T2PO wrapper included.
+        make_env: Opens one environment; called once per slot.
+        pool: Tasks by id.
+        group_size: K.
+        temperature: Of the samples that are trained on.
+        seed: Of the run.
+        slots: Episodes in flight at a time.
+        workers: Threads that step environments.
+        ahead: Tasks laid out while the policy decodes.
+        max_turn_tokens: Cap on one reply.
+        step: Optimizer steps taken until now; a sampler that copies or publishes the weights goes by it.
+        rules: Which attempts are made; default: one per row.
+        on_round: Called after each round of a rollout with its name (`rollout` or `held-out`) and how far it is.
+    """
+
+    def __init__(
+        self,
+        sampler: Callable[[], Sampler],
+        make_env: Callable[[], ConversationEnv],
+        pool: dict[str, Task],
+        *,
+        group_size: int,
+        temperature: float,
+        seed: int,
+        slots: int,
+        workers: int,
+        ahead: int,
+        max_turn_tokens: int,
+        step: Callable[[], int] = lambda: 0,
+        rules: Rules | None = None,
+        on_round: Callable[[str, RolloutState], None] | None = None,
+    ) -> None:
+        self._make_sampler, self._make_env, self.pool = sampler, make_env, pool
+        self._group_size, self._seed = group_size, seed
+        self._sampling = Sampling(temperature=temperature, max_tokens=max_turn_tokens)
+        self._slots, self._workers, self._ahead = slots, workers, ahead
+        self.rules, self._step = rules or Rules(), step
+        self._on_round = on_round
+        self._sampler: Sampler | None = None
+        self._engine: RolloutEngine | None = None
+
+    @property
+    def sampler(self) -> Sampler:
+        """Who acts, and what it needs around a rollout."""
+        if self._sampler is None:
+            self._sampler = self._make_sampler()
+        return self._sampler
+
+    @property
+    def policy(self) -> Policy:
+        """Who acts."""
+        return self.sampler.policy
+
+    @property
+    def engine(self) -> RolloutEngine:
+        """Plays episodes; made at first use, closed by `close`."""
+        if self._engine is None:
+            self._engine = RolloutEngine(
+                self.policy, self._make_env, slots=self._slots, workers=self._workers, ahead=self._ahead
+            )
+        return self._engine
+
+    @property
+    def exact(self) -> bool:
+        """True when log-probabilities are those of the weights being trained, so that the first ratio is 1."""
+        return self.sampler.exact
+
+    def run(self, jobs: Sequence[Job], sampling: Sampling, *, training: bool) -> RolloutResult:
+        """Play `jobs`; in a measurement T2PO keeps its turn cap only, unless asked."""
+        self.sampler.update(self._step())
+        watch = partial(self._on_round, "rollout" if training else "held-out") if self._on_round else None
+        if isinstance(self.policy, T2PO) and not training:
+            with self.policy.evaluation():
+                return self.engine.run(jobs, sampling, on_round=watch)
+        return self.engine.run(jobs, sampling, on_round=watch)
+
+    def play(self, draw: Draw, *, end_id: int) -> Played:
+        """One episode per row. `end_id` stands in where an episode sampled nothing (TRL needs one token)."""
+        task_ids = self._task_ids(draw)
+        if self.rules.choose:
+            played = self._play_groups(draw, task_ids, end_id)
+        else:
+            jobs = []
+            for i, task_id in enumerate(task_ids):
+                group, attempt = divmod(draw.offset + i, self._group_size)
+                jobs.append(Job(self.pool[task_id], attempt, derive_seed(*self._seed_of(draw, group), attempt)))
+            result = self.run(jobs, self._sampling, training=True)
+            episodes = result.trajectories
+            flats = [as_completion(e, end_id) for e in episodes]
+            played = Played(episodes, flats, result, {}, result, draw.version)
+        if self.rules.curriculum is not None:
+            self.rules.curriculum.drawn(self.rules.groups_per_draw)
+            played.metrics["rollouts/curriculum_laps"] = self.rules.curriculum.position / len(
+                self.rules.curriculum.order
+            )
+        return played
+
+    def _task_ids(self, draw: Draw) -> list[str]:
+        """The task of each row."""
+        curriculum = self.rules.curriculum
+        if curriculum is None:
+            return list(draw.task_ids)
+        first = draw.offset
+        return [curriculum.task_id((first + i) // self._group_size) for i in range(len(draw.task_ids))]
+
+    def _seed_of(self, draw: Draw, group: int) -> tuple[int | str, ...]:
+        return (self._seed, "train", draw.micro_step, group)
+
+    # -- rules that play more than is trained on ------------------------------------------------------------------
+
+    def _play_groups(self, draw: Draw, task_ids: Sequence[str], end_id: int) -> Played:
+        """Whole groups: attempts until both outcomes were seen, other tasks for flat groups, as the rules say."""
+        k, number = self._group_size, draw.offset // self._group_size
+        first = [
+            Group(self.pool[task_ids[row]], self._seed_of(draw, number + row // k))
+            for row in range(0, len(task_ids), k)
+        ]
+        played = RolloutResult([], Timing())
+        self._attempt(first, played)
+        kept, tried, metrics = list(first), list(first), dict[str, float]()
+        if self.rules.refill_rounds:
+            metrics |= self._refill(draw, kept, tried, played)
+        played.trajectories = [episode for group in tried for episode in group.episodes]
+        played.duplicates = find_duplicates(played.trajectories)
+        head = [episode for group in first for episode in group.episodes[:k]]
+        trained = [episode for group in kept for episode in group.trained]
+        for some, note in ((head, FIRST_DRAW), (trained, TRAINED)):
+            marked = set(map(id, some))
+            for episode in played.trajectories:
+                episode.notes[note] = id(episode) in marked
+        if self.rules.adaptive is not None:
+            metrics["rollouts/attempts_per_task"] = fmean(len(group.episodes) for group in tried)
+            metrics["rollouts/both_kinds_frac"] = fmean(group.both for group in tried)
+        metrics |= Fates.of(tried, kept).metrics()
+        measured = RolloutResult(head, played.timing, played.retries, find_duplicates(head))
+        return Played(trained, [as_completion(e, end_id) for e in trained], played, metrics, measured, draw.version)
+
+    def _attempt(self, groups: Sequence[Group], played: RolloutResult) -> None:
+        """K attempts at each task, and more where the rule asks for them; all groups side by side."""
+        adaptive = self.rules.adaptive
+        wanted = [(group, self._group_size) for group in groups]
+        while wanted:
+            jobs = [job for group, count in wanted for job in group.jobs(count)]
+            result = self.run(jobs, self._sampling, training=True)
+            episodes = iter(result.trajectories)
+            for group, count in wanted:
+                group.episodes += [next(episodes) for _ in range(count)]
+            _add(played, result)
+            more = [(group, adaptive.more(group.outcomes)) for group in groups] if adaptive else []
+            wanted = [(group, count) for group, count in more if count]
+        for group in groups:
+            group.choose(self._group_size, adaptive)
+
+    def _refill(self, draw: Draw, kept: list[Group], tried: list[Group], played: RolloutResult) -> dict[str, float]:
+        """Put groups of other tasks where groups are flat; `kept` and `tried` change. What stays flat, stays."""
+        weightless = self.rules.weightless
+        assert weightless is not None
+        ids = set(self.rules.curriculum.order) if self.rules.curriculum else set(self.pool)
+        flat = [place for place, group in enumerate(kept) if weightless(group.trained)]
+        number = draw.offset // self._group_size
+        for turn in range(self.rules.refill_rounds):
+            used = {group.task.id for group in tried}
+            others = other_tasks(ids, used, len(flat), *self._seed_of(draw, number), "refill", turn)
+            if not others:
+                break
+            places = flat[: len(others)]
+            fresh = [
+                Group(self.pool[name], (*self._seed_of(draw, number + place), "refill", turn))
+                for place, name in zip(places, others, strict=True)
+            ]
+            self._attempt(fresh, played)
+            tried += fresh
+            for place, group in zip(places, fresh, strict=True):
+                if not weightless(group.trained):
+                    kept[place] = group
+                    flat.remove(place)
+        dropped = [group for group in tried if not any(group is other for other in kept)]
+        return {
+            "rollouts/dropped_groups": float(len(dropped)),
+            "rollouts/dropped_all_pass": float(sum(set(group.outcomes) == {True} for group in dropped)),
+            "rollouts/dropped_all_fail": float(sum(set(group.outcomes) == {False} for group in dropped)),
+            "rollouts/flat_groups_left": float(len(flat)),
+        }
+
+    # -- state ----------------------------------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        """State of the rules that choose, JSON-able: part of every checkpoint."""
+        return {"curriculum": self.rules.curriculum.state_dict()} if self.rules.curriculum is not None else {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from the state of a checkpoint.
+
+        Raises:
+            RulesError: The run began with another curriculum, or with none.
+        """
+        began = state.get("curriculum")
+        if (self.rules.curriculum is None) != (began is None):
+            raise RulesError(
+                f"curriculum: this run began {'without' if began is None else 'with'} one. Go on as it began, or begin "
+                "a new run"
+            )
+        if self.rules.curriculum is not None and began is not None:
+            self.rules.curriculum.load_state_dict(began)
+
+    def close(self) -> None:
+        """End the environments and their sandboxes, and what the sampler holds elsewhere. Idempotent."""
+        if self._engine is not None:
+            self._engine.close()
+            self._engine = None
+        if self._sampler is not None:
+            self._sampler.close()
+
+
+def _add(total: RolloutResult, more: RolloutResult) -> None:
+    """Add the times and retries of another call."""
+    for part in fields(Timing):
+        setattr(total.timing, part.name, getattr(total.timing, part.name) + getattr(more.timing, part.name))
+    total.retries += more.retries

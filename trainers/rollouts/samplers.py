@@ -1,0 +1,126 @@
+"""Who samples in training: the model itself, a merged copy of it in another number format, or a vLLM server.
+
+Only the first samples from exactly the weights that are trained; for the others the trainer corrects what the sampled
+log-probabilities differ by (`importance_cap`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from agents.policies.transformers import TransformersPolicy
+from agents.policies.vllm import VllmPolicy
+from agents.policy import Policy
+
+IN_PROCESS = "in_process"
+VLLM = "vllm:"
+SAME = "same"
+SAMPLE_DTYPES = (SAME, "bfloat16", "float32", "auto")
+READY_SECONDS = 60.0
+"""Longest wait for a server that is starting."""
+
+
+def nothing() -> None:
+    """For a sampler that needs no end."""
+
+
+def no_update(step: int) -> None:
+    """For a sampler that reads the weights themselves."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sampler:
+    """A policy, and what it needs around a rollout.
+
+    Attributes:
+        policy: Who acts.
+        exact: Its log-probabilities are those of the weights being trained.
+        update: Called before each rollout with the number of optimizer steps taken: samples with the weights of now
+            from then on.
+        close: Called at the end.
+    """
+
+    policy: Policy
+    exact: bool = True
+    update: Callable[[int], None] = no_update
+    close: Callable[[], None] = nothing
+
+
+class Publisher:
+    """Sends a model's LoRA adapter to a server whenever the weights changed.
+
+    Args:
+        policy: Of the server.
+        model: The PEFT model that is trained.
+    """
+
+    def __init__(self, policy: VllmPolicy, model: Any) -> None:
+        self._policy, self._model = policy, model
+        self._state: tuple[object, ...] | None = None
+        self._ready = False
+        self.names: list[str] = []
+        """Of all versions published, in order; no name comes twice."""
+
+    def update(self, step: int) -> None:
+        """Publish, if the trained weights are others than those published last.
+
+        Args:
+            step: Optimizer steps taken; fused optimizers change weights without a trace, so torch's counters alone
+                would not tell.
+
+        Raises:
+            PolicyError: The server is not there or not what is needed, or the model has no LoRA adapter.
+        """
+        if not self._ready:
+            self._policy.wait_ready(READY_SECONDS)
+            self._ready = True
+        # A checkpoint is loaded in place or puts other tensors there: the counters tell that.
+        places = ((p.data_ptr(), p._version) for p in self._model.parameters() if p.requires_grad)
+        state = (step, *places)
+        if state != self._state:
+            self.names.append(self._policy.publish(self._model))
+            self._state = state
+
+
+class Renewed:
+    """Has a policy copy the weights again after each optimizer step (a fused one leaves no trace in them)."""
+
+    def __init__(self, policy: TransformersPolicy) -> None:
+        self._policy, self._step = policy, -1
+
+    def update(self, step: int) -> None:
+        """Copy again at the next reply, if a step was taken."""
+        if step != self._step:
+            self._policy.renew()
+            self._step = step
+
+
+def make_sampler(
+    model: Any, tokenizer: Any, eos_ids: Iterable[int], *, sampler: str, sample_dtype: str, adapters: str = ""
+) -> Sampler:
+    """The sampler that the settings name; a server is not asked anything yet.
+
+    Args:
+        model: The model being trained (PEFT's wrapper included).
+        tokenizer: Its tokenizer.
+        eos_ids: Ids that end a turn.
+        sampler: `in_process`, or `vllm:URL`.
+        sample_dtype: `same`, or the type of a merged copy.
+        adapters: Folder for adapters that trainer and server see under the same path; empty: a temporary one.
+
+    Raises:
+        PolicyError: The model cannot be served in this process.
+        ValueError: The address cannot be used.
+    """
+    if sampler.startswith(VLLM):
+        served = VllmPolicy(sampler.removeprefix(VLLM), tokenizer, eos_ids=eos_ids, adapters=adapters or None)
+        return Sampler(served, exact=False, update=Publisher(served, model).update, close=served.close)
+    dtype = None if sample_dtype == SAME else sample_dtype if sample_dtype == "auto" else getattr(torch, sample_dtype)
+    policy = TransformersPolicy(model, tokenizer, eos_ids=eos_ids, sample_dtype=dtype)
+    if not policy.copied:
+        return Sampler(policy)
+    return Sampler(policy, exact=False, update=Renewed(policy).update)
