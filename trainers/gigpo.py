@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -34,9 +35,11 @@ from tasks.task import Task
 from trainers.config import GiGPOConfig
 from trainers.credit import NO_TURN, Credit, TurnSignal
 from trainers.crediting import assign, record_of
+from trainers.dropout import active_dropout, silence_dropout
 from trainers.heldout import HeldOut
 from trainers.importance import correct
 from trainers.pool import pool_dataset, prompt_of
+from trainers.reference import POLICY_ADAPTER, attach_reference, frozen_copy, without_reference
 from trainers.refusals import ConfigError, check_config, check_parts
 from trainers.rollouts import Draw, Played, Rollouts, Rules, RulesError, drop_stale, make_rules, make_sampler
 from trainers.rollouts import Sampler as RolloutSampler
@@ -100,6 +103,13 @@ class GiGPOTrainer(GRPOTrainer):  # type: ignore[misc]
     ) -> None:
         check_config(args)
         check_parts(args, processing_class, peft_config)
+        if args.disable_dropout:
+            silence_dropout(model)
+        elif found := active_dropout(model):
+            raise ConfigError(
+                f"disable_dropout=false: {len(found)} dropouts of this model would act ({found[0]}), and what is "
+                "trained would not be what was sampled. Leave disable_dropout on."
+            )
         self.held_out = held_out
         self._t2po_config = t2po
         self._on_episodes = on_episodes
@@ -108,18 +118,23 @@ class GiGPOTrainer(GRPOTrainer):  # type: ignore[misc]
         self._loss_inputs: dict[str, Any] | None = None
         self._resumed_step: int | None = None
         self.credit = Credit(args.credit_settings())
-        super().__init__(
-            model=model,
-            args=args,
-            processing_class=processing_class,
-            reward_funcs=[episode_reward],
-            rollout_func=lambda prompts, trainer: trainer.play(len(prompts)),
-            train_dataset=pool_dataset(pool, args),
-            eval_dataset=pool_dataset(held_out.tasks, args) if held_out else None,
-            callbacks=callbacks,
-            peft_config=peft_config,
-        )
+        own_reference = args.beta != 0.0 and peft_config is None and not hasattr(model, "peft_config")
+        reference = frozen_copy(model) if own_reference else None
+        with without_reference(args) if own_reference else nullcontext():
+            super().__init__(
+                model=model,
+                args=args,
+                processing_class=processing_class,
+                reward_funcs=[episode_reward],
+                rollout_func=lambda prompts, trainer: trainer.play(len(prompts)),
+                train_dataset=pool_dataset(pool, args),
+                eval_dataset=pool_dataset(held_out.tasks, args) if held_out else None,
+                callbacks=callbacks,
+                peft_config=peft_config,
+            )
         self.mask_truncated_completions = False  # TRL's rule; ours acts in `play`
+        if reference is not None:
+            attach_reference(self, reference)
         self.rollouts = Rollouts(
             self._make_sampler,
             make_env,
@@ -393,7 +408,10 @@ class GiGPOTrainer(GRPOTrainer):  # type: ignore[misc]
 
     def save_policy(self, folder: Path) -> None:
         """Write the policy as a model folder: whole weights, or the adapter where one is trained."""
-        self.accelerator.unwrap_model(self.model).save_pretrained(folder)
+        model = self.accelerator.unwrap_model(self.model)
+        # Not also the frozen copy that the KL of an adapter is measured from.
+        chosen = {"selected_adapters": [POLICY_ADAPTER]} if hasattr(model, "peft_config") else {}
+        model.save_pretrained(folder, **chosen)
         self.processing_class.save_pretrained(folder)
 
     def create_model_card(self, *args: Any, **kwargs: Any) -> None:

@@ -23,6 +23,12 @@ os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
 
+from trainers.run.help import asks_for_help, short_help
+
+if __name__ == "__main__" and asks_for_help(sys.argv[1:]):
+    print(short_help())  # before what follows, which takes seconds to import
+    sys.exit(0)
+
 import transformers
 
 from agents.models.card import write_card
@@ -41,6 +47,7 @@ from trainers.run.callback import RunCallback
 from trainers.run.checkpoints import last_complete_checkpoint, patience_spent, step_of
 from trainers.run.cli import parse
 from trainers.run.console import RunConsole
+from trainers.run.dry_run import describe
 from trainers.run.jsonl import RunFolderError
 from trainers.run.machine import AHEAD, set_threads
 from trainers.run.record import RunRecord
@@ -73,7 +80,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         settings = parse(sys.argv[1:] if argv is None else argv)
         run = prepare(settings)
         if settings.dry_run:
-            _show(run.describe())
+            _show(describe(run))
             return 0
         return train(run)
     except (ConfigError, TaskError, SandboxUnavailable, RunFolderError, ModelError, BestLostError) as error:
@@ -91,7 +98,7 @@ def train(run: Run) -> int:
     if checkpoint and (first_step >= config.max_steps or patience_spent(checkpoint, config.patience)):
         print(f"{folder}: nothing to do, the run ended at step {first_step} (its summary and report stand there)")
         return 0
-    model, tokenizer = load_model(run.model_folder, dtype=settings.policy.dtype)
+    model, tokenizer = load_model(run.model_folder, dtype=settings.policy.dtype, trainable=True)
     check_t2po(run.t2po, tokenizer)
     record = open_record(run, checkpoint)
     set_threads(model, settings.policy.torch_threads)

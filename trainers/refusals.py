@@ -13,6 +13,7 @@ from typing import Any
 from transformers import PreTrainedTokenizerBase
 
 from trainers.config import GiGPOConfig
+from trainers.config.backends import backend_problems
 from trainers.credit import EpisodeScale
 from trainers.idle import idle_problems
 
@@ -148,6 +149,8 @@ def _choices(c: GiGPOConfig) -> Iterator[str]:
     yield from c.held_out_problems()
     yield from c.rollout_problems()
     yield from c.guard_problems()
+    yield from c.trl_problems()
+    yield from backend_problems(c)
 
 
 def _steps(c: GiGPOConfig) -> Iterator[str]:

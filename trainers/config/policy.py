@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+
+ADAPTERS = ("auto", "lora", "none")
+DTYPES = ("float32", "bfloat16", "float16")
 
 
 @dataclass
@@ -11,7 +15,10 @@ class PolicyArguments:
 
     model_name_or_path: str = field(
         default="quickstart",
-        metadata={"help": "`quickstart` (ships with us), `smollm2`, a local folder, or a hub id."},
+        metadata={
+            "help": "`quickstart` (ships with us), `smollm2`, a local folder (a model, or an adapter, which then goes "
+            "on learning), or a hub id."
+        },
     )
     dtype: str = field(default="float32", metadata={"help": "Weights: float32 | bfloat16 | float16."})
     torch_threads: int = field(
@@ -23,4 +30,51 @@ class PolicyArguments:
     )
     lora_r: int = field(default=16, metadata={"help": "LoRA rank."})
     lora_alpha: int = field(default=32, metadata={"help": "LoRA scale."})
+    lora_dropout: float = field(
+        default=0.0, metadata={"help": "Written into the adapter's config; training runs without dropout."}
+    )
     lora_target_modules: str = field(default="all-linear", metadata={"help": "LoRA targets, comma separated."})
+
+    @property
+    def full(self) -> bool:
+        """Whether all weights are trained (of a model; an adapter is never trained so)."""
+        return self.adapter == "none" or (self.adapter == "auto" and self.model_name_or_path == "quickstart")
+
+    def policy_problems(self, *, disable_dropout: bool = True) -> Iterator[str]:
+        """One line per setting that cannot work."""
+        if self.adapter not in ADAPTERS:
+            yield f"adapter={self.adapter!r}: one of {', '.join(ADAPTERS)}."
+        if self.dtype not in DTYPES:
+            yield f"dtype={self.dtype!r}: one of {', '.join(DTYPES)}."
+        if self.lora_r < 1 or self.lora_alpha <= 0:
+            yield f"lora_r={self.lora_r}, lora_alpha={self.lora_alpha}: a rank and a scale are 1 or more."
+        if not 0.0 <= self.lora_dropout < 1.0:
+            yield f"lora_dropout={self.lora_dropout}: a share from 0 up to, without, 1."
+        elif self.lora_dropout and not disable_dropout:
+            yield (
+                f"lora_dropout={self.lora_dropout} with disable_dropout false: the log-probabilities that are trained "
+                "would not be those that were sampled, and the KL would have a floor above 0. Leave one of them out."
+            )
+        if not [name for name in self.lora_target_modules.split(",") if name.strip()]:
+            yield "lora_target_modules: names of layers with commas between, or all-linear."
+
+    def idle_settings(self, *, is_adapter: bool) -> Iterator[str]:
+        """Settings that were given and do nothing, one sentence each.
+
+        Args:
+            is_adapter: The run goes on with an adapter, whose own settings hold.
+        """
+        if self.full and self.dtype != "float32" and not is_adapter:
+            yield (
+                f"dtype={self.dtype} with all weights trained: an update under about 1/256 of a weight is rounded "
+                "away, and most are at usual learning rates; use float32, or LoRA, whose adapter is float32"
+            )
+        fields = {f.name: f.default for f in self.__dataclass_fields__.values() if f.name.startswith("lora_")}
+        given = {name: getattr(self, name) for name, default in fields.items() if getattr(self, name) != default}
+        for name, value in given.items():
+            if is_adapter:
+                yield f"{name}={value} does nothing: the adapter in {self.model_name_or_path} has its own settings"
+            elif self.full:
+                yield f"{name}={value} does nothing: all weights are trained (adapter)"
+            elif name == "lora_dropout":
+                yield f"lora_dropout={value} does nothing in training: disable_dropout is on"

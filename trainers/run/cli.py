@@ -19,41 +19,11 @@ from typing import Any
 import yaml
 from trl import TrlParser
 
-from trainers.config import (
-    CreditFields,
-    EnvArguments,
-    GiGPOConfig,
-    GuardFields,
-    HeldOutFields,
-    PolicyArguments,
-    RolloutFields,
-    T2POArguments,
-)
+from trainers.config import EnvArguments, GiGPOConfig, PolicyArguments, T2POArguments
 from trainers.refusals import ConfigError
+from trainers.run.help import COMMON, CONFIGS, QUICKSTART, asks_for_help, short_help
 
-CONFIGS = Path(__file__).parent.parent / "configs"
-QUICKSTART = CONFIGS / "quickstart.yaml"
 GROUPS = (EnvArguments, PolicyArguments, T2POArguments, GiGPOConfig)
-OURS = (CreditFields, HeldOutFields, RolloutFields, GuardFields)
-COMMON = [
-    "output_dir",
-    "resume",
-    "max_steps",
-    "num_generations",
-    "per_device_train_batch_size",
-    "gradient_accumulation_steps",
-    "learning_rate",
-    "temperature",
-    "beta",
-    "seed",
-    "scale_rewards",
-    "loss_type",
-    "eval_steps",
-    "save_steps",
-    "save_trajectories",
-    *(f.name for part in OURS for f in dataclasses.fields(part)),
-]
-"""Fields of `GiGPOConfig` that the short help shows; the rest are TRL's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +78,7 @@ def parse(argv: Sequence[str]) -> Settings:
         SystemExit: After printing help.
     """
     args = [{"--dry-run": "--dry_run", "--help-all": "--help_all"}.get(a, a) for a in _separate(argv)]
-    if "-h" in args or "--help" in args:
+    if asks_for_help(args):
         print(short_help())
         raise SystemExit(0)
     parser = TrlParser(GROUPS, prog="python -m trainers.grpo", allow_abbrev=False)
@@ -208,43 +178,7 @@ def _read_config(path: Path) -> dict[str, Any]:
 
 def _check_flags(args: Sequence[str]) -> None:
     known = _known()
-    for arg in args:
-        if arg.startswith("--"):
-            name = arg[2:]
-            if name not in known and name.removeprefix("no_") not in known:
-                raise ConfigError(f"unknown flag --{name}{_suggest(name.replace('-', '_'))}")
-
-
-def short_help() -> str:
-    """The flags a newcomer needs, in groups, with defaults."""
-    lines = [
-        "usage: python -m trainers.grpo [--config FILE] [--flag value ...] [--dry-run]",
-        "",
-        "Trains a policy on multi-turn tasks and keeps the checkpoint that is best on held-out tasks.",
-        "",
-        "  python -m trainers.grpo                                  the quickstart, about 5 minutes on 2 cores",
-        "  python -m trainers.grpo --tasks my_tasks/                the quickstart policy on your task YAMLs",
-        "  python -m trainers.grpo --tasks my_tasks/ --env ClawGym-v0 --model_name_or_path Qwen/Qwen2.5-1.5B-Instruct",
-        "  python -m trainers.grpo --resume                         go on after an interruption",
-        "",
-        "  --config FILE      settings from YAML (flags win); the quickstart policy without it: quickstart.yaml",
-        "  --dry-run          check everything, print the settings, load no model",
-        "  --help-all         also all of TRL's and transformers' settings",
-    ]
-    titles = {
-        EnvArguments: "tasks and environment",
-        PolicyArguments: "policy",
-        T2POArguments: "T2PO wrapper",
-        GiGPOConfig: "training",
-    }
-    quickstart = _read_config(QUICKSTART)
-    for cls, title in titles.items():
-        lines += ["", f"{title}:"]
-        for f in dataclasses.fields(cls):
-            if cls is GiGPOConfig and f.name not in COMMON:
-                continue
-            default = f.default if f.default is not dataclasses.MISSING else ""
-            shown = f"{default}; quickstart: {quickstart[f.name]}" if f.name in quickstart else f"{default}"
-            lines.append(f"  --{f.name} ({shown})")
-            lines.append(f"      {f.metadata.get('help', '').replace('%%', '%')}")
-    return "\n".join(lines)
+    names = [arg[2:] for arg in args if arg.startswith("--")]
+    unknown = [name for name in names if name not in known and name.removeprefix("no_") not in known]
+    if unknown:
+        raise ConfigError("\n".join(f"unknown flag --{name}{_suggest(name.replace('-', '_'))}" for name in unknown))

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from agents.models.card import ModelCard, read_card, write_card
-from agents.models.loading import ModelKind, resolve_model
+from agents.models.loading import ModelKind, ModelSource
 from agents.policy import Sampling
 from agents.t2po import T2POConfig
 from envs.answers import AnswerEnv
@@ -19,13 +17,14 @@ from envs.conversation import ConversationEnv
 from sandboxes import SandboxPool, SandboxUnavailable, open_sandbox
 from tasks.sources.self_test import self_test
 from tasks.task import Task
-from trainers.config import GiGPOConfig, PolicyArguments
+from trainers.config import GiGPOConfig
 from trainers.heldout import HeldOut
 from trainers.refusals import ConfigError, check_config
 from trainers.rollouts import RulesError, curriculum_of
 from trainers.rollouts.samplers import VLLM
 from trainers.run.cli import Settings
 from trainers.run.machine import ENVIRONMENTS, environment_settings, unfit_task
+from trainers.run.policy_setup import find_policy, make_peft
 from trainers.run.record import OCCUPIED, refuse_occupied
 from trainers.run.t2po_setup import check_room, idle_settings, make_t2po
 from trainers.run.tasksets import TaskSets, load_task_sets
@@ -43,10 +42,12 @@ class Run:
         prompt_style: Of the environment's messages.
         sha256: Hash of the settings.
         t2po: The T2PO switches; `None` when all are off.
-        peft: LoRA settings; `None` trains all weights.
+        peft: Settings of a new LoRA adapter; `None` trains all weights, or the adapter that `source` is.
+        source: The policy, resolved.
         prompt_hash: Hash of what the environment says with these settings.
         coverage: What the gold self-test found; empty where no task is a question.
         curriculum_notes: How the curriculum fits the pool.
+        raw_prompts: The environment writes running text for a base model: no chat template goes around it.
     """
 
     settings: Settings
@@ -57,9 +58,11 @@ class Run:
     sha256: str
     t2po: T2POConfig | None
     peft: Any
+    source: ModelSource
     prompt_hash: str = ""
     coverage: str = ""
     curriculum_notes: tuple[str, ...] = ()
+    raw_prompts: bool = False
 
     def notes(self) -> list[str]:
         """What a person should know before it starts: about the tasks, and settings that do nothing."""
@@ -72,27 +75,12 @@ class Run:
             held_out=bool(self.tasks.held_out),
             turns=most_turns(self),
         )
-        return [*self.tasks.notes, *self.curriculum_notes, *idle]
+        policy = self.settings.policy.idle_settings(is_adapter=self.source.kind is ModelKind.ADAPTER)
+        return [*self.tasks.notes, *self.curriculum_notes, *idle, *policy, *c.idle_trl_settings()]
 
     def card(self) -> ModelCard:
         """What the run's policies say about themselves."""
         return ModelCard(self.prompt_style, self.settings.env.env, self.prompt_hash)
-
-    def describe(self) -> str:
-        """What would run, for `--dry-run`."""
-        c = self.settings.config
-        episodes = c.generation_batch_size
-        lines = [
-            "# dry run: settings, tasks and sandbox are right; no model was loaded",
-            f"# pool {len(self.tasks.pool)} tasks, held-out {len(self.tasks.held_out)} tasks (none in both)",
-            f"# sandbox {self.backend}; policy {self.model_folder}; prompt style {self.prompt_style}",
-            f"# {c.max_steps} steps of {episodes // c.num_generations} tasks x {c.num_generations} attempts",
-            *[f"# note: {note}" for note in self.notes()],
-            *[f"# self-test: {line.strip()}" for line in self.coverage.splitlines()],
-            f"# settings hash {self.sha256}",
-            yaml.safe_dump(self.settings.resolved(), sort_keys=False).rstrip(),
-        ]
-        return "\n".join(lines)
 
 
 def prepare(settings: Settings) -> Run:
@@ -104,14 +92,12 @@ def prepare(settings: Settings) -> Run:
         SandboxUnavailable: No sandbox works here; the message has the remedies.
         RunFolderError: The run folder is occupied.
     """
-    check_config(settings.config)
+    problems = list(_setting_problems(settings))
+    if problems:
+        raise ConfigError("\n".join(problems))
     if not settings.config.resume:
         refuse_occupied(Path(settings.config.output_dir), hint=OCCUPIED)
     env = settings.env
-    if env.slots < 1 or env.sandbox_workers < 0 or env.held_out_limit < 0:
-        raise ConfigError("slots must be at least 1, sandbox_workers and held_out_limit 0 or more")
-    if env.env not in ENVIRONMENTS:
-        raise ConfigError(f"env={env.env}: can be trained now: {', '.join(ENVIRONMENTS)}")
     tasks = load_task_sets(env, settings.config.seed)
     curriculum_notes = read_curriculum(settings.config, tasks.pool)
     everything = [*tasks.pool, *tasks.held_out]
@@ -126,12 +112,7 @@ def prepare(settings: Settings) -> Run:
         backend = str(sandbox.backend)
     if probe.exit_code != 0:
         raise SandboxUnavailable(f"sandbox {backend}: `echo ready` ended with {probe.exit_code}: {probe.stderr_text}")
-    source = resolve_model(settings.policy.model_name_or_path)
-    if source.kind is ModelKind.ADAPTER:
-        raise ConfigError(
-            f"model_name_or_path={source.name}: is an adapter, and a new adapter on top of it would lose it. Merge it "
-            "first (peft: `model.merge_and_unload()`, then `save_pretrained`) and name the merged folder."
-        )
+    source = find_policy(settings.policy, dry_run=settings.dry_run)
     style = read_card(source.location).prompt_style if env.prompt_style == "auto" else env.prompt_style
     run = Run(
         settings,
@@ -141,11 +122,12 @@ def prepare(settings: Settings) -> Run:
         style,
         settings.sha256(),
         make_t2po(settings.t2po),
-        make_peft(settings.policy),
+        make_peft(settings.policy, source),
+        source,
         coverage=coverage.text() if coverage else "",
         curriculum_notes=curriculum_notes,
     )
-    if settings.config.sampler.startswith(VLLM) and run.peft is None:
+    if settings.config.sampler.startswith(VLLM) and run.peft is None and source.kind is not ModelKind.ADAPTER:
         raise ConfigError(
             f"sampler={settings.config.sampler}: a running server takes LoRA adapters and no whole models. Train one "
             "(adapter=lora), or sample in process"
@@ -153,7 +135,7 @@ def prepare(settings: Settings) -> Run:
     check_room(run.t2po, reply_cap(run))
     try:
         made = make_env_factory(run)()
-        run = replace(run, prompt_hash=made.prompt_hash)
+        run = replace(run, prompt_hash=made.prompt_hash, raw_prompts=made.raw_prompts)
         made.close()
     except ValueError as error:
         raise ConfigError(str(error)) from error
@@ -171,6 +153,22 @@ def read_curriculum(config: GiGPOConfig, pool: Sequence[Task]) -> tuple[str, ...
     except RulesError as error:
         raise ConfigError(str(error)) from error
     return tuple(curriculum.notes) if curriculum else ()
+
+
+def _setting_problems(settings: Settings) -> Iterator[str]:
+    """Every setting that cannot work, one line each; they are all told at once."""
+    config, env = settings.config, settings.env
+    for check in (lambda: check_config(config), lambda: make_t2po(settings.t2po)):
+        try:
+            check()
+        except ConfigError as error:
+            yield str(error)
+    yield from settings.policy.policy_problems(disable_dropout=config.disable_dropout)
+    for name, least in (("slots", 1), ("sandbox_workers", 0), ("held_out_limit", 0)):
+        if getattr(env, name) < least:
+            yield f"{name}={getattr(env, name)}: {least} or more."
+    if env.env not in ENVIRONMENTS:
+        yield f"env={env.env}: can be trained now: {', '.join(ENVIRONMENTS)}"
 
 
 def reply_cap(run: Run) -> int:
@@ -220,21 +218,4 @@ def make_held_out(run: Run) -> HeldOut:
         patience=config.patience,
         min_delta=config.min_delta,
         extra_files=lambda best: write_card(best, run.card()),
-    )
-
-
-def make_peft(policy: PolicyArguments) -> Any:
-    """LoRA settings, or `None` to train all weights."""
-    full = policy.adapter == "none" or (policy.adapter == "auto" and policy.model_name_or_path == "quickstart")
-    if policy.adapter not in ("auto", "lora", "none"):
-        raise ConfigError(f"adapter={policy.adapter!r}: one of auto, lora, none")
-    if full:
-        return None
-    from peft import LoraConfig
-
-    targets: Any = policy.lora_target_modules
-    if targets != "all-linear":
-        targets = [name.strip() for name in targets.split(",")]
-    return LoraConfig(
-        r=policy.lora_r, lora_alpha=policy.lora_alpha, lora_dropout=0.0, target_modules=targets, task_type="CAUSAL_LM"
     )
