@@ -11,8 +11,6 @@ the batch is shuffled and split with it; a reward of `None` leaves the group's m
 
 from __future__ import annotations
 
-import json
-import warnings
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
@@ -22,12 +20,10 @@ from typing import Any
 import numpy as np
 import torch
 from accelerate.utils import gather_object
-from torch.utils.data import Sampler
 from transformers import TrainerCallback, TrainerControl
-from trl import GRPOTrainer
 from trl.trainer.utils import pad
 
-from agents.policy import Policy, PolicyError, Sampling
+from agents.policy import PolicyError, Sampling
 from agents.rollout import Job, RolloutEngine, RolloutResult, RolloutState
 from agents.t2po import T2PO, T2POConfig
 from envs.conversation import ConversationEnv
@@ -39,16 +35,15 @@ from trainers.dropout import active_dropout, silence_dropout
 from trainers.heldout import HeldOut
 from trainers.importance import correct
 from trainers.pool import pool_dataset, prompt_of
+from trainers.processes import gathered, mean_figures, play_shared
 from trainers.reference import POLICY_ADAPTER, attach_reference, frozen_copy, without_reference
-from trainers.refusals import ConfigError, check_config, check_parts
+from trainers.refusals import ConfigError, check_config, check_parts, check_processes
+from trainers.resuming import ExactResume
 from trainers.rollouts import Draw, Played, Rollouts, Rules, RulesError, drop_stale, make_rules, make_sampler
 from trainers.rollouts import Sampler as RolloutSampler
 from trainers.rollouts.samplers import VLLM
 from trainers.rollouts.staleness import VERSION
-from trainers.run.checkpoints import STATE_FILE, step_of
 from trainers.run.episode_metrics import episode_metrics
-from trainers.run.jsonl import write_json
-from trainers.sampler import EpochRepeatSampler
 from trainers.truncation import mask_truncated
 
 
@@ -57,7 +52,7 @@ def episode_reward(*, episode_reward: list[float | None], **_: Any) -> list[floa
     return episode_reward
 
 
-class GiGPOTrainer(GRPOTrainer):  # type: ignore[misc]
+class GiGPOTrainer(ExactResume):
     """Trains a policy on multi-turn episodes with episode and turn advantages.
 
     Args:
@@ -80,7 +75,6 @@ class GiGPOTrainer(GRPOTrainer):  # type: ignore[misc]
 
     # Set by transformers and TRL, which are not analysed.
     control: TrainerControl
-    _step: int
 
     def __init__(
         self,
@@ -110,13 +104,13 @@ class GiGPOTrainer(GRPOTrainer):  # type: ignore[misc]
                 f"disable_dropout=false: {len(found)} dropouts of this model would act ({found[0]}), and what is "
                 "trained would not be what was sampled. Leave disable_dropout on."
             )
+        check_processes(args, t2po)
         self.held_out = held_out
         self._t2po_config = t2po
         self._on_episodes = on_episodes
         self._rows: list[dict[str, Any]] = []
         self._played: Played | None = None
         self._loss_inputs: dict[str, Any] | None = None
-        self._resumed_step: int | None = None
         self.credit = Credit(args.credit_settings())
         own_reference = args.beta != 0.0 and peft_config is None and not hasattr(model, "peft_config")
         reference = frozen_copy(model) if own_reference else None
@@ -163,11 +157,6 @@ class GiGPOTrainer(GRPOTrainer):  # type: ignore[misc]
     # -- playing ------------------------------------------------------------------------------------------------
 
     @property
-    def policy(self) -> Policy:
-        """The policy that acts: the model being trained, in process, inside the T2PO wrapper if one is set."""
-        return self.rollouts.policy
-
-    @property
     def engine(self) -> RolloutEngine:
         """Plays episodes; made at first use, closed by `close`."""
         return self.rollouts.engine
@@ -200,8 +189,13 @@ class GiGPOTrainer(GRPOTrainer):  # type: ignore[misc]
             raise ConfigError(str(error)) from error
 
     def rollout(self, jobs: Sequence[Job], sampling: Sampling, *, training: bool) -> RolloutResult:
-        """Play `jobs` with the weights as they are now; in a measurement T2PO keeps its turn cap only, unless asked."""
-        return self.rollouts.run(jobs, sampling, training=training)
+        """Play `jobs` with the weights as they are now; in a measurement T2PO keeps its turn cap only, unless asked.
+
+        A measurement is shared out over the processes and gathered: each has the whole result.
+        """
+        if training:
+            return self.rollouts.run(jobs, sampling, training=True)
+        return play_shared(lambda mine: self.rollouts.run(mine, sampling, training=False), jobs, sampling)
 
     def play(self, count: int) -> dict[str, list[Any]]:
         """One episode per row of the generation batch, in TRL's form (its `rollout_func`)."""
@@ -278,7 +272,7 @@ class GiGPOTrainer(GRPOTrainer):  # type: ignore[misc]
         rewards: list[float | None] = gather_object(local)
         if self.accelerator.is_main_process and all(reward is None for reward in rewards):
             step = self.state.global_step + 1
-            self._warn(
+            self.warn(
                 step,
                 f"step {step}: none of the {len(rewards)} episodes has a reward, the machinery failed under all of "
                 "them. The step counts and nothing is learned from it.",
@@ -304,13 +298,16 @@ class GiGPOTrainer(GRPOTrainer):  # type: ignore[misc]
         return out
 
     def _log_episodes(self, played: Played) -> None:
-        for name, value in {**episode_metrics(played.measured), **played.metrics}.items():
+        """Figures and records of the episodes of all processes: means are over episodes, not over processes."""
+        result = gathered(played.result)
+        measured = result if played.measured is played.result else gathered(played.measured)
+        for name, value in {**episode_metrics(measured), **mean_figures(played.metrics)}.items():
             self.note_metric(name, value)
         if isinstance(self.policy, T2PO):
-            for name, value in self.policy.metrics().items():
+            for name, value in mean_figures(self.policy.metrics(), self.policy.meter.eligible).items():
                 self.note_metric(name, value)
         if self._on_episodes is not None:
-            self._on_episodes(self.state.global_step, played.result)
+            self._on_episodes(self.state.global_step, result)
 
     # -- held-out -----------------------------------------------------------------------------------------------
 
@@ -338,73 +335,10 @@ class GiGPOTrainer(GRPOTrainer):  # type: ignore[misc]
         self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
         if verdict.stop:
             self.control.should_training_stop = True
+            self.control.should_save = self.args.save_strategy != "no"  # a resumed run then knows that it ended
         return metrics
 
-    # -- resume -------------------------------------------------------------------------------------------------
-
-    def _get_train_sampler(self, dataset: Any = None) -> Sampler:
-        args: GiGPOConfig = self.args
-        return EpochRepeatSampler(
-            data_source=self.train_dataset if dataset is None else dataset,
-            mini_repeat_count=self.num_generations,
-            batch_size=args.generation_batch_size // self.num_generations,
-            repeat_count=self.num_iterations * args.steps_per_generation,
-            shuffle=self.shuffle_dataset,
-            seed=args.seed,
-        )
-
-    def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any) -> torch.Tensor:
-        """One micro-step; the generation phase of a resumed run is where the saved one stood."""
-        if self._resumed_step is not None:
-            self._step, self._resumed_step = self._resumed_step, None
-        return super().training_step(model, inputs, num_items_in_batch)
-
-    def _save_checkpoint(self, model: Any, trial: Any) -> None:
-        folder = Path(self._get_output_dir(trial=trial)) / f"checkpoint-{self.state.global_step}"
-        # First, because what TRL writes last makes a checkpoint complete, and older ones are removed right after.
-        self.save_run_state(folder)
-        super()._save_checkpoint(model, trial)
-        if self.held_out is not None:
-            self.held_out.checkpoint_written()
-
-    def save_run_state(self, folder: Path) -> None:
-        """Write what TRL does not save: held-out history, best, T2PO calibration, the generation phase."""
-        folder.mkdir(parents=True, exist_ok=True)
-        state = {
-            "held_out": self.held_out.state() if self.held_out is not None else None,
-            "t2po": self.policy.state_dict() if isinstance(self.policy, T2PO) else None,
-            "credit": self.credit.state_dict(),
-            "rollouts": self.rollouts.state_dict(),
-            "micro_step": self._step,
-        }
-        write_json(folder / STATE_FILE, state)
-
-    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
-        super()._load_from_checkpoint(resume_from_checkpoint, model)
-        state = json.loads((Path(resume_from_checkpoint) / STATE_FILE).read_text(encoding="utf-8"))
-        self._resumed_step = state["micro_step"]
-        self.credit.load_state_dict(state["credit"])
-        try:
-            self.rollouts.load_state_dict(state["rollouts"])
-        except RulesError as error:
-            raise ConfigError(f"{resume_from_checkpoint}: {error}") from error
-        if self.held_out is not None and state["held_out"]:
-            self.held_out.restore(state["held_out"])
-        if isinstance(self.policy, T2PO) and state["t2po"]:
-            try:
-                differs = self.policy.load_state_dict(state["t2po"])
-            except ValueError as error:
-                raise ConfigError(f"{resume_from_checkpoint}: {error}") from error
-            if differs is not None:
-                self._warn(step_of(Path(resume_from_checkpoint)), differs)
-
-    def _warn(self, step: int, message: str) -> None:
-        """Tell the callbacks that tell people (those with `warn`), or say it here where there is none."""
-        told = [callback for callback in self.callback_handler.callbacks if hasattr(callback, "warn")]
-        for callback in told:
-            callback.warn(step, message)
-        if not told:
-            warnings.warn(message, stacklevel=1)
+    # -- what it leaves ---------------------------------------------------------------------------------------------
 
     def save_policy(self, folder: Path) -> None:
         """Write the policy as a model folder: whole weights, or the adapter where one is trained."""

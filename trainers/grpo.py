@@ -4,19 +4,25 @@
     python -m trainers.grpo --tasks my_tasks/                # your task YAMLs, the quickstart policy
     python -m trainers.grpo --tasks my_tasks/ --env ClawGym-v0 --model_name_or_path Qwen/Qwen2.5-1.5B-Instruct
     python -m trainers.grpo --resume                         # after an interruption
+    accelerate launch --num_processes 2 -m trainers.grpo     # several GPUs (or CPU processes, with --cpu)
 
 Everything is checked before a model loads: settings, every task file, the sandbox. Exit codes: 0 done, 1 the run
-failed, 2 a setting, a task or the machine is not right, 130 interrupted.
+failed, 2 a setting, a task or the machine is not right, 130 interrupted (Ctrl-C), 143 terminated (SIGTERM).
 """
 
 from __future__ import annotations
 
+import json
 import os
+import signal
 import sys
+import threading
 import warnings
 from collections.abc import Sequence
+from contextlib import nullcontext
 from enum import StrEnum
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
@@ -41,16 +47,18 @@ from tasks.problems import TaskError
 from trainers.gigpo import GiGPOTrainer
 from trainers.guards import Resampling, default_guards
 from trainers.heldout import BestLostError
+from trainers.processes import OtherProcessFailed, close_group, from_main, here, is_main, together
 from trainers.refusals import ConfigError
 from trainers.report import write_report
+from trainers.resuming import check_same_processes
 from trainers.run.callback import RunCallback
-from trainers.run.checkpoints import last_complete_checkpoint, patience_spent, step_of
+from trainers.run.checkpoints import evaluated_steps, last_complete_checkpoint, patience_spent, step_of
 from trainers.run.cli import parse
 from trainers.run.console import RunConsole
 from trainers.run.dry_run import describe
 from trainers.run.jsonl import RunFolderError
 from trainers.run.machine import AHEAD, set_threads
-from trainers.run.record import RunRecord
+from trainers.run.record import SUMMARY, RunRecord
 from trainers.run.setup import (
     Run,
     make_env_factory,
@@ -72,20 +80,38 @@ class Stopped(StrEnum):
 
 
 EXIT_CODES = {Stopped.FINISHED: 0, Stopped.PATIENCE: 0, Stopped.FAILED: 1, Stopped.INTERRUPTED: 130}
+TERMINATED = 143
+REPORT = "report.html"
+REFUSALS = (ConfigError, TaskError, SandboxUnavailable, RunFolderError, ModelError, BestLostError)
+"""Errors that are meant for people: what is wrong and what to do."""
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM: a run ends as it does on Ctrl-C, summary and report included."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit code."""
+    before = _end_on_sigterm()
     try:
         settings = parse(sys.argv[1:] if argv is None else argv)
-        run = prepare(settings)
+        run = together(lambda: prepare(settings), REFUSALS)
         if settings.dry_run:
-            _show(describe(run))
+            if is_main():
+                _show(describe(run))
             return 0
         return train(run)
-    except (ConfigError, TaskError, SandboxUnavailable, RunFolderError, ModelError, BestLostError) as error:
-        print(f"trainers.grpo: {error}", file=sys.stderr)
+    except (*REFUSALS, OtherProcessFailed) as error:
+        if is_main():
+            print(f"trainers.grpo: {error}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt as error:
+        if is_main():
+            print("trainers.grpo: interrupted before the first step", file=sys.stderr)
+        return TERMINATED if isinstance(error, Terminated) else EXIT_CODES[Stopped.INTERRUPTED]
+    finally:
+        if before is not None:
+            signal.signal(signal.SIGTERM, before)
 
 
 def train(run: Run) -> int:
@@ -93,83 +119,138 @@ def train(run: Run) -> int:
     _quiet()
     settings, config = run.settings, run.settings.config
     folder = Path(config.output_dir)
-    checkpoint = last_complete_checkpoint(folder) if config.resume else None
+    checkpoint = from_main(last_complete_checkpoint(folder) if config.resume else None)
     first_step = step_of(checkpoint) if checkpoint else 0
-    if checkpoint and (first_step >= config.max_steps or patience_spent(checkpoint, config.patience)):
-        print(f"{folder}: nothing to do, the run ended at step {first_step} (its summary and report stand there)")
+    over = checkpoint is not None and (
+        first_step >= config.max_steps or patience_spent(checkpoint, config.patience)
+    )  # maybe killed right then, before its summary and report were there
+    if from_main(config.resume and is_over(folder, config.max_steps, over=over, from_start=checkpoint is None)):
+        if is_main():
+            print(f"{folder}: nothing to do, the run ended at step {first_step} (its summary and report stand there)")
         return 0
-    model, tokenizer = load_model(run.model_folder, dtype=settings.policy.dtype, trainable=True)
-    check_t2po(run.t2po, tokenizer)
-    record = open_record(run, checkpoint)
+    model, tokenizer, record = together(lambda: load(run, checkpoint), REFUSALS)
     set_threads(model, settings.policy.torch_threads)
-    console = RunConsole(config.max_steps, first_step=first_step)
-    callback = RunCallback(
-        record, console, default_guards(config.beta_turn), keep_trajectories=config.save_trajectories
-    )
-    if checkpoint:
-        callback.restore(checkpoint)
     held_out = make_held_out(run) if run.tasks.held_out else None
-    if held_out:
-        held_out.on_evaluation = callback.on_evaluation
+    callback: RunCallback | None = None
+    if record is not None:
+        console = RunConsole(config.max_steps, first_step=first_step)
+        guards = default_guards(config.beta_turn)
+        callback = RunCallback(record, console, guards, keep_trajectories=config.save_trajectories)
+        if checkpoint:
+            callback.restore(checkpoint)
+        if held_out:
+            held_out.on_evaluation = callback.on_evaluation
     config.eval_strategy = config.eval_strategy if held_out else "no"
     config.eval_on_start = config.eval_on_start and bool(held_out) and checkpoint is None
-    slots = min(settings.env.slots, max(config.generation_batch_size, len(run.tasks.held_out)))
+    episodes = max(config.generation_batch_size, len(run.tasks.held_out))
+    slots = min(settings.env.slots, -(-episodes // config.world_size))
     sandboxes = SandboxPool(run.backend, slots + AHEAD)  # they start while the trainer is put together
-    trainer = GiGPOTrainer(
-        model,
-        config,
-        tokenizer,
-        run.tasks.pool,
-        make_env_factory(run, sandboxes),
-        held_out=held_out,
-        t2po=run.t2po,
-        slots=slots,
-        workers=settings.env.sandbox_workers or os.cpu_count() or 1,
-        ahead=AHEAD,
-        max_turn_tokens=reply_cap(run),
-        on_episodes=callback.on_episodes,
-        on_round=console.playing,
-        callbacks=[callback],
-        peft_config=run.peft,
-    )
-    trainer.remove_callback(transformers.PrinterCallback)
-    trainer.remove_callback(transformers.ProgressCallback)
+    stopped = Stopped.FINISHED
+    code: int | None = None
+    try:
+        trainer = GiGPOTrainer(
+            model,
+            config,
+            tokenizer,
+            run.tasks.pool,
+            make_env_factory(run, sandboxes),
+            held_out=held_out,
+            t2po=run.t2po,
+            slots=slots,
+            workers=settings.env.sandbox_workers or max(1, (os.cpu_count() or 1) // here()),
+            ahead=AHEAD,
+            max_turn_tokens=reply_cap(run),
+            on_episodes=callback.on_episodes if callback else None,
+            on_round=callback.console.playing if callback else None,
+            callbacks=[callback] if callback else [],
+            peft_config=run.peft,
+        )
+        trainer.remove_callback(transformers.PrinterCallback)
+        trainer.remove_callback(transformers.ProgressCallback)
+        if callback:
+            _introduce(run, trainer, callback, first_step)
+        try:
+            with callback.console if callback else nullcontext():
+                if over and checkpoint:
+                    trainer.stand_at(checkpoint)
+                else:
+                    trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+                if held_out:
+                    if held_out.exhausted and trainer.state.global_step < config.max_steps:
+                        stopped = Stopped.PATIENCE
+                    if held_out.measured(trainer.state.global_step) is None:
+                        trainer.evaluate()
+                    last = folder / f"checkpoint-{trainer.state.global_step}"
+                    if callback and last.exists():
+                        trainer.save_run_state(last)  # a resumed run then knows this measurement too
+        except KeyboardInterrupt as error:
+            stopped = Stopped.INTERRUPTED
+            code = TERMINATED if isinstance(error, Terminated) else None
+        except PolicyError as error:
+            print(f"trainers.grpo: the policy failed: {error}", file=sys.stderr)
+            stopped = Stopped.FAILED
+        finally:
+            trainer.close()
+    finally:
+        sandboxes.close()
+    if callback:
+        finish(run, trainer, callback, stopped)
+        callback.record.close()
+    if stopped in (Stopped.FINISHED, Stopped.PATIENCE):
+        close_group()
+    return EXIT_CODES[stopped] if code is None else code
+
+
+def load(run: Run, checkpoint: Path | None) -> tuple[Any, Any, RunRecord | None]:
+    """Model, tokenizer, and the record on the process that writes it.
+
+    Raises:
+        ModelError: It cannot be loaded.
+        ConfigError: The T2PO switches do not fit it, or another number of processes wrote the checkpoint.
+        RunFolderError: See `open_record`.
+    """
+    model, tokenizer = load_model(run.model_folder, dtype=run.settings.policy.dtype, trainable=True)
+    check_t2po(run.t2po, tokenizer)
+    if checkpoint is not None:
+        check_same_processes(checkpoint, run.settings.config.world_size)
+    return model, tokenizer, open_record(run, checkpoint) if is_main() else None
+
+
+def is_over(folder: Path, max_steps: int, *, over: bool, from_start: bool) -> bool:
+    """Whether a run ended and said so: by its last checkpoint or, where it has none, by its summary."""
+    try:
+        summary = json.loads((folder / SUMMARY).read_text(encoding="utf-8"))
+        told = summary["stopped"] in (Stopped.FINISHED, Stopped.PATIENCE) and (folder / REPORT).is_file()
+        return told and (over or (from_start and int(summary["last_step"]) >= max_steps))
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
+def _introduce(run: Run, trainer: GiGPOTrainer, callback: RunCallback, first_step: int) -> None:
+    """Tell callback and trainer of each other, and people what is about to run."""
+    console = callback.console
     callback.trainer = trainer
     if isinstance(trainer.policy, T2PO):
         callback.guards.append(Resampling(trainer.policy.warning))
+    if callback.record.moved_to is not None:
+        console.note(f"the run that was there is now {callback.record.moved_to}")
+    processes = trainer.args.world_size
     console.note(
-        f"policy {settings.policy.model_name_or_path} ({_millions(model)}), {len(run.tasks.pool)} pool and "
+        f"policy {run.settings.policy.model_name_or_path} ({_millions(trainer.model)}), {len(run.tasks.pool)} pool and "
         f"{len(run.tasks.held_out)} held-out tasks, sandbox {run.backend}"
+        + (f", {processes} processes" if processes > 1 else "")
     )
     if run.coverage:
         console.note(run.coverage)
+    said = callback.record.warnings()
     for note in run.notes():
-        callback.warn(first_step, note)
+        if note in said:  # by an earlier process of this run
+            console.warn(note)
+        else:
+            callback.warn(first_step, note)
     if run.t2po is not None and run.t2po.turn_resample and run.t2po.eta is None:
         turns = run.t2po.warmup_turns
         console.note(f"turn_resample: eta is calibrated on the first {turns} turns, which stay as sampled")
-    stopped = Stopped.FINISHED
-    try:
-        with console:
-            trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
-            if held_out:
-                if held_out.exhausted and trainer.state.global_step < config.max_steps:
-                    stopped = Stopped.PATIENCE
-                if held_out.measured(trainer.state.global_step) is None:
-                    trainer.evaluate()
-                last = folder / f"checkpoint-{trainer.state.global_step}"
-                if last.exists():
-                    trainer.save_run_state(last)  # a resumed run then knows this measurement too
-    except KeyboardInterrupt:
-        stopped = Stopped.INTERRUPTED
-    except PolicyError as error:
-        print(f"trainers.grpo: the policy failed: {error}", file=sys.stderr)
-        stopped = Stopped.FAILED
-    finally:
-        trainer.close()
-        sandboxes.close()
-    finish(run, trainer, callback, stopped)
-    return EXIT_CODES[stopped]
 
 
 def open_record(run: Run, checkpoint: Path | None) -> RunRecord:
@@ -179,14 +260,21 @@ def open_record(run: Run, checkpoint: Path | None) -> RunRecord:
         RunFolderError: It is occupied, or its tasks are other ones.
     """
     config = run.settings.config
-    record = RunRecord(config.output_dir, resume=config.resume)
+    record = RunRecord(config.output_dir, resume=config.resume, overwrite=config.overwrite)
     # First what can refuse: a folder that is refused stays as it was.
     record.write_tasks(run.tasks.split)
     if config.resume:
-        record.resume_at(step_of(checkpoint) if checkpoint else -1)
+        if checkpoint:
+            record.resume_at(step_of(checkpoint), evaluated_steps(checkpoint))
+        else:
+            record.resume_at(-1)
     record.write_config(run.settings.resolved())
     record.write_environment(
-        sandbox=run.backend, model=run.model_folder, prompt_style=run.prompt_style, prompt_hash=run.prompt_hash
+        sandbox=run.backend,
+        model=run.model_folder,
+        prompt_style=run.prompt_style,
+        prompt_hash=run.prompt_hash,
+        processes=config.world_size,
     )
     return record
 
@@ -216,7 +304,7 @@ def finish(run: Run, trainer: GiGPOTrainer, callback: RunCallback, stopped: Stop
     if held_out is None:
         trainer.save_policy(folder / "last")
         write_card(folder / "last", run.card())
-    report = write_report([folder], folder / "report.html")
+    report = write_report([folder], folder / REPORT)
     callback.console.close(summary, folder=folder, report=report)
 
 
@@ -230,6 +318,17 @@ def _show(text: str) -> None:
 
 def _millions(model: Any) -> str:
     return f"{sum(p.numel() for p in model.parameters()) / 1e6:.1f} M parameters"
+
+
+def _end_on_sigterm() -> Any:
+    """SIGTERM raises `Terminated`; returns the handler before, `None` where none was replaced."""
+
+    def end(number: int, frame: FrameType | None) -> None:
+        raise Terminated
+
+    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
+        return None  # a handler of the caller stays in charge
+    return signal.signal(signal.SIGTERM, end)
 
 
 def _quiet() -> None:

@@ -19,6 +19,7 @@ from agents.seeds import derive_seed
 from agents.trajectory import Trajectory
 from tasks.task import Task
 from trainers.measuring.measure import Measurement, measure
+from trainers.run.checkpoints import sync
 from trainers.stats import paired_test
 
 BEST_FILE = "BEST.json"
@@ -167,6 +168,7 @@ class HeldOut:
         if self.extra_files is not None:
             self.extra_files(fresh)
         (fresh / BEST_FILE).write_text(json.dumps(asdict(best), indent=2) + "\n")
+        sync([*fresh.rglob("*"), fresh])
         if final.exists() and old.exists():
             shutil.rmtree(final)
         elif final.exists():
@@ -224,6 +226,7 @@ def _go_back(folder: Path, best: Best) -> None:
             f"{final}: holds step {_step_of(final)}, but the checkpoint's best is step {best.step}, whose weights are "
             "gone; start again in another --output_dir"
         )
+    shutil.rmtree(old, ignore_errors=True)  # else the next best would take it for the checkpoint's
 
 
 def _step_of(folder: Path) -> int | None:

@@ -13,7 +13,6 @@ from typing import Any
 from trainers.config import GiGPOConfig
 
 ALWAYS = {
-    "model_init_kwargs": "the model is loaded before the trainer is made",
     "trust_remote_code": "the model is loaded before the trainer is made, and never runs code of its own",
     "chat_template_kwargs": "episodes render the chat template themselves",
     "max_tool_calling_iterations": "the environment owns the turn loop; max_turns caps it",

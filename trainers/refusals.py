@@ -6,12 +6,13 @@ gradient has silently lost the credit), and by reading which options change what
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
+from math import ceil
 from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
+from agents.t2po import T2POConfig
 from trainers.config import GiGPOConfig
 from trainers.config.backends import backend_problems
 from trainers.credit import EpisodeScale
@@ -54,6 +55,19 @@ def check_parts(config: GiGPOConfig, processing_class: Any, peft_config: Any) ->
         )
 
 
+def check_processes(config: GiGPOConfig, t2po: T2POConfig | None) -> None:
+    """Refuse what cannot be shared by several processes.
+
+    Raises:
+        ConfigError: One of the settings.
+    """
+    if config.world_size > 1 and t2po is not None and t2po.turn_resample and t2po.eta is None:
+        raise ConfigError(
+            "turn_resample_eta: with several processes it must be given. Each would calibrate it on its own turns, and "
+            "the attempts of one group would be resampled by different rules. A run with one process prints its eta."
+        )
+
+
 def _problems(c: GiGPOConfig) -> Iterator[str]:
     if c.importance_sampling_level != "token":
         yield (
@@ -88,37 +102,29 @@ def _problems(c: GiGPOConfig) -> Iterator[str]:
         yield f"temperature={c.temperature}: training samples, so it must be above 0 (held-out has its own greedy arm)."
     if c.num_generations is None or c.num_generations < 2:
         yield f"num_generations={c.num_generations}: a group of one has nothing to be compared with. Use 2 or more."
-    if not c.disable_dropout:
-        yield "disable_dropout=False: sampling runs without dropout, so what is trained would differ. Leave it on."
+    if c.resume and c.overwrite:
+        yield "resume and overwrite: one goes on with the run that is there, the other starts anew. Say one of them."
     yield from _machinery(c)
     yield from _choices(c)
     yield from _steps(c)
     yield from _without_effect(c)
     yield from idle_problems(c)
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        yield "several processes: the run folder and the held-out rule are for one process. Start without torchrun."
     if c.n_gpu > 1:
-        yield f"{c.n_gpu} GPUs are visible and one is used: set CUDA_VISIBLE_DEVICES=0 (or another one)."
+        yield (
+            f"{c.n_gpu} GPUs are visible and a plain start uses one: `accelerate launch --num_processes {c.n_gpu} -m "
+            "trainers.grpo ...` uses all, CUDA_VISIBLE_DEVICES=0 makes it one."
+        )
 
 
 def _machinery(c: GiGPOConfig) -> Iterator[str]:
-    """Options of the machinery around the loss that would change what is sampled, or lose state."""
+    """Options of the machinery around the loss that would lose state; for backends see `trainers.config.backends`."""
     reasons = {
-        "sync_ref_model": (
-            c.sync_ref_model,
-            "the synced reference is in no checkpoint, so a resumed run would be another one; an adapter has none",
-        ),
-        "use_liger_kernel": (c.use_liger_kernel, "TRL is giving it up, and its layers are untested with this sampler"),
-        "torch_compile": (c.torch_compile, "sampling would run the model uncompiled, with other log-probabilities"),
         "save_only_model": (c.save_only_model, "a checkpoint without the optimizer's state cannot be resumed"),
         "ignore_data_skip": (c.ignore_data_skip, "a resumed run would train on other tasks"),
         "enable_jit_checkpoint": (
             getattr(c, "enable_jit_checkpoint", False),
             "a checkpoint in the middle of a step cannot be resumed exactly; --resume goes on from the last one",
         ),
-        "deepspeed": (c.deepspeed, "untested: the sampler needs whole weights on each process"),
-        "fsdp": (c.fsdp, "untested: the sampler needs whole weights on each process"),
-        "parallelism_config": (c.parallelism_config, "untested: the sampler needs whole weights on each process"),
     }
     for name, (value, reason) in reasons.items():
         if value:
@@ -159,11 +165,12 @@ def _steps(c: GiGPOConfig) -> Iterator[str]:
     for name in ("eval_strategy", "save_strategy"):
         if getattr(c, name) not in ("steps", "no"):
             yield f"{name}={getattr(c, name)}: steps or no."
-    generate_every = (c.steps_per_generation or 1) * c.num_iterations
     if c.save_strategy == "steps" and (c.save_steps < 1 or int(c.save_steps) != c.save_steps):
         yield f"save_steps={c.save_steps}: a whole number of steps."
-    elif c.save_strategy == "steps" and (int(c.save_steps) * c.gradient_accumulation_steps) % generate_every:
+        return
+    log_every = c.logging_steps if c.logging_steps >= 1 else ceil(c.max_steps * c.logging_steps)
+    if c.save_strategy == "steps" and c.save_steps % max(1, log_every):
         yield (
-            f"save_steps={int(c.save_steps)}: a checkpoint in the middle of a generation cycle cannot be resumed "
-            f"exactly. Use a multiple of {generate_every} micro-steps / {c.gradient_accumulation_steps} accumulation."
+            f"save_steps={int(c.save_steps)}: a checkpoint between two lines of metrics (logging_steps="
+            f"{c.logging_steps:g}) cannot be resumed exactly. Use a multiple of it, or logging_steps=1."
         )

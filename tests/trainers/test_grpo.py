@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,6 @@ import yaml
 from sandboxes import probe
 from tests.shared_data import REPOSITORY
 from trainers import evaluate, grpo
-from trainers.run.checkpoints import last_complete_checkpoint
 
 SANDBOX = next((name for name in ("bubblewrap", "landlock") if probe(name).ok), None)
 needs_sandbox = pytest.mark.skipif(SANDBOX is None, reason="no sandbox backend works on this machine")
@@ -111,32 +109,6 @@ def test_same_seed_same_run(tmp_path):
 
 
 @needs_sandbox
-@pytest.mark.slow
-def test_killed_and_resumed(tmp_path):
-    """kill -9 in the middle, the same command with --resume: it goes on and ends where the whole run ends."""
-    folder = tmp_path / "run"
-    command = [
-        sys.executable, "-m", "trainers.grpo", *SMALL, "--max_steps", "4", "--output_dir", str(folder), "--resume",
-    ]  # fmt: skip
-    env = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
-    process = subprocess.Popen(command, cwd=tmp_path, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    for _ in range(2400):
-        if last_complete_checkpoint(folder) is not None or process.poll() is not None:
-            break
-        time.sleep(0.1)
-    process.send_signal(signal.SIGKILL)
-    assert process.wait() == -signal.SIGKILL
-    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert [line["step"] for line in lines(folder / "held_out.jsonl")] == [0, 1, 2, 3, 4]
-    assert [line["step"] for line in lines(folder / "metrics.jsonl") if "reward" in line] == [1, 2, 3, 4]
-
-    assert run(*SMALL, "--max_steps", "4", "--output_dir", str(tmp_path / "whole")) == 0
-    ends = [(path / "checkpoint-4" / "model.safetensors").read_bytes() for path in (folder, tmp_path / "whole")]
-    assert ends[0] == ends[1]
-
-
-@needs_sandbox
 def test_hand_written_tasks_of_another_folder(tmp_path, capsys, monkeypatch):
     mine = tmp_path / "my_tasks"
     mine.mkdir()
@@ -191,6 +163,7 @@ def test_dry_run_prints_settings_that_can_be_read_back(tmp_path, capsys):
         (["--think_budget", "8", "--think_answer_reserve", "39"], "think_answer_reserve=39: replies have at most 40"),
         (["--turn_resample", "true", "--temperature", "0"], "temperature=0.0: training samples"),
         (["--slots", "0"], "slots"),
+        (["--resume", "--overwrite"], "one goes on with the run that is there, the other starts anew"),
     ],
 )
 def test_mistakes_are_named_with_a_remedy(tmp_path, capsys, args, words):

@@ -12,9 +12,9 @@ from transformers import TrainerCallback
 
 from agents.policy import Sampling
 from agents.t2po import T2POConfig
-from tests.trainers.toy import make_task, make_trainer
-from trainers.heldout import HeldOut
-from trainers.refusals import ConfigError
+from tests.trainers.toy import make_config, make_task, make_trainer
+from trainers.heldout import Best, HeldOut
+from trainers.refusals import ConfigError, check_config
 from trainers.run.checkpoints import STATE_FILE, last_complete_checkpoint
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -145,11 +145,68 @@ def test_a_checkpoint_cut_short_is_not_used(tmp_path):
     assert last_complete_checkpoint(tmp_path / "nothing") is None
 
 
-def test_saving_inside_a_generation_cycle_is_refused(tmp_path):
-    from tests.trainers.toy import make_config
-    from trainers.refusals import check_config
+CYCLE = {"num_iterations": 2, "steps_per_generation": 2, "gradient_accumulation_steps": 1}
 
-    config = make_config(tmp_path, save_strategy="steps", save_steps=1, num_iterations=2)
-    with pytest.raises(ConfigError, match="save_steps=1"):
-        check_config(config)
-    check_config(make_config(tmp_path, save_strategy="steps", save_steps=2, num_iterations=2))
+
+def test_resume_inside_a_generation_cycle_is_bitwise_equal(tmp_path):
+    """Four optimizer steps a generation: what was played and not trained on yet is in the checkpoint."""
+    changes = {"save_strategy": "steps", "save_steps": 1, "lr_scheduler_type": "constant", "max_steps": 5, **CYCLE}
+    changes |= {"per_device_train_batch_size": 4}
+    whole = run(tmp_path, "whole", **changes)
+    for at in (1, 3):
+        rest = run(tmp_path, f"rest{at}", resume=str(tmp_path / f"whole/run/checkpoint-{at}"), **changes)
+        assert len(whole.played) == 2 and len(rest.played) == 1
+        assert torch.equal(weights(whole), weights(rest))
+        last = [trainer.state.log_history[-1]["train_loss"] for trainer in (whole, rest)]
+        assert last[0] == last[1]
+
+
+def test_saving_between_two_lines_of_metrics_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match="save_steps=2: a checkpoint between two lines of metrics"):
+        check_config(make_config(tmp_path, save_strategy="steps", save_steps=2, logging_steps=4))
+    check_config(make_config(tmp_path, save_strategy="steps", save_steps=4, logging_steps=2))
+
+
+def test_another_number_of_processes_is_refused(tmp_path):
+    trainer = run(tmp_path, "run", max_steps=1, save_strategy="steps", save_steps=1)
+    checkpoint = last_complete_checkpoint(Path(trainer.args.output_dir))
+    state = json.loads((checkpoint / STATE_FILE).read_text())
+    (checkpoint / STATE_FILE).write_text(json.dumps({**state, "processes": 2}))
+    with pytest.raises(ConfigError, match="2 processes wrote it, now there are 1.*accelerate launch --num_processes 2"):
+        trainer._load_from_checkpoint(str(checkpoint))
+
+
+def test_entropy_controller_goes_on(tmp_path):
+    changes = {"save_strategy": "steps", "save_steps": 1, "lr_scheduler_type": "constant", "use_adaptive_entropy": True}
+    changes |= {"entropy_target": 6.0}
+    whole = run(tmp_path, "whole", max_steps=3, **changes)
+    rest = run(tmp_path, "rest", max_steps=3, resume=str(tmp_path / "whole/run/checkpoint-2"), **changes)
+    assert rest.entropy_coef == whole.entropy_coef != rest.args.entropy_coef
+    assert torch.equal(weights(whole), weights(rest))
+
+
+def test_two_bests_after_a_checkpoint_twice(tmp_path):
+    """A best that the checkpoint points to survives a resume, a new best, and a second resume."""
+
+    def best(name: str) -> str:
+        return json.loads((tmp_path / name / "BEST.json").read_text())["step"]
+
+    class Player:
+        def save_policy(self, folder):
+            folder.mkdir()
+
+    rule = held_out(tmp_path)
+    for step in (1, 2):
+        rule._save_best(Player(), Best(step, 0.1 * step, "sampled_reward", ""))
+        rule.best = Best(step, 0.1 * step, "sampled_reward", "")
+        if step == 2:
+            state = rule.state()  # of a checkpoint, whose process dies before it takes best.old away
+    assert (best("best"), best("best.old")) == (2, 1)
+    for later in (3, 4):
+        again = held_out(tmp_path)
+        again.restore(state)
+        assert best("best") == 2
+        again._save_best(Player(), Best(later, 0.1 * later, "sampled_reward", ""))
+    again = held_out(tmp_path)
+    again.restore(state)
+    assert best("best") == 2

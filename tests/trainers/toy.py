@@ -132,6 +132,7 @@ def make_config(tmp_path, **changes: Any) -> GiGPOConfig:
         "disable_tqdm": True,
         "dataloader_pin_memory": False,
         "beta": 0.0,
+        "save_total_limit": None,
     }
     return GiGPOConfig(**{**settings, **changes})
 

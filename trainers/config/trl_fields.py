@@ -19,6 +19,10 @@ class TRLFields:
     resume: bool = field(
         default=False, metadata={"help": "Continue in an occupied `output_dir` from its last checkpoint (or start)."}
     )
+    overwrite: bool = field(
+        default=False,
+        metadata={"help": "Start anew where a run is; the old folder is kept as `<output_dir>.replaced-<n>`."},
+    )
     save_trajectories: bool = field(default=True, metadata={"help": "Write every training episode to the run folder."})
     seed: int = field(default=42, metadata={"help": "Seeds tasks, sampling and new weights: same seed, same run."})
 

@@ -46,6 +46,9 @@ class RunCallback(TrainerCallback):  # type: ignore[misc]
         if path.is_file():
             self.clock = Clock(**json.loads(path.read_text(encoding="utf-8")))
         self._held_out_before = self.clock.held_out
+        for step, numbers in self.record.training_metrics():  # guards look back: they see what they had seen
+            for guard in self.guards:
+                guard.see(step, numbers)
         self.console.warnings.extend(self.record.warnings())
 
     # -- called by the trainer ----------------------------------------------------------------------------------

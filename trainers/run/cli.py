@@ -66,6 +66,7 @@ _DERIVED = {
     "do_eval",
     "activation_checkpointing",
     "resume",
+    "overwrite",
 }
 """Follow from other settings or from how the run was started, so they are no part of the record."""
 

@@ -57,6 +57,7 @@ def short_help() -> str:
         "  python -m trainers.grpo --tasks my_tasks/                the quickstart policy on your task YAMLs",
         "  python -m trainers.grpo --tasks my_tasks/ --env ClawGym-v0 --model_name_or_path Qwen/Qwen2.5-1.5B-Instruct",
         "  python -m trainers.grpo --resume                         go on after an interruption",
+        "  accelerate launch --num_processes 2 -m trainers.grpo     on two GPUs (each has per_device_train_batch_size)",
         "",
         "  --config FILE      settings from YAML (flags win); the quickstart policy without it: quickstart.yaml",
         "  --dry-run          check everything, print the settings, load no model",

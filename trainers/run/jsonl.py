@@ -95,6 +95,13 @@ def write_whole(path: Path, text: str) -> None:
     os.replace(fresh, path)
 
 
+def remove_part_files(folder: Path) -> None:
+    """Remove what `write_whole` was writing when its process was killed."""
+    for path in folder.glob("*.tmp"):
+        if path.is_file():
+            path.unlink()
+
+
 def write_json(path: Path, value: Any) -> None:
     """Write one JSON document, whole or not at all."""
     write_whole(path, json.dumps(plain(value), indent=2, ensure_ascii=False, allow_nan=False) + "\n")

@@ -64,8 +64,10 @@ def unfit_task(env: str, tasks: Sequence[Task]) -> str | None:
 
 
 def set_threads(model: Any, threads: int) -> None:
-    """Give torch `threads` CPU threads; 0 chooses by the size of the model."""
+    """Give torch `threads` CPU threads; 0 chooses by the size of the model and shares the cores out over processes."""
     import torch  # slow, and a scripted policy needs none
 
+    from trainers.processes import here
+
     small = sum(p.numel() for p in model.parameters()) < SMALL_POLICY
-    torch.set_num_threads(threads or (1 if small else os.cpu_count() or 1))
+    torch.set_num_threads(threads or (1 if small else max(1, (os.cpu_count() or 1) // here())))

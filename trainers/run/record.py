@@ -2,15 +2,16 @@
 
 Steps: what belongs to optimizer step S (logs, episodes trained on) carries S, counted from 1; a held-out evaluation
 carries the number of optimizer steps taken before it, 0 for the baseline. A run that resumes from checkpoint N keeps
-everything up to N; what an earlier process wrote beyond it moves to `superseded/`.
+everything up to N; what an earlier process wrote beyond it moves to `superseded/`. One process writes at a time.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,9 +30,11 @@ from trainers.run.jsonl import (
     cut_lines,
     plain,
     read_lines,
+    remove_part_files,
     write_json,
     write_whole,
 )
+from trainers.run.occupied import OCCUPIED, lock_folder, refuse_occupied, replace_run
 from trainers.run.steps_csv import StepRow, StepsCsv
 from trainers.run.summary import RunSummary
 
@@ -47,7 +50,9 @@ EPISODES = "trajectories"
 HELD_OUT_EPISODES = "held_out"
 SUPERSEDED = "superseded"
 WARNINGS = "warnings.jsonl"
-OCCUPIED = "go on with --resume, choose another --output_dir, or remove it"
+TRAINED = "train_loss"
+"""In the metrics line that is written when training is over."""
+BEST_FOLDERS = ("best", "best.old", "best.tmp")
 
 
 class RunRecord:
@@ -56,13 +61,16 @@ class RunRecord:
     Args:
         output_dir: The folder; made if missing.
         resume: Take an occupied folder and go on; without it an occupied folder is refused.
+        overwrite: Where a run is, move it to `<output_dir>.replaced-<n>` first.
 
     Raises:
-        RunFolderError: The folder is occupied, or is no folder, or cannot be written.
+        RunFolderError: The folder is occupied, is no folder, cannot be written, or another process writes it.
     """
 
-    def __init__(self, output_dir: str | Path, *, resume: bool = False) -> None:
+    def __init__(self, output_dir: str | Path, *, resume: bool = False, overwrite: bool = False) -> None:
         self.path = Path(output_dir)
+        self._lock: int | None = None
+        self.moved_to = replace_run(self.path) if overwrite else None
         if not resume or not self.path.is_dir():
             refuse_occupied(self.path, hint=OCCUPIED)
         try:
@@ -71,6 +79,7 @@ class RunRecord:
             (self.path / HELD_OUT_EPISODES).mkdir(exist_ok=True)
         except OSError as error:
             raise RunFolderError(f"cannot write the run folder {self.path}: {error.strerror}") from error
+        self._lock = lock_folder(self.path)
         self._csv = StepsCsv(self.path / STEPS)
         self._pending: dict[int, StepRow] = {}
         self._before = 0.0
@@ -84,7 +93,8 @@ class RunRecord:
         path = self.path / CONFIG
         if path.exists() and path.read_text(encoding="utf-8") != text:
             number = len(list(self.path.glob("config.before_resume_*.yaml"))) + 1
-            path.rename(self.path / f"config.before_resume_{number}.yaml")
+            # A copy: at no moment is a run without its settings, which --resume alone would look for.
+            write_whole(self.path / f"config.before_resume_{number}.yaml", path.read_text(encoding="utf-8"))
         write_whole(path, text)
 
     def write_environment(self, **extra: Any) -> None:
@@ -173,6 +183,15 @@ class RunRecord:
         lines, _ = read_lines(self.path / WARNINGS)
         return list(dict.fromkeys(str(line["message"]) for line in lines))
 
+    def training_metrics(self) -> list[tuple[int, dict[str, float]]]:
+        """Step and figures of each training step so far, earlier processes of a resumed run included."""
+        lines, _ = read_lines(self.path / METRICS)
+        return [
+            (int(line["step"]), {k: float(v) for k, v in line.items() if isinstance(v, int | float)})
+            for line in lines
+            if "reward" in line
+        ]
+
     def write_summary(self, summary: RunSummary) -> Path:
         """summary.json; returns its path."""
         write_json(self.path / SUMMARY, summary.to_json())
@@ -180,41 +199,63 @@ class RunRecord:
 
     # -- resume -------------------------------------------------------------------------------------------------
 
-    def resume_at(self, step: int) -> int:
+    def resume_at(self, step: int, evaluated: Collection[int] | None = None) -> int:
         """Go on after checkpoint `step`: what was written beyond it moves to `superseded/`.
+
+        Args:
+            step: Optimizer steps taken before the checkpoint; -1 starts from nothing.
+            evaluated: Steps of the held-out evaluations that the checkpoint knows of; `None` takes all up to `step`.
 
         Returns:
             How many lines and files were moved (a later step writes them again).
         """
+
+        def measured(number: int) -> bool:
+            return number <= step if evaluated is None else number in evaluated
+
+        def keep(record: Mapping[str, Any]) -> bool:
+            if not isinstance(record.get("step"), int) or TRAINED in record:
+                return TRAINED not in record  # no line of a step; the mean loss is written after the last checkpoint
+            if any(name.startswith("eval_") for name in record):
+                return measured(record["step"])
+            return bool(record["step"] <= step)
+
         aside = self.path / SUPERSEDED
-        moved = 0
-        for name in (METRICS, HELD_OUT, WARNINGS):
-            moved += cut_lines(self.path / name, lambda r: int(r["step"]) <= step, aside / name)
+        moved = cut_lines(self.path / HELD_OUT, lambda r: measured(int(r["step"])), aside / HELD_OUT)
+        for path in sorted(self.path.glob("*.jsonl")):
+            if path.name not in (HELD_OUT, INTENTS):
+                moved += cut_lines(path, keep, aside / path.name)
         moved += self._csv.cut(step, aside / STEPS)
-        for folder in (EPISODES, HELD_OUT_EPISODES):
+        for folder, stays in ((EPISODES, lambda number: number <= step), (HELD_OUT_EPISODES, measured)):
             for path in sorted((self.path / folder).glob("step_*.jsonl")):
-                if int(path.name[5:11]) > step:
+                if not stays(int(path.name[5:11])):
                     (aside / folder).mkdir(parents=True, exist_ok=True)
                     os.replace(path, aside / folder / path.name)
                     moved += 1
+            remove_part_files(self.path / folder)
+        remove_part_files(self.path)
+        if step < 0:
+            moved += self._best_aside(aside)
         (self.path / SUMMARY).unlink(missing_ok=True)
         lines, _ = read_lines(self.path / METRICS)
         self._before = float(lines[-1]["wall_seconds"]) if lines else 0.0
         self._start = time.monotonic()
         return moved
 
+    def _best_aside(self, aside: Path) -> int:
+        """A run that starts from nothing has no best yet."""
+        found = [self.path / name for name in BEST_FOLDERS if (self.path / name).exists()]
+        for path in found:
+            aside.mkdir(parents=True, exist_ok=True)
+            shutil.rmtree(aside / path.name, ignore_errors=True)
+            os.replace(path, aside / path.name)
+        return len(found)
 
-def refuse_occupied(path: Path, *, hint: str) -> None:
-    """Refuse a folder that holds something.
-
-    Raises:
-        RunFolderError: It does, or it is a file; `hint` says what to do.
-    """
-    if path.exists() and not path.is_dir():
-        raise RunFolderError(f"{path} is a file, not a folder: choose another --output_dir")
-    content = sorted(p.name for p in path.iterdir()) if path.exists() else []
-    if content:
-        raise RunFolderError(f"{path} is occupied ({len(content)} entries, such as {content[0]}): {hint}")
+    def close(self) -> None:
+        """Let other processes write the folder. Idempotent; happens by itself when the process ends."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
 
 
 def _write_trajectories(path: Path, trajectories: Iterable[Trajectory]) -> None:

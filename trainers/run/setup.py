@@ -19,13 +19,14 @@ from tasks.sources.self_test import self_test
 from tasks.task import Task
 from trainers.config import GiGPOConfig
 from trainers.heldout import HeldOut
-from trainers.refusals import ConfigError, check_config
+from trainers.processes import is_main
+from trainers.refusals import ConfigError, check_config, check_processes
 from trainers.rollouts import RulesError, curriculum_of
 from trainers.rollouts.samplers import VLLM
 from trainers.run.cli import Settings
 from trainers.run.machine import ENVIRONMENTS, environment_settings, unfit_task
+from trainers.run.occupied import OCCUPIED, refuse_occupied
 from trainers.run.policy_setup import find_policy, make_peft
-from trainers.run.record import OCCUPIED, refuse_occupied
 from trainers.run.t2po_setup import check_room, idle_settings, make_t2po
 from trainers.run.tasksets import TaskSets, load_task_sets
 
@@ -95,8 +96,8 @@ def prepare(settings: Settings) -> Run:
     problems = list(_setting_problems(settings))
     if problems:
         raise ConfigError("\n".join(problems))
-    if not settings.config.resume:
-        refuse_occupied(Path(settings.config.output_dir), hint=OCCUPIED)
+    if not settings.config.resume and is_main():
+        refuse_occupied(Path(settings.config.output_dir), hint=OCCUPIED, runs_too=not settings.config.overwrite)
     env = settings.env
     tasks = load_task_sets(env, settings.config.seed)
     curriculum_notes = read_curriculum(settings.config, tasks.pool)
@@ -132,6 +133,7 @@ def prepare(settings: Settings) -> Run:
             f"sampler={settings.config.sampler}: a running server takes LoRA adapters and no whole models. Train one "
             "(adapter=lora), or sample in process"
         )
+    check_processes(settings.config, run.t2po)
     check_room(run.t2po, reply_cap(run))
     try:
         made = make_env_factory(run)()
@@ -214,7 +216,7 @@ def make_held_out(run: Run) -> HeldOut:
         arms=arms,
         metric=config.best_metric,
         seed=config.seed,
-        output_dir=Path(config.output_dir),
+        output_dir=Path(config.output_dir) if is_main() else None,
         patience=config.patience,
         min_delta=config.min_delta,
         extra_files=lambda best: write_card(best, run.card()),

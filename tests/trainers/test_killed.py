@@ -1,0 +1,133 @@
+"""`kill -9` at any moment, the same command again: the run is the uninterrupted one, file by file."""
+
+from __future__ import annotations
+
+import csv
+import json
+import random
+import shutil
+import signal
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sandboxes import probe
+from sandboxes.sweep import sweep
+from tests.trainers.runs import Moment, start
+
+SANDBOX = next((name for name in ("bubblewrap", "landlock") if probe(name).ok), None)
+pytestmark = [
+    pytest.mark.skipif(SANDBOX is None, reason="no sandbox backend works on this machine"),
+    pytest.mark.timeout(600),
+]
+
+ARGS = [
+    "--resume", "--use_cpu", "true", "--tasks", "generated:quickstart?n=24&seed=5",
+    "--held_out", "generated:quickstart?n=6&seed=6", "--held_out_greedy", "false", "--best_metric", "sampled_reward",
+    "--per_device_train_batch_size", "8", "--slots", "8", "--learning_rate", "3e-4",
+    "--max_steps", "4", "--eval_steps", "1", "--save_steps", "2", "--save_total_limit", "1",
+]  # fmt: skip
+
+EARLY = (r"tasks.lock|config.yaml|environment.json|step_00000[01]|best", 0, 14)
+SAVING = (r"saving|checkpoint|best.old", 3, 20)
+BEST = (r"best", 12, 26)
+MEASURING = (r"held_out", 3, 12)
+LINES = (r"open /(metrics.jsonl|steps.csv|held_out.jsonl|warnings.jsonl)", 2, 8)
+THE_END = (r"checkpoint-4/turngym_state|os.rename /(saving/checkpoint-4|checkpoint-2)|summary|report", 1, 8)
+"""Which events, and from which to which of them: in a run, and in one that goes on."""
+
+
+def moment(draw: random.Random, part: tuple[str, int, int]) -> Moment:
+    pattern, first, last = part
+    return Moment(pattern, draw.randrange(first, last))
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory) -> dict[str, Any]:
+    folder = tmp_path_factory.mktemp("whole") / "run"
+    process = start([*ARGS, "--output_dir", str(folder)], folder, folder.with_name("log"))
+    process.join()
+    assert process.exitcode == 0, folder.with_name("log").read_text()
+    return content(folder)
+
+
+def content(folder: Path) -> dict[str, Any]:
+    """All of a run that is not a time."""
+
+    def lines(name: str) -> list[dict[str, Any]]:
+        return [_timeless(json.loads(line)) for line in (folder / name).read_text().splitlines()]
+
+    out: dict[str, Any] = {name: lines(f"{name}.jsonl") for name in ("metrics", "held_out", "warnings", "tasks")}
+    with open(folder / "steps.csv") as file:
+        out["steps"] = [_timeless(row) for row in csv.DictReader(file)]
+    for path in sorted([*folder.glob("trajectories/*"), *folder.glob("held_out/*")]):
+        episodes = [json.loads(line) for line in path.read_text().splitlines()]
+        out[path.name] = [(e["task_id"], e["reward"], [turn["ids"] for turn in e["turns"]]) for e in episodes]
+    for path in (*folder.glob("checkpoint-*/model.safetensors"), *folder.glob("best/*")):
+        out[str(path.relative_to(folder))] = path.read_bytes()
+    out["summary"] = json.loads((folder / "summary.json").read_text())["held_out"]
+    out["config"] = [line for line in (folder / "config.yaml").read_text().splitlines() if "output_dir" not in line]
+    out["names"] = sorted(path.name for path in folder.iterdir() if path.name != "superseded")
+    return out
+
+
+def _timeless(record: dict[str, Any]) -> dict[str, Any]:
+    words = ("seconds", "time", "train_wall", "per_second")
+    return {name: value for name, value in record.items() if not any(word in name for word in words)}
+
+
+def kill_twice(tmp_path: Path, moments: Sequence[Moment | float], whole: dict[str, Any]) -> list[str]:
+    """Two processes die, a third ends the run; returns where they died."""
+    folder, log = tmp_path / "run", tmp_path / "log"
+    command = [*ARGS, "--output_dir", str(folder)]
+    for when in moments:
+        process = start(command, folder, log, when if isinstance(when, Moment) else None)
+        process.join(None if isinstance(when, Moment) else when)
+        by_clock = process.is_alive()
+        process.kill()
+        process.join()
+        assert process.exitcode in (0, -signal.SIGKILL), log.read_text()
+        if by_clock:
+            with open(log, "a") as file:
+                file.write(f"killed after {when:.1f} s\n")
+    process = start(command, folder, log)
+    process.join()
+    assert process.exitcode == 0, log.read_text()
+    again = content(folder)
+    assert {name for name in whole if again.get(name) != whole[name]} == set()
+    assert again.keys() == whole.keys()
+    assert sweep(tmp_path.name).total == 0, "what the killed runs left behind was not swept"
+    return [line for line in log.read_text().splitlines() if line.startswith("killed")]
+
+
+@pytest.mark.slow
+def test_killed_twice(tmp_path, whole):
+    """Half way through a checkpoint, and after the last step: between checkpoint, summary and report."""
+    draw = random.Random(7)
+    assert len(kill_twice(tmp_path, [moment(draw, SAVING), moment(draw, THE_END)], whole)) == 2
+    shutil.rmtree(tmp_path)
+
+
+PARTS = [(EARLY, SAVING), (MEASURING, THE_END), (BEST, LINES), (SAVING, None), (None, None)]
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize("seed", range(len(PARTS)))
+def test_killed_at_random(tmp_path, whole, seed):
+    """Ten kills: in each part of a run, and three anywhere, by the clock."""
+    draw = random.Random(seed)
+    moments = [moment(draw, part) if part else draw.uniform(3, 12) for part in PARTS[seed]]
+    print(seed, moments, *kill_twice(tmp_path, moments, whole), sep="\n  ")
+
+
+@pytest.mark.slow
+def test_sigterm_is_ctrl_c(tmp_path):
+    folder, log = tmp_path / "run", tmp_path / "log"
+    process = start([*ARGS, "--output_dir", str(folder)], folder, log, Moment("step_000001.jsonl", 0, signal.SIGTERM))
+    process.join()
+    assert process.exitcode == 143, log.read_text()
+    assert json.loads((folder / "summary.json").read_text())["stopped"] == "interrupted"
+    assert (folder / "report.html").is_file() and "Traceback" not in log.read_text()
+    assert sweep(tmp_path.name).total == 0

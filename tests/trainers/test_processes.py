@@ -1,0 +1,202 @@
+"""Two processes are one: equal episodes, advantages, gradients and figures, one run folder, one end."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from agents.policy import Sampling
+from agents.rollout import Job, RolloutResult
+from agents.rollout.timing import Timing
+from agents.t2po import T2POConfig
+from agents.trajectory import Trajectory
+from sandboxes import probe
+from tests.shared_data import REPOSITORY
+from tests.trainers import two_processes
+from tests.trainers.runs import start_together
+from tests.trainers.toy import make_config, make_task
+from trainers import grpo, processes
+from trainers.refusals import ConfigError, check_processes
+
+pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.timeout(300)]
+needs_sandbox = pytest.mark.skipif(
+    not any(probe(name).ok for name in ("bubblewrap", "landlock")), reason="no sandbox backend works on this machine"
+)
+ROWS = 12
+
+
+def toy(folder: Path, count: int, *, fail: bool = False) -> list[int]:
+    folder.mkdir()
+    running = start_together(count, folder / "log", two_processes.train, folder, ROWS // count, fail)
+    for process in running:
+        process.join(240)
+    return [process.exitcode for process in running]
+
+
+@pytest.mark.slow
+def test_two_processes_are_one(tmp_path):
+    """Three groups of four on two processes of six rows: one group lies on both."""
+    assert toy(tmp_path / "one", 1) == [0]
+    assert toy(tmp_path / "two", 2) == [0, 0], (tmp_path / "two/log.1").read_text()
+    alone, first, second = (torch.load(tmp_path / name) for name in ("one/0.pt", "two/0.pt", "two/1.pt"))
+    for whole, here, there in zip(alone["steps"], first["steps"], second["steps"], strict=True):
+        assert (len(here["advantages"]), len(there["advantages"])) == (6, 6)
+        together = {**here["advantages"], **there["advantages"]}
+        assert together == whole["advantages"]  # the same episodes, credited the same, to the last bit
+        assert torch.equal(here["gradient"], there["gradient"])
+        assert (here["gradient"] - whole["gradient"]).norm() < 1e-5 * whole["gradient"].norm()
+    assert torch.equal(first["weights"], second["weights"])
+    assert (first["weights"] - alone["weights"]).norm() < 1e-5 * alone["weights"].norm()
+    assert first["held_out"] == second["held_out"] == alone["held_out"]
+    for one, two in zip(alone["logged"], first["logged"], strict=True):
+        ours = [name for name in one if name.startswith(("env/", "gigpo/", "t2po/", "sampling/", "eval_", "reward"))]
+        assert {name: two[name] for name in ours} == pytest.approx({name: one[name] for name in ours}, rel=1e-6)
+    saved = sorted(path.name for path in (tmp_path / "two/run/checkpoint-2").glob("*_1.*"))
+    assert saved == ["rng_state_1.pth", "turngym_process_1.json"]
+
+
+@pytest.mark.slow
+def test_a_process_that_breaks_ends_all(tmp_path):
+    codes = toy(tmp_path / "two", 2, fail=True)
+    assert None not in codes and all(codes)
+    assert "planted: this process breaks" in (tmp_path / "two/log.1").read_text()
+
+
+SMALL = [
+    "--use_cpu", "true", "--tasks", "generated:quickstart?n=24&seed=5", "--held_out", "generated:quickstart?n=5&seed=6",
+    "--held_out_greedy", "false", "--max_steps", "2", "--eval_steps", "2", "--save_steps", "1", "--slots", "8",
+]  # fmt: skip
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+@needs_sandbox
+@pytest.mark.slow
+def test_two_processes_leave_one_run_folder(tmp_path):
+    """The folder of two processes is that of one, but for times; one alone must not go on with it."""
+    for count in (1, 2):
+        folder = tmp_path / f"run{count}"
+        rows = ["--per_device_train_batch_size", str(8 // count), "--output_dir", str(folder)]
+        running = start_together(count, tmp_path / f"log{count}", grpo.main, [*SMALL, *rows])
+        for process in running:
+            process.join(240)
+        assert [process.exitcode for process in running] == [0] * count, (tmp_path / f"log{count}.0").read_text()
+    one, two = tmp_path / "run1", tmp_path / "run2"
+    assert sorted(p.name for p in one.iterdir()) == sorted(p.name for p in two.iterdir())
+    assert "step" not in (tmp_path / "log2.1").read_text(), "the second process speaks"
+    assert json.loads((two / "environment.json").read_text())["processes"] == 2
+    held_out = [[(line["step"], line["settings"]["sampled"]["outcomes"]) for line in lines(f / "held_out.jsonl")]
+                for f in (one, two)]  # fmt: skip
+    assert held_out[0] == held_out[1] and [step for step, _ in held_out[0]] == [0, 2]
+    played = [[(e["task_id"], e["reward"], [t["ids"] for t in e["turns"]]) for e in lines(f / "trajectories" / name)]
+              for name in ("step_000001.jsonl", "step_000002.jsonl") for f in (one, two)]  # fmt: skip
+    assert len(played[0]) == 8 and played[0] == played[1] and played[2] == played[3]
+
+    code, said = alone([*SMALL, "--output_dir", str(two), "--resume", "--max_steps", "3"], tmp_path / "alone")
+    assert code == 2 and "2 processes wrote it, now there are 1" in said
+
+
+def alone(args: list[str], log: Path) -> tuple[int, str]:
+    (process,) = start_together(1, log, grpo.main, args)
+    process.join(240)
+    return process.exitcode, Path(f"{log}.0").read_text()
+
+
+@needs_sandbox
+@pytest.mark.whole
+def test_accelerate_launch(tmp_path):
+    """As people start it; then all of it ends with one of its processes, and goes on where it was."""
+    folder = tmp_path / "run"
+    command = [
+        sys.executable, "-m", "accelerate.commands.launch", "--cpu", "--num_processes", "2", "--num_machines", "1",
+        "--mixed_precision", "no", "--dynamo_backend", "no", "--main_process_port", "0", "-m", "trainers.grpo", *SMALL,
+        "--per_device_train_batch_size", "4", "--output_dir", str(folder), "--resume", "--max_steps", "4",
+    ]  # fmt: skip
+    env = {**os.environ, "PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1"}
+    first = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    while not (folder / "checkpoint-1").is_dir() and first.poll() is None:
+        time.sleep(0.1)
+    children = Path(f"/proc/{first.pid}/task/{first.pid}/children").read_text().split()
+    os.kill(int(children[1]), signal.SIGKILL)
+    output, _ = first.communicate(timeout=120)
+    assert first.returncode != 0
+    assert not any(Path(f"/proc/{child}").exists() for child in children), output
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert [line["step"] for line in lines(folder / "metrics.jsonl") if "reward" in line] == [1, 2, 3, 4]
+    assert [line["step"] for line in lines(folder / "held_out.jsonl")] == [0, 2, 4]
+
+
+# -- the parts, with the other processes played -------------------------------------------------------------------
+
+
+@pytest.fixture
+def second_of_two(monkeypatch):
+    """This process is the second; `others` holds what the first one gathers, in the order of the exchanges."""
+    others: list[Any] = []
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setattr(processes, "gather_object", lambda mine: [*others.pop(0), *mine])
+
+    class State:
+        num_processes, process_index = 2, 1
+
+    monkeypatch.setattr(processes, "PartialState", State)
+    return others
+
+
+def result(ids: list[str], wall: float = 1.0) -> RolloutResult:
+    return RolloutResult(
+        [Trajectory(task_id=i, task_hash="", attempt=0, seed=0, prompt_ids=[1]) for i in ids],
+        Timing(wall, wall / 2, 0.0, len(ids), 3),
+        1,
+    )
+
+
+def test_held_out_tasks_are_shared_out_and_come_back_in_order(second_of_two):
+    jobs = [Job(make_task(i), 0, i) for i in range(5)]
+    second_of_two.append([result(["toy-0", "toy-2", "toy-4"], wall=2.0)])
+    got = processes.play_shared(lambda mine: result([job.task.id for job in mine]), jobs, Sampling(0.0, 8))
+    assert [episode.task_id for episode in got.trajectories] == [job.task.id for job in jobs]
+    assert got.timing == Timing(2.0, 1.0, 0.0, 5, 6) and got.retries == 2 and got.duplicates is None
+
+
+def test_figures_are_weighed_by_what_they_count(second_of_two):
+    second_of_two += [[(30.0, {"a": 1.0, "b": 0.0})], [(0.0, {"a": 1.0})]]
+    assert processes.mean_figures({"a": 0.0}, 10.0) == {"a": 0.75, "b": 0.0}
+    assert processes.mean_figures({"a": 1.0}, 0.0) == {"a": 1.0}
+
+
+def test_what_one_process_refuses_starts_nowhere(second_of_two):
+    second_of_two += [[], [(0, "no sandbox works")], []]
+    assert processes.together(lambda: 7, (ConfigError,)) == 7
+    with pytest.raises(processes.OtherProcessFailed, match="process 0: no sandbox works"):
+        processes.together(lambda: 7, (ConfigError,))
+
+    def refuse() -> None:
+        raise ConfigError("slots")
+
+    with pytest.raises(ConfigError, match="slots"):
+        processes.together(refuse, (ConfigError,))
+    assert not processes.is_main()
+
+
+def test_calibrating_on_several_processes_is_refused(tmp_path):
+    class Two:
+        world_size = 2
+
+    with pytest.raises(ConfigError, match="turn_resample_eta"):
+        check_processes(Two(), T2POConfig(turn_resample=True))
+    check_processes(Two(), T2POConfig(turn_resample=True, eta=0.1))
+    check_processes(make_config(tmp_path), T2POConfig(turn_resample=True))

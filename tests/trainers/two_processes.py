@@ -1,0 +1,70 @@
+"""What `test_processes.py` starts: one of several processes that train the toy policy, or one that trains it alone."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from agents.policy import Sampling
+from tests.trainers.toy import NotingTrainer, ToyEnv, make_config, make_model, make_task, make_tokenizer
+from trainers.heldout import HeldOut
+
+
+class BrokenEnv(ToyEnv):
+    """A process whose machinery breaks in a way that nobody foresaw."""
+
+    def step(self, reply: str) -> Any:
+        raise RuntimeError("planted: this process breaks")
+
+
+class Trainer(NotingTrainer):
+    """Notes the gradient of each step, averaged over processes as the optimizer sees it."""
+
+    def _clip_grad_norm(self, model: Any) -> Any:
+        self.gradients.append([p.grad.clone() for p in self.model.parameters()])
+        return super()._clip_grad_norm(model)
+
+
+def train(folder: Path, rows: int, fail: bool) -> None:
+    """Two steps on three groups of four, `rows` of the twelve here; what came of it goes to `folder`."""
+    rank = int(os.environ.get("RANK", "0"))
+    tokenizer = make_tokenizer()
+    held_out = HeldOut([make_task(100 + i) for i in range(5)], {"sampled": Sampling(1.0, 12)}, "sampled_reward")
+    Trainer.gradients = []
+    trainer = Trainer(
+        make_model(tokenizer),
+        make_config(
+            folder,
+            per_device_train_batch_size=rows,
+            num_generations=4,
+            eval_strategy="steps",
+            eval_steps=2,
+            eval_on_start=True,
+            save_strategy="steps",
+            save_steps=2,
+        ),
+        tokenizer,
+        [make_task(i) for i in range(4)],
+        BrokenEnv if fail and rank == 1 else ToyEnv,
+        held_out=held_out,
+        slots=8,
+        workers=2,
+        max_turn_tokens=12,
+    )
+    trainer.train()
+    trainer.close()
+    steps = []
+    for batch, gradient in zip(trainer.batches, Trainer.gradients, strict=True):
+        lengths = batch["completion_mask"].sum(1)
+        rows_of = {
+            tuple(ids[:n].tolist()): advantages[:n].tolist()
+            for ids, advantages, n in zip(batch["completion_ids"], batch["advantages"], lengths, strict=True)
+        }
+        steps.append({"advantages": rows_of, "gradient": torch.cat([g.flatten() for g in gradient])})
+    weights = torch.cat([p.detach().flatten() for p in trainer.model.parameters()])
+    logged = [{k: v for k, v in log.items() if "time" not in k and "second" not in k} for log in trainer.logged]
+    state = trainer.held_out.state()
+    torch.save({"steps": steps, "weights": weights, "logged": logged, "held_out": state}, folder / f"{rank}.pt")

@@ -1,0 +1,218 @@
+"""Exact resume: what a checkpoint must hold beyond what transformers and TRL put there, and how it is put back.
+
+TRL alone resumes inexactly: its sampler replays the first epoch, and the phase of a generation cycle is lost with the
+completions that were not trained on yet. Both are saved here, with everything of ours that a later step depends on.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils.data import Sampler
+from transformers import TrainerState
+from trl import GRPOTrainer
+
+from agents.t2po import T2PO
+from trainers.config import GiGPOConfig
+from trainers.processes import any_of
+from trainers.refusals import ConfigError
+from trainers.rollouts import RulesError
+from trainers.run.checkpoints import LAST_WRITTEN, SAVING, STATE_FILE, publish, rotate, step_of
+from trainers.run.jsonl import write_json
+from trainers.sampler import EpochRepeatSampler
+
+if TYPE_CHECKING:
+    from agents.policy import Policy
+    from trainers.credit import Credit
+    from trainers.heldout import HeldOut
+    from trainers.rollouts import Rollouts
+
+PROCESS_FILE = "turngym_process_{}.json"
+"""What each process but the first knows for itself: its share of the rollouts' state and of T2PO's counts."""
+
+BATCH_FILE = "turngym_batch_{}.pt"
+"""Of each process: played and not yet trained on. Only in a checkpoint inside a generation cycle."""
+
+
+class ExactResume(GRPOTrainer):  # type: ignore[misc]
+    """The part of the trainer that saves and resumes. `GiGPOTrainer` plays, credits and measures."""
+
+    held_out: HeldOut | None
+    credit: Credit
+    rollouts: Rollouts
+    _staging: str | None = None
+    _resumed: dict[str, Any] | None = None
+    _resumed_batch: list[dict[str, Any]] | None = None
+    _continues: bool = False
+
+    # Set by transformers and TRL, which are not analysed.
+    _step: int
+    _total_loss_scalar: float
+    _buffered_inputs: list[dict[str, Any]] | None
+
+    @property
+    def policy(self) -> Policy:
+        """The policy that acts."""
+        return self.rollouts.policy
+
+    # -- what a resumed run must draw and log as the uninterrupted one --------------------------------------------
+
+    def _get_train_sampler(self, dataset: Any = None) -> Sampler:
+        args: GiGPOConfig = self.args
+        return EpochRepeatSampler(
+            data_source=self.train_dataset if dataset is None else dataset,
+            mini_repeat_count=self.num_generations,
+            batch_size=args.generation_batch_size // self.num_generations,
+            repeat_count=self.num_iterations * args.steps_per_generation,
+            shuffle=self.shuffle_dataset,
+            seed=args.seed,
+        )
+
+    def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any) -> torch.Tensor:
+        """One micro-step; the generation cycle of a resumed run is where the saved one stood."""
+        if self._resumed is not None:
+            self._step, self._total_loss_scalar = self._resumed["micro_step"], self._resumed["total_loss"]
+            self._buffered_inputs, self._resumed_batch, self._resumed = self._resumed_batch, None, None
+        return super().training_step(model, inputs, num_items_in_batch)
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        """As TRL; the mean loss at the end is that of the whole run, not of the process that ended it."""
+        if self._continues and "train_loss" in logs:
+            logs = {**logs, "train_loss": self._total_loss_scalar / max(self.state.global_step, 0.001)}
+        super().log(logs, start_time)
+
+    def _maybe_log_save_evaluate(self, *args: Any, **kwargs: Any) -> None:
+        super()._maybe_log_save_evaluate(*args, **kwargs)
+        # Only the main process has guards; where one process stops alone, the others wait for it for ever.
+        self.control.should_training_stop = any_of(self.control.should_training_stop)
+
+    # -- saving -------------------------------------------------------------------------------------------------
+
+    def _get_output_dir(self, trial: Any) -> str:
+        return self._staging or super()._get_output_dir(trial)  # type: ignore[no-any-return]
+
+    def _save_checkpoint(self, model: Any, trial: Any) -> None:
+        run = Path(self._get_output_dir(trial))
+        final = run / f"checkpoint-{self.state.global_step}"
+        staged = run / SAVING / final.name
+        if self.args.should_save:
+            shutil.rmtree(run / SAVING, ignore_errors=True)
+        self.accelerator.wait_for_everyone()
+        self._staging = str(staged.parent)
+        try:
+            super()._save_checkpoint(model, trial)
+        finally:
+            self._staging = None
+        self._save_process_state(staged)
+        self.accelerator.wait_for_everyone()
+        if self.args.should_save:
+            self.save_run_state(staged)
+            if self.state.best_model_checkpoint == str(staged):
+                self.state.best_model_checkpoint = str(final)
+                self.state.save_to_json(str(staged / LAST_WRITTEN))
+            publish(staged, final)
+            if self.held_out is not None:
+                self.held_out.checkpoint_written()
+            best = self.state.best_model_checkpoint
+            rotate(run, self.args.save_total_limit, [best] if best else [])
+            shutil.rmtree(run / SAVING, ignore_errors=True)
+        self.accelerator.wait_for_everyone()
+
+    def save_run_state(self, folder: Path) -> None:
+        """Write what TRL does not save, of the main process or of all: for a checkpoint, whole or not at all."""
+        folder.mkdir(parents=True, exist_ok=True)
+        state = {
+            "held_out": self.held_out.state() if self.held_out is not None else None,
+            "credit": self.credit.state_dict(),
+            "micro_step": self._step,
+            "total_loss": self._total_loss_scalar,
+            "processes": self.accelerator.num_processes,
+            **self._own_state(),
+        }
+        write_json(folder / STATE_FILE, state)
+
+    def _own_state(self) -> dict[str, Any]:
+        """What this process knows for itself."""
+        return {
+            "t2po": self.policy.state_dict() if isinstance(self.policy, T2PO) else None,
+            "rollouts": self.rollouts.state_dict(),
+        }
+
+    def _save_process_state(self, folder: Path) -> None:
+        rank = self.accelerator.process_index
+        if rank > 0:
+            write_json(folder / PROCESS_FILE.format(rank), self._own_state())
+        if self._step % (self.args.steps_per_generation * self.num_iterations):
+            torch.save(self._buffered_inputs, folder / BATCH_FILE.format(rank))
+
+    # -- resuming -----------------------------------------------------------------------------------------------
+
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
+        folder, rank = Path(resume_from_checkpoint), self.accelerator.process_index
+        check_same_processes(folder, self.accelerator.num_processes)
+        state = json.loads((folder / STATE_FILE).read_text(encoding="utf-8"))
+        super()._load_from_checkpoint(resume_from_checkpoint, model)
+        own = json.loads((folder / PROCESS_FILE.format(rank)).read_text(encoding="utf-8")) if rank else state
+        self._resumed = {"micro_step": state["micro_step"], "total_loss": state.get("total_loss", 0.0)}
+        self._continues = True
+        if (batch := folder / BATCH_FILE.format(rank)).is_file():
+            self._resumed_batch = torch.load(batch, map_location=self.accelerator.device, weights_only=True)
+        self.credit.load_state_dict(state["credit"])
+        try:
+            self.rollouts.load_state_dict(own["rollouts"])
+        except RulesError as error:
+            raise ConfigError(f"{resume_from_checkpoint}: {error}") from error
+        if self.held_out is not None and state["held_out"]:
+            self.held_out.restore(state["held_out"])
+        if isinstance(self.policy, T2PO) and own["t2po"]:
+            try:
+                differs = self.policy.load_state_dict(own["t2po"])
+            except ValueError as error:
+                raise ConfigError(f"{resume_from_checkpoint}: {error}") from error
+            if differs is not None:
+                self.warn(step_of(folder), differs)
+
+    def stand_at(self, checkpoint: Path) -> None:
+        """Be what `train` was when it ended, for a run that was killed after its last step.
+
+        Weights, history and best are those of the checkpoint; nothing is trained. The mean loss is logged as `train`
+        does at its end.
+        """
+        self._load_from_checkpoint(str(checkpoint))
+        assert self._resumed is not None
+        self._step, self._total_loss_scalar = self._resumed["micro_step"], self._resumed["total_loss"]
+        self._resumed = None
+        main, local = self.is_world_process_zero(), self.is_local_process_zero()
+        self.state = TrainerState.load_from_json(str(checkpoint / LAST_WRITTEN))
+        self.state.is_world_process_zero, self.state.is_local_process_zero = main, local
+        self.log({"train_loss": 0.0})
+
+    def warn(self, step: int, message: str) -> None:
+        """Tell the callbacks that tell people (those with `warn`), or say it here where there is none."""
+        if not self.is_world_process_zero():
+            return
+        told = [callback for callback in self.callback_handler.callbacks if hasattr(callback, "warn")]
+        for callback in told:
+            callback.warn(step, message)
+        if not told:
+            warnings.warn(message, stacklevel=1)
+
+
+def check_same_processes(checkpoint: Path, now: int) -> None:
+    """Refuse to resume with another number of processes.
+
+    Raises:
+        ConfigError: The checkpoint was written by more or fewer.
+    """
+    wrote = json.loads((checkpoint / STATE_FILE).read_text(encoding="utf-8")).get("processes", 1)
+    if wrote != now:
+        how = f"with `accelerate launch --num_processes {wrote}`" if wrote > 1 else "without a launcher"
+        raise ConfigError(
+            f"{checkpoint}: {wrote} process{'es' if wrote > 1 else ''} wrote it, now there are {now}. Each has random "
+            f"states of its own: resume {how}."
+        )
