@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from envs.actions import ActionKind, Command, Malformed, Submit, parse
+from envs.actions import Action, ActionKind, Command, Malformed, Submit, parse
 from envs.anchors import ObservationClass, anchor, workspace_hash
 from envs.episode import Exchange
 from envs.prompts import PromptStyle, listing
@@ -78,7 +78,7 @@ class ClawGymEnv(SandboxedEnv):
         return self.style.first(self._shown_task(), listing(self._initial))
 
     def _exchange(self, reply: str) -> Exchange:
-        match self._fitting(parse(reply)):
+        match self._fitting(self._parsed(reply)):
             case Malformed(reason, kind):
                 self._last = ObservationClass.MALFORMED
                 signal = None if self._file_rate is None else 0.0
@@ -97,6 +97,10 @@ class ClawGymEnv(SandboxedEnv):
                     timed_out=result.timed_out,
                     signal=self._signal,
                 )
+
+    def _parsed(self, reply: str) -> Action:
+        """What a reply asks for."""
+        return parse(reply)
 
     def _run(self, command: str) -> CommandResult:
         """Run a command; take the workspace after it, and what the turn earned."""

@@ -38,12 +38,13 @@ from trainers.pool import pool_dataset, prompt_of
 from trainers.processes import gathered, mean_figures, play_shared
 from trainers.reference import POLICY_ADAPTER, attach_reference, frozen_copy, without_reference
 from trainers.refusals import ConfigError, check_config, check_parts, check_processes
-from trainers.resuming import ExactResume
 from trainers.rollouts import Draw, Played, Rollouts, Rules, RulesError, drop_stale, make_rules, make_sampler
 from trainers.rollouts import Sampler as RolloutSampler
 from trainers.rollouts.samplers import VLLM
 from trainers.rollouts.staleness import VERSION
 from trainers.run.episode_metrics import episode_metrics
+from trainers.selection import HeldOutSelection
+from trainers.stock_selection import satisfy_callbacks
 from trainers.truncation import mask_truncated
 
 
@@ -52,7 +53,7 @@ def episode_reward(*, episode_reward: list[float | None], **_: Any) -> list[floa
     return episode_reward
 
 
-class GiGPOTrainer(ExactResume):
+class GiGPOTrainer(HeldOutSelection):
     """Trains a policy on multi-turn episodes with episode and turn advantages.
 
     Args:
@@ -105,6 +106,7 @@ class GiGPOTrainer(ExactResume):
                 "trained would not be what was sampled. Leave disable_dropout on."
             )
         check_processes(args, t2po)
+        satisfy_callbacks(args, callbacks or [], held_out)
         self.held_out = held_out
         self._t2po_config = t2po
         self._on_episodes = on_episodes
@@ -122,7 +124,7 @@ class GiGPOTrainer(ExactResume):
                 reward_funcs=[episode_reward],
                 rollout_func=lambda prompts, trainer: trainer.play(len(prompts)),
                 train_dataset=pool_dataset(pool, args),
-                eval_dataset=pool_dataset(held_out.tasks, args) if held_out else None,
+                eval_dataset=pool_dataset(held_out.everything, args) if held_out else None,
                 callbacks=callbacks,
                 peft_config=peft_config,
             )
@@ -306,37 +308,10 @@ class GiGPOTrainer(ExactResume):
         if isinstance(self.policy, T2PO):
             for name, value in mean_figures(self.policy.metrics(), self.policy.meter.eligible).items():
                 self.note_metric(name, value)
+        if self.held_out is not None:
+            self.held_out.saw_pool(self.state.global_step + 1, measured.trajectories)
         if self._on_episodes is not None:
             self._on_episodes(self.state.global_step, result)
-
-    # -- held-out -----------------------------------------------------------------------------------------------
-
-    def evaluate(
-        self,
-        eval_dataset: Any = None,
-        ignore_keys: list[str] | None = None,
-        metric_key_prefix: str = "eval",
-    ) -> dict[str, float]:
-        """Measure the held-out tasks; keep the best weights; stop when patience is spent.
-
-        The training metrics, the training mode and every random state are as before afterwards.
-        """
-        if self.held_out is None:
-            return {}
-        was_training = self.model.training
-        self.model.eval()
-        try:
-            with torch.random.fork_rng(enabled=True):
-                verdict = self.held_out.evaluate(self, self.state.global_step)
-            metrics = {f"{metric_key_prefix}_{name}": value for name, value in verdict.metrics.items()}
-            self.log(dict(metrics))
-        finally:
-            self.model.train(was_training)
-        self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
-        if verdict.stop:
-            self.control.should_training_stop = True
-            self.control.should_save = self.args.save_strategy != "no"  # a resumed run then knows that it ended
-        return metrics
 
     # -- what it leaves ---------------------------------------------------------------------------------------------
 

@@ -44,9 +44,9 @@ from agents.policy import PolicyError
 from agents.t2po import T2PO
 from sandboxes import SandboxPool, SandboxUnavailable
 from tasks.problems import TaskError
+from trainers.best import BestLostError
 from trainers.gigpo import GiGPOTrainer
 from trainers.guards import Resampling, default_guards
-from trainers.heldout import BestLostError
 from trainers.processes import OtherProcessFailed, close_group, from_main, here, is_main, together
 from trainers.refusals import ConfigError
 from trainers.report import write_report
@@ -65,6 +65,7 @@ from trainers.run.setup import (
     make_held_out,
     prepare,
     reply_cap,
+    unseen_text,
 )
 from trainers.run.summary import RunSummary
 from trainers.run.t2po_setup import check_t2po
@@ -130,7 +131,7 @@ def train(run: Run) -> int:
         return 0
     model, tokenizer, record = together(lambda: load(run, checkpoint), REFUSALS)
     set_threads(model, settings.policy.torch_threads)
-    held_out = make_held_out(run) if run.tasks.held_out else None
+    held_out = make_held_out(run) if run.tasks.measured else None
     callback: RunCallback | None = None
     if record is not None:
         console = RunConsole(config.max_steps, first_step=first_step)
@@ -142,7 +143,7 @@ def train(run: Run) -> int:
             held_out.on_evaluation = callback.on_evaluation
     config.eval_strategy = config.eval_strategy if held_out else "no"
     config.eval_on_start = config.eval_on_start and bool(held_out) and checkpoint is None
-    episodes = max(config.generation_batch_size, len(run.tasks.held_out))
+    episodes = max(config.generation_batch_size, held_out.episodes if held_out else 0)
     slots = min(settings.env.slots, -(-episodes // config.world_size))
     sandboxes = SandboxPool(run.backend, slots + AHEAD)  # they start while the trainer is put together
     stopped = Stopped.FINISHED
@@ -237,7 +238,7 @@ def _introduce(run: Run, trainer: GiGPOTrainer, callback: RunCallback, first_ste
     processes = trainer.args.world_size
     console.note(
         f"policy {run.settings.policy.model_name_or_path} ({_millions(trainer.model)}), {len(run.tasks.pool)} pool and "
-        f"{len(run.tasks.held_out)} held-out tasks, sandbox {run.backend}"
+        f"{len(run.tasks.held_out)} held-out tasks{unseen_text(run.tasks)}, sandbox {run.backend}"
         + (f", {processes} processes" if processes > 1 else "")
     )
     if run.coverage:

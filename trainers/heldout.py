@@ -1,14 +1,12 @@
 """Held-out measurement during training: the figure that chooses the checkpoint, and when to stop.
 
 The pool never decides. The step-0 baseline competes, so a run that never beats its start ships its start. Ties keep
-the earlier checkpoint. `best/` is written beside the checkpoints and is never rotated away.
+the earlier checkpoint. `best/` is written beside the checkpoints and is never rotated away (see `trainers.best`).
 """
 
 from __future__ import annotations
 
-import json
-import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -18,15 +16,11 @@ from agents.rollout import Job, RolloutResult
 from agents.seeds import derive_seed
 from agents.trajectory import Trajectory
 from tasks.task import Task
-from trainers.measuring.measure import Measurement, measure
-from trainers.run.checkpoints import sync
+from trainers.best import Best, forget_old, go_back, save_best
+from trainers.config.held_out import UNSEEN, take_apart
+from trainers.measuring.measure import Measurement, is_graded, measure
+from trainers.refusals import ConfigError
 from trainers.stats import paired_test
-
-BEST_FILE = "BEST.json"
-
-
-class BestLostError(RuntimeError):
-    """The weights that a checkpoint calls its best are not in the run folder any more."""
 
 
 class Player(Protocol):
@@ -39,14 +33,19 @@ class Player(Protocol):
         """Write weights and tokenizer into a new folder."""
 
 
-@dataclass(slots=True)
-class Best:
-    """The best held-out figure so far."""
+@dataclass(frozen=True, slots=True)
+class PoolRate:
+    """Training episodes since the evaluation before: shown beside the held-out figures, and used for nothing.
 
-    step: int
-    value: float
-    metric: str
-    reason: str
+    Attributes:
+        passed: Episodes that passed, of `graded`.
+        first: The optimizer steps that they belong to, counted from 1, are `first` to `last`.
+    """
+
+    passed: int
+    graded: int
+    first: int
+    last: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +54,14 @@ class Evaluation:
 
     Attributes:
         step: Optimizer steps taken before it.
-        arms: Measurement of each decode setting (`sampled`, `greedy`).
+        arms: Measurement of each decode setting (`sampled`, `greedy`), and of the same with `unseen_` before it on
+            tasks of families that are never trained on, where there are any.
         metrics: The figures, under the names of the logs.
         is_best: It became the best.
         p_value: Paired test of the deciding arm against the best before it; `None` for the first.
         stop: Patience is spent.
+        p_values: The same test for each arm; empty for the first.
+        pool: The pool's rate since the evaluation before.
     """
 
     step: int
@@ -68,6 +70,8 @@ class Evaluation:
     is_best: bool
     p_value: float | None
     stop: bool
+    p_values: dict[str, float] = field(default_factory=dict)
+    pool: PoolRate | None = None
 
 
 @dataclass(slots=True)
@@ -75,22 +79,31 @@ class HeldOut:
     """The held-out tasks and the rule that chooses the best.
 
     Attributes:
-        tasks: Only measured on.
+        tasks: Only measured on; of families that are also trained on.
         arms: Decode settings by name.
-        metric: `<arm>_<figure>`; its figure decides.
+        metric: `<arm>_<figure>`, with `unseen_` before it for those of `unseen`; its figure decides.
+        unseen: Only measured on; of families that are never trained on. Measured as a set of its own.
+        samples: Attempts at each task in arms that sample; greedy arms have one, for all would be alike.
         seed: Of the samples; equal at every step, so that steps are compared on common random numbers.
         output_dir: Where `best/` goes; `None` keeps no weights.
+        writes: This process writes there: with several, one does.
         patience: Evaluations without a new best before the run stops; 0 never stops.
         min_delta: How much better a new best must be.
         extra_files: Called with the folder of new best weights, to add what belongs beside them.
         on_evaluation: Called after each evaluation with its trajectories by arm, for records and the console.
+
+    Raises:
+        ValueError: `metric` is not measured.
     """
 
     tasks: Sequence[Task]
     arms: dict[str, Sampling]
     metric: str
+    unseen: Sequence[Task] = ()
+    samples: int = 1
     seed: int = 0
     output_dir: Path | None = None
+    writes: bool = True
     patience: int = 0
     min_delta: float = 0.0
     extra_files: Callable[[Path], None] | None = None
@@ -99,35 +112,72 @@ class HeldOut:
     history: list[Evaluation] = field(default_factory=list)
     seconds: float = 0.0
     _since_best: int = 0
-    _best_arm: dict[str, list[bool]] = field(default_factory=dict)
+    _pool: PoolRate | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse a deciding arm that nothing measures."""
+        arm, measured = take_apart(self.metric).arm, [name for name, _, _ in self._measured()]
+        if arm not in measured:
+            raise ValueError(f"metric {self.metric!r}: arm {arm!r} is not measured, only {', '.join(measured)}")
+
+    def _measured(self) -> Iterator[tuple[str, Sampling, Sequence[Task]]]:
+        """Each arm: its name, decode settings, tasks."""
+        for prefix, tasks in (("", self.tasks), (UNSEEN, self.unseen)):
+            if tasks:
+                yield from ((prefix + name, sampling, tasks) for name, sampling in self.arms.items())
+
+    @property
+    def everything(self) -> list[Task]:
+        """Every task that is only measured on."""
+        return [*self.tasks, *self.unseen]
+
+    @property
+    def episodes(self) -> int:
+        """Episodes of the largest arm."""
+        return max(len(tasks) for _, _, tasks in self._measured()) * self.samples
 
     def evaluate(self, player: Player, step: int) -> Evaluation:
-        """Play every held-out task once per arm with the weights as they are, and judge."""
+        """Play every held-out task in each arm with the weights as they are, and judge."""
         done = self.measured(step)
         if done is not None:
             return done
         episodes: dict[str, list[Trajectory]] = {}
         arms: dict[str, Measurement] = {}
-        for name, sampling in self.arms.items():
-            jobs = [Job(t, 0, derive_seed(self.seed, "held_out", name, i)) for i, t in enumerate(self.tasks)]
-            result = player.rollout(jobs, sampling, training=False)
+        for name, sampling, tasks in self._measured():
+            result = self._play(player, name, sampling, tasks)
             self.seconds += result.timing.wall_seconds
             episodes[name] = result.trajectories
             arms[name] = measure(result.trajectories, result.label)
-        best, p_value = self._challenge(step, arms)
-        if best is not None and self.output_dir is not None:
-            self._save_best(player, best)
+        before = self.measured(self.best.step) if self.best else None
+        p_values = _compare(before.arms, arms) if before else {}
+        best = self._challenge(step, arms, p_values)
+        if best is not None and self.output_dir is not None and self.writes:
+            save_best(self.output_dir, best, lambda folder: self._write(player, folder))
         # Only now: an interruption while the weights were written leaves the old best in force.
         if best is not None:
             self.best, self._since_best = best, 0
-            self._best_arm = {task: list(passes) for task, passes in arms[self._arm].outcomes.items()}
         else:
             self._since_best += 1
-        evaluation = Evaluation(step, arms, _figures(arms), best is not None, p_value, self.exhausted)
+        p_value = p_values.get(take_apart(self.metric).arm)
+        evaluation = Evaluation(
+            step, arms, _figures(arms), best is not None, p_value, self.exhausted, p_values, self._pool
+        )
         self.history.append(evaluation)
+        self._pool = None
         if self.on_evaluation is not None:
             self.on_evaluation(evaluation, episodes)
         return evaluation
+
+    def measure(self, player: Player, tasks: Sequence[Task]) -> dict[str, float]:
+        """Figures on tasks of the caller's, in the same arms; they choose nothing and are not kept."""
+        results = {name: self._play(player, name, sampling, tasks) for name, sampling in self.arms.items()}
+        return _figures({name: measure(result.trajectories, result.label) for name, result in results.items()})
+
+    def _play(self, player: Player, name: str, sampling: Sampling, tasks: Sequence[Task]) -> RolloutResult:
+        attempts = 1 if sampling.greedy else self.samples
+        seeds = [derive_seed(self.seed, "held_out", name, i) for i in range(len(tasks))]
+        jobs = [Job(t, attempt, s) for t, s in zip(tasks, seeds, strict=True) for attempt in range(attempts)]
+        return player.rollout(jobs, sampling, training=False)
 
     def measured(self, step: int) -> Evaluation | None:
         """The evaluation after `step` optimizer steps, if there was one."""
@@ -138,42 +188,31 @@ class HeldOut:
         """Patience is spent."""
         return bool(self.patience) and self._since_best >= self.patience
 
-    @property
-    def _arm(self) -> str:
-        return self.metric.partition("_")[0]
+    def saw_pool(self, step: int, episodes: Sequence[Trajectory]) -> None:
+        """Note training episodes of optimizer step `step` (counted from 1), to be shown beside the next evaluation."""
+        graded = [episode for episode in episodes if is_graded(episode)]
+        passed = sum(bool(episode.passed) for episode in graded)
+        past = self._pool or PoolRate(0, 0, step, step)
+        self._pool = PoolRate(past.passed + passed, past.graded + len(graded), past.first, step)
 
-    def _challenge(self, step: int, arms: dict[str, Measurement]) -> tuple[Best | None, float | None]:
-        """The new best, if it is one, and the paired p-value against the best before it."""
-        value = getattr(arms[self._arm], self.metric.partition("_")[2])
-        p_value = paired_test(self._best_arm, arms[self._arm].outcomes).p_value if self._best_arm else None
-        if value is None:
-            return None, p_value
-        if self.best is None:
-            return Best(step, value, self.metric, "first measurement"), p_value
-        if value <= self.best.value + self.min_delta:
-            return None, p_value
-        reason = f"{value:.4f} beats {self.best.value:.4f} at step {self.best.step} (p={p_value:.2g})"
-        return Best(step, value, self.metric, reason), p_value
+    def _challenge(self, step: int, arms: dict[str, Measurement], p_values: dict[str, float]) -> Best | None:
+        """The new best, if it is one."""
+        arm, figure = take_apart(self.metric)
+        m, p_value = arms[arm], p_values.get(arm)
+        value: float | None = getattr(m, figure)
+        if value is None or (self.best is not None and value <= self.best.value + self.min_delta):
+            return None
+        reason = "first measurement"
+        if self.best is not None:
+            reason = f"{value:.4f} beats {self.best.value:.4f} at step {self.best.step} (p={p_value:.2g})"
+        return Best(
+            step, value, self.metric, reason, m.passed, m.graded, m.tasks, m.low, m.high, p_value, decode=m.sampling
+        )
 
-    def _save_best(self, player: Player, best: Best) -> None:
-        """Write the weights to `best.tmp`, then swap: a crash leaves the old best or the new one, whole.
-
-        The best that the last checkpoint points to stays as `best.old` until the next checkpoint is written, so that a
-        run that goes back to that checkpoint finds its best again.
-        """
-        assert self.output_dir is not None
-        fresh, final, old = (self.output_dir / name for name in ("best.tmp", "best", "best.old"))
-        shutil.rmtree(fresh, ignore_errors=True)
-        player.save_policy(fresh)
+    def _write(self, player: Player, folder: Path) -> None:
+        player.save_policy(folder)
         if self.extra_files is not None:
-            self.extra_files(fresh)
-        (fresh / BEST_FILE).write_text(json.dumps(asdict(best), indent=2) + "\n")
-        sync([*fresh.rglob("*"), fresh])
-        if final.exists() and old.exists():
-            shutil.rmtree(final)
-        elif final.exists():
-            final.rename(old)
-        fresh.rename(final)
+            self.extra_files(folder)
 
     # -- resume -------------------------------------------------------------------------------------------------
 
@@ -182,26 +221,47 @@ class HeldOut:
         return {
             "best": asdict(self.best) if self.best else None,
             "since_best": self._since_best,
-            "best_arm": self._best_arm,
+            "pool": asdict(self._pool) if self._pool else None,
             "history": [asdict(e) for e in self.history],
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Go on from the state of a checkpoint."""
+        """Go on from the state of a checkpoint.
+
+        Raises:
+            BestLostError: Its best weights are gone.
+            ConfigError: Another figure chose its best.
+        """
         self.best = Best(**state["best"]) if state["best"] else None
+        if self.best is not None and self.best.metric != self.metric:
+            raise ConfigError(
+                f"best_metric={self.metric!r}: the run to resume chose its best by {self.best.metric!r}. Resume with "
+                "that one, or start in another output_dir."
+            )
         self._since_best = state["since_best"]
-        self._best_arm = state["best_arm"]
+        self._pool = PoolRate(**state["pool"]) if state["pool"] else None
         self.history = [
-            Evaluation(**{**e, "arms": {k: Measurement.from_json(m) for k, m in e["arms"].items()}})
+            Evaluation(
+                **{
+                    **e,
+                    "arms": {k: Measurement.from_json(m) for k, m in e["arms"].items()},
+                    "pool": PoolRate(**e["pool"]) if e["pool"] else None,
+                }
+            )
             for e in state["history"]
         ]
-        if self.output_dir is not None and self.best is not None:
-            _go_back(self.output_dir, self.best)
+        if self.output_dir is not None and self.best is not None and self.writes:
+            go_back(self.output_dir, self.best)
 
     def checkpoint_written(self) -> None:
         """The newest checkpoint points to the present best: the one before it is no longer needed."""
-        if self.output_dir is not None:
-            shutil.rmtree(self.output_dir / "best.old", ignore_errors=True)
+        if self.output_dir is not None and self.writes:
+            forget_old(self.output_dir)
+
+
+def _compare(before: dict[str, Measurement], now: dict[str, Measurement]) -> dict[str, float]:
+    """Paired p-value of each arm that both have."""
+    return {n: paired_test(before[n].outcomes, m.outcomes).p_value for n, m in now.items() if n in before}
 
 
 def _figures(arms: dict[str, Measurement]) -> dict[str, float]:
@@ -213,22 +273,3 @@ def _figures(arms: dict[str, Measurement]) -> dict[str, float]:
                 out[f"{name}_{key}"] = float(number)
         out[f"{name}_infrastructure"] = float(m.infrastructure)
     return out
-
-
-def _go_back(folder: Path, best: Best) -> None:
-    """Make `best/` the weights that the checkpoint points to, whatever an earlier process did after it."""
-    final, old = folder / "best", folder / "best.old"
-    if _step_of(final) != best.step and _step_of(old) == best.step:
-        shutil.rmtree(final, ignore_errors=True)
-        old.rename(final)
-    if _step_of(final) != best.step:
-        raise BestLostError(
-            f"{final}: holds step {_step_of(final)}, but the checkpoint's best is step {best.step}, whose weights are "
-            "gone; start again in another --output_dir"
-        )
-    shutil.rmtree(old, ignore_errors=True)  # else the next best would take it for the checkpoint's
-
-
-def _step_of(folder: Path) -> int | None:
-    path = folder / BEST_FILE
-    return int(json.loads(path.read_text())["step"]) if path.is_file() else None

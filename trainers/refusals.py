@@ -137,7 +137,6 @@ def _without_effect(c: GiGPOConfig) -> Iterator[str]:
         "generation_kwargs": (c.generation_kwargs, "sampling does not go through `generate`"),
         "cache_implementation": (c.cache_implementation, "sampling has its own cache"),
         "resume_from_checkpoint": (c.resume_from_checkpoint, "use --resume: it finds the last whole checkpoint"),
-        "metric_for_best_model": (c.metric_for_best_model, "use best_metric: it chooses `best/`"),
         "neftune_noise_alpha": (c.neftune_noise_alpha, "it would train on noise that sampling does not have"),
         "remove_unused_columns": (c.remove_unused_columns, "it would remove the tasks"),
     }
@@ -149,8 +148,6 @@ def _without_effect(c: GiGPOConfig) -> Iterator[str]:
 def _choices(c: GiGPOConfig) -> Iterator[str]:
     if c.scale_rewards not in tuple(EpisodeScale):
         yield f"scale_rewards={c.scale_rewards!r}: one of {', '.join(EpisodeScale)}."
-    if c.load_best_model_at_end:
-        yield "load_best_model_at_end: `best/` already holds the best held-out weights. Leave it off."
     yield from c.credit_problems()
     yield from c.held_out_problems()
     yield from c.rollout_problems()

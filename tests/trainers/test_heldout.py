@@ -1,21 +1,27 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from agents.policy import Sampling
-from agents.rollout import RolloutResult, Timing
+from agents.rollout import Job, RolloutResult, Timing
 from agents.trajectory import Trajectory
 from tests.trainers.toy import make_task
-from trainers.heldout import BestLostError, HeldOut
+from trainers.best import BestLostError
+from trainers.heldout import HeldOut, PoolRate
+from trainers.refusals import ConfigError
+from trainers.stats import effective_n, sign_flip_test, wilson
 
 
 class FakeTrainer:
     """Passes the first `n` tasks; writes its number as its weights."""
 
     def __init__(self) -> None:
-        self.n = 0
+        self.n = self.n_unseen = 0
+        self.passes = None
+        self.jobs: list[list] = []
         self.seeds: list[list[int]] = []
         self.training: list[bool] = []
 
@@ -26,12 +32,14 @@ class FakeTrainer:
     def rollout(self, jobs, sampling, *, training):
         self.seeds.append([job.seed for job in jobs])
         self.training.append(training)
+        self.jobs.append(list(jobs))
         episodes = []
         for i, job in enumerate(jobs):
-            passed = i < self.n
+            unseen = job.task.id.startswith("unseen")
+            passed = self.passes(job) if self.passes else i < (self.n_unseen if unseen else self.n)
             episodes.append(
                 Trajectory(
-                    task_id=job.task.id, task_hash="", attempt=0, seed=job.seed, prompt_ids=[1],
+                    task_id=job.task.id, task_hash="", attempt=job.attempt, seed=job.seed, prompt_ids=[1],
                     stop_reason="submitted", reward=float(passed), passed=passed, rate=float(passed),
                     sampling=sampling.label() + ", as played",
                 )
@@ -48,7 +56,8 @@ def trainer():
 def make(tmp_path, **changes):
     tasks = [make_task(i) for i in range(10)]
     arms = {"sampled": Sampling(1.0, 8), "greedy": Sampling(0.0, 8)}
-    return HeldOut(tasks, arms, "sampled_pass_rate", output_dir=tmp_path, **changes)
+    tmp_path.mkdir(exist_ok=True)
+    return HeldOut(tasks, arms, **{"metric": "sampled_pass_rate", "output_dir": tmp_path, **changes})
 
 
 def passing(held_out, trainer, step, n):
@@ -174,3 +183,134 @@ def test_an_interruption_while_saving_leaves_the_old_best_in_force(tmp_path, tra
     with pytest.raises(KeyboardInterrupt):
         passing(held_out, trainer, 1, 9)
     assert held_out.best.step == 0 and (tmp_path / "best" / "weights").read_text() == "5"
+
+
+# -- two sets, several samples, the pool -----------------------------------------------------------------------------
+
+
+UNSEEN = [make_task(50 + i).model_copy(update={"id": f"unseen-{i}"}) for i in range(4)]
+
+
+def test_unseen_families_are_a_set_of_their_own_and_decide_only_when_asked(tmp_path, trainer):
+    held_out = make(tmp_path, unseen=UNSEEN)
+    trainer.n_unseen = 1
+    first = passing(held_out, trainer, 0, 5)
+    assert set(first.arms) == {"sampled", "greedy", "unseen_sampled", "unseen_greedy"}
+    assert (first.arms["sampled"].n, first.arms["unseen_sampled"].n) == (10, 4)
+    assert first.metrics["sampled_pass_rate"] == 0.5 and first.metrics["unseen_sampled_pass_rate"] == 0.25
+    trainer.n_unseen = 4
+    second = passing(held_out, trainer, 1, 5)
+    assert not second.is_best and second.p_values["sampled"] == 1.0
+    assert second.p_values["unseen_sampled"] == pytest.approx(2 * 0.5**3)
+    trainer.n_unseen = 0
+    assert passing(held_out, trainer, 2, 6).is_best  # the other set got worse, and says nothing
+
+    by_unseen = make(tmp_path / "other", unseen=UNSEEN, metric="unseen_sampled_pass_rate")
+    trainer.n_unseen = 1
+    assert passing(by_unseen, trainer, 0, 9).is_best
+    trainer.n_unseen = 2
+    assert passing(by_unseen, trainer, 1, 1).is_best and by_unseen.best.tasks == 4
+
+
+def test_without_unseen_families_nothing_is_named_after_them(tmp_path, trainer):
+    assert not any("unseen" in name for name in passing(make(tmp_path), trainer, 0, 5).metrics)
+    with pytest.raises(ValueError, match="'unseen_greedy' is not measured, only sampled, greedy"):
+        make(tmp_path, metric="unseen_greedy_reward")
+
+
+def test_several_samples_a_task(tmp_path, trainer):
+    held_out = make(tmp_path, samples=4)
+    trainer.passes = lambda job: job.attempt < 2 and job.task.id != "toy-9"
+    first = held_out.evaluate(trainer, 0)
+    sampled, greedy = trainer.jobs
+    assert [(j.task.id, j.attempt) for j in sampled[:5]] == [("toy-0", a) for a in range(4)] + [("toy-1", 0)]
+    assert len(sampled) == 40 and len(greedy) == 10  # greedy attempts would all be alike
+    m = first.arms["sampled"]
+    assert (m.n, m.tasks, m.passed) == (40, 10, 18) and m.effective_n == effective_n(m.outcomes)
+    assert (m.low, m.high) == pytest.approx(tuple(vars_of(wilson(0.45 * m.effective_n, m.effective_n))))
+    trainer.passes = lambda job: job.attempt < 3 and job.task.id != "toy-9"
+    second = held_out.evaluate(trainer, 1)
+    assert [job.seed for job in trainer.jobs[2]] == [job.seed for job in sampled]  # common random numbers
+    assert second.p_value == sign_flip_test([0.25] * 9)  # per-task means, not 40 independent episodes
+
+
+def vars_of(interval):
+    return interval.low, interval.high
+
+
+def test_one_sample_has_the_seeds_of_the_first_of_several(tmp_path, trainer):
+    make(tmp_path / "a").evaluate(trainer, 0)
+    make(tmp_path / "b", samples=3).evaluate(trainer, 0)
+    assert trainer.jobs[0] == [job for job in trainer.jobs[2] if job.attempt == 0]
+
+
+def pool_episodes(trainer, passed, n=8):
+    trainer.n = passed
+    return trainer.rollout([Job(make_task(i), 0, 0) for i in range(n)], Sampling(1.0, 8), training=True).trajectories
+
+
+def test_the_pool_is_shown_and_never_used(tmp_path, trainer):
+    runs = []
+    for name, pool in (("poor", 0), ("rich", 8)):
+        held_out = make(tmp_path / name, patience=2)
+        for step, n in ((0, 5), (1, 6), (2, 6), (3, 4)):
+            if step:
+                held_out.saw_pool(step, pool_episodes(trainer, pool if step != 3 else 8 - pool))
+            passing(held_out, trainer, step, n)
+        runs.append(held_out)
+    poor, rich = runs
+    assert [e.pool and e.pool.passed for e in poor.history] == [None, 0, 0, 8]
+    assert [e.pool and e.pool.passed for e in rich.history] == [None, 8, 8, 0]
+    assert poor.best == rich.best and poor.best.step == 1
+    assert [replace(e, pool=None) for e in poor.history] == [replace(e, pool=None) for e in rich.history]
+
+
+def test_the_pool_counts_the_graded_episodes_since_the_evaluation_before(tmp_path, trainer):
+    held_out = make(tmp_path)
+    episodes = pool_episodes(trainer, 3)
+    episodes[0].stop_reason, episodes[0].reward, episodes[0].passed = "infrastructure", None, None
+    held_out.saw_pool(1, episodes)
+    held_out.saw_pool(2, pool_episodes(trainer, 4))
+    again = make(tmp_path)
+    again.restore(json.loads(json.dumps(held_out.state())))
+    assert passing(again, trainer, 2, 5).pool == PoolRate(6, 15, 1, 2)
+    assert passing(again, trainer, 3, 5).pool is None
+
+
+def test_best_says_what_it_rests_on(tmp_path, trainer):
+    held_out = make(tmp_path)
+    passing(held_out, trainer, 0, 2)
+    passing(held_out, trainer, 7, 10)
+    record = json.loads((tmp_path / "best" / "BEST.json").read_text())
+    assert (record["step"], record["metric"], record["value"]) == (7, "sampled_pass_rate", 1.0)
+    assert (record["passed"], record["graded"], record["tasks"], record["high"]) == (10, 10, 10, 1.0)
+    assert record["p_value"] == pytest.approx(2 * 0.5**8) and record["decode"] == "T=1, max_tokens=8, as played"
+
+
+def test_both_sets_with_several_samples_go_on_where_they_stood(tmp_path, trainer):
+    changes = {"unseen": UNSEEN, "samples": 3, "patience": 3}
+    whole, part = make(tmp_path / "whole", **changes), make(tmp_path / "part", **changes)
+    for step, n in ((0, 12), (1, 9)):
+        for held_out in (whole, part):
+            passing(held_out, trainer, step, n)
+    again = make(tmp_path / "part", **changes)
+    again.restore(json.loads(json.dumps(part.state())))
+    for step, n in ((2, 20), (3, 20), (4, 8), (5, 8)):
+        assert passing(again, trainer, step, n) == passing(whole, trainer, step, n)
+    assert again.best == whole.best and again.best.step == 2 and again.exhausted
+
+
+def test_a_best_of_another_figure_is_not_gone_on_with(tmp_path, trainer):
+    held_out = make(tmp_path)
+    passing(held_out, trainer, 0, 5)
+    with pytest.raises(ConfigError, match="chose its best by 'sampled_pass_rate'"):
+        make(tmp_path, metric="greedy_reward").restore(held_out.state())
+
+
+def test_tasks_of_the_caller_choose_nothing(tmp_path, trainer):
+    held_out = make(tmp_path)
+    passing(held_out, trainer, 0, 5)
+    before = json.dumps(held_out.state())
+    trainer.n = 3
+    assert held_out.measure(trainer, [make_task(i) for i in range(3)])["sampled_pass_rate"] == 1.0
+    assert json.dumps(held_out.state()) == before

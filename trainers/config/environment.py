@@ -29,7 +29,13 @@ class EnvArguments:
         },
     )
     held_out_fraction: float = field(default=0.25, metadata={"help": "Share of `tasks` held out by `split`."})
-    held_out_limit: int = field(default=0, metadata={"help": "Measure on the first N held-out tasks only; 0 = all."})
+    unseen_families: str = field(
+        default="0",
+        metadata={"help": "held_out=split: families only measured on, as a set of its own: a number, or names."},
+    )
+    held_out_limit: int = field(
+        default=0, metadata={"help": "Measure on the first N tasks of each held-out set only; 0 = all."}
+    )
     sandbox: str = field(
         default="auto", metadata={"help": "auto | bubblewrap | landlock | local (unsafe, only by its name)."}
     )

@@ -2,38 +2,143 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import NamedTuple
+
+DEFAULT_METRIC = "sampled_pass_rate"
+"""Sampled pass rate on held-out tasks of the families that are trained on."""
+UNSEEN = "unseen_"
+"""Begins the names of arms and figures of the tasks whose families are never trained on."""
+PREFIXES = ("eval_", "held_out_")
+"""May stand before a metric's name: as the logs write it, and to say that tasks of trained families are meant."""
+
+
+class Arm(StrEnum):
+    """How the held-out episodes are decoded."""
+
+    SAMPLED = "sampled"
+    GREEDY = "greedy"
+
+
+class Figure(StrEnum):
+    """What of a measurement may choose the checkpoint. Larger is better for every one."""
+
+    PASS_RATE = "pass_rate"
+    ASSERTION_RATE = "assertion_rate"
+    REWARD = "reward"
+
+
+class Metric(NamedTuple):
+    """A deciding metric, taken apart: `unseen_greedy_reward` is the `reward` of the arm `unseen_greedy`."""
+
+    arm: str
+    figure: Figure
+
+
+def take_apart(name: str) -> Metric:
+    """A metric's arm and figure.
+
+    Raises:
+        ValueError: It is none of ours; the message names the nearest one.
+    """
+    for figure in Figure:
+        arm = name.removesuffix(f"_{figure}")
+        if arm != name and arm.removeprefix(UNSEEN) in tuple(Arm):
+            return Metric(arm, figure)
+    raise ValueError(unknown(name, known_metrics(greedy=True)))
+
+
+def canonical(name: str) -> str:
+    """A metric's name without what may stand before it."""
+    for prefix in PREFIXES:
+        name = name.removeprefix(prefix)
+    return name
+
+
+def known_metrics(*, greedy: bool) -> list[str]:
+    """Names that may decide; those of unseen families need tasks of such families."""
+    arms = [Arm.SAMPLED, *([Arm.GREEDY] if greedy else [])]
+    return [f"{side}{arm}_{figure}" for side in ("", UNSEEN) for arm in arms for figure in Figure]
+
+
+def unknown(name: str, known: list[str]) -> str:
+    """The message for a name that is none of `known`."""
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    meant = f"; did you mean {near[0]!r}?" if near else "."
+    return f"best_metric={name!r}: no figure of the held-out tasks{meant} Known: {', '.join(known)}."
 
 
 @dataclass
 class HeldOutFields:
     """The held-out rule. The pool never decides."""
 
+    held_out_samples: int = field(
+        default=1, metadata={"help": "Sampled attempts at each held-out task (the greedy arm has one: all are alike)."}
+    )
     held_out_temperature: float = field(
         default=1.0, metadata={"help": "Temperature of the sampled held-out arm (a greedy arm runs beside it)."}
     )
     held_out_greedy: bool = field(default=True, metadata={"help": "Also measure greedily."})
     best_metric: str = field(
-        default="sampled_pass_rate",
-        metadata={"help": "Held-out figure that chooses `best/`: {sampled,greedy}_{pass_rate,assertion_rate,reward}."},
+        default="",
+        metadata={
+            "help": "Held-out figure that chooses `best/`: {sampled,greedy}_{pass_rate,assertion_rate,reward}, with "
+            "`unseen_` before it for families that are never trained on. Empty: metric_for_best_model, else "
+            f"{DEFAULT_METRIC} on families that are trained on."
+        },
     )
     patience: int = field(
         default=0, metadata={"help": "Stop after this many held-out evaluations without a new best; 0 = never."}
     )
     min_delta: float = field(default=0.0, metadata={"help": "How much better a new best must be."})
 
+    def __post_init__(self) -> None:
+        """Fill in the deciding metric; transformers' name for it, where it is used, follows.
+
+        What contradicts is left as it is, for `held_out_problems` to say.
+        """
+        asked = getattr(self, "metric_for_best_model", None)
+        self.best_metric = canonical(self.best_metric or asked or DEFAULT_METRIC)
+        if asked is None and getattr(self, "load_best_model_at_end", False):
+            asked = self.best_metric  # transformers would look for a `loss`
+        if asked is not None:
+            self.metric_for_best_model = f"eval_{canonical(asked)}"
+            if getattr(self, "greater_is_better", None) is None:
+                self.greater_is_better = True
+        parent = getattr(super(), "__post_init__", None)
+        if parent is not None:
+            parent()
+
     def held_out_problems(self) -> Iterator[str]:
         """One line per setting that cannot work."""
-        settings = ["sampled"] + (["greedy"] if self.held_out_greedy else [])
-        figures = ["pass_rate", "assertion_rate", "reward"]
-        known = [f"{setting}_{figure}" for setting in settings for figure in figures]
-        if self.best_metric not in known:
-            yield f"best_metric={self.best_metric!r}: one of {', '.join(known)}."
+        known = known_metrics(greedy=self.held_out_greedy)
+        if self.best_metric in known_metrics(greedy=True) and self.best_metric not in known:
+            yield f"best_metric={self.best_metric!r}: is not measured with held_out_greedy off. Set held_out_greedy."
+        elif self.best_metric not in known:
+            yield unknown(self.best_metric, known)
+        yield from self._stock_problems()
         if self.patience < 0:
             yield f"patience={self.patience}: 0 never stops; else a number of evaluations."
+        if self.held_out_samples < 1:
+            yield f"held_out_samples={self.held_out_samples}: at least 1."
         if self.held_out_temperature <= 0:
             yield (
                 f"held_out_temperature={self.held_out_temperature}: above 0; the greedy arm is measured by "
                 "held_out_greedy."
             )
+
+    def _stock_problems(self) -> Iterator[str]:
+        """Transformers' own settings for choosing a checkpoint, where they contradict ours or would do nothing."""
+        asked = getattr(self, "metric_for_best_model", None)
+        if asked is not None and canonical(asked) != self.best_metric:
+            yield (
+                f"metric_for_best_model={canonical(asked)!r} and best_metric={self.best_metric!r}: one figure chooses "
+                "`best/`. Set one of the two."
+            )
+        if getattr(self, "greater_is_better", None) is False:
+            yield "greater_is_better=False: every held-out figure is better when it is larger. Leave it out."
+        if getattr(self, "load_best_model_at_end", False) and getattr(self, "eval_strategy", "no") == "no":
+            yield "load_best_model_at_end: nothing is measured with eval_strategy=no. Set eval_strategy=steps."

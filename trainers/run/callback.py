@@ -63,16 +63,27 @@ class RunCallback(TrainerCallback):  # type: ignore[misc]
         assert self.trainer is not None and self.trainer.held_out is not None
         held_out = self.trainer.held_out
         self.clock.held_out = self._held_out_before + held_out.seconds
-        self.record.write_held_out(
-            evaluation.step, episodes, evaluation.arms, best=evaluation.is_best, p_value=evaluation.p_value
-        )
         best_step = held_out.best.step if held_out.best else None
+        self.record.write_held_out(
+            evaluation.step,
+            episodes,
+            evaluation.arms,
+            best=evaluation.is_best,
+            p_value=evaluation.p_value,
+            p_values=evaluation.p_values,
+            best_step=best_step,
+            metric=held_out.metric,
+            pool=asdict(evaluation.pool) if evaluation.pool else None,
+        )
         self.console.held_out(
             evaluation.step,
             evaluation.arms,
             best=evaluation.is_best,
             best_step=best_step,
             p_value=evaluation.p_value,
+            p_values=evaluation.p_values,
+            metric=held_out.metric,
+            pool=evaluation.pool,
         )
 
     # -- transformers' callbacks --------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from agents.rollout.progress import Lines, RolloutState, describe
+from trainers.heldout import PoolRate
 from trainers.measuring.measure import Measurement
 from trainers.run.summary import RunSummary
 from trainers.run.tables import measurement_table, number, p_text, passes, percent, stop_mix
@@ -25,6 +26,8 @@ PASS_RATE = "env/pass_rate"
 TURNS = "env/mean_turns"
 INFRASTRUCTURE = "env/infra_error_frac"
 PLAIN_LINES = 20
+ALPHA = 0.05
+"""From this p-value on, a line says that two evaluations do not differ by more than chance explains."""
 
 
 class RunConsole:
@@ -113,26 +116,45 @@ class RunConsole:
         best: bool,
         best_step: int | None = None,
         p_value: float | None = None,
+        p_values: Mapping[str, float] | None = None,
+        metric: str = "",
+        pool: PoolRate | None = None,
     ) -> None:
-        """A held-out evaluation: one line per decode setting, with the verdict on the checkpoint.
+        """A held-out evaluation: one line per arm, its decode settings, and the verdict on the checkpoint.
 
         Args:
             step: Optimizer steps taken before it; 0 is the baseline.
             settings: Measurements by decode setting.
             best: It became the best.
             best_step: The best step now.
-            p_value: Paired test against the best before it.
+            p_value: Paired test of the deciding arm against the best before it.
+            p_values: The same of every arm.
+            metric: The deciding figure.
+            pool: Training episodes since the evaluation before: shown, and said not to be used.
         """
         table = Table(show_edge=False, pad_edge=False, title_justify="left", title_style="bold")
         table.title = f"held-out at step {step}" + (" (baseline)" if step == 0 else "")
-        for column in ("decode", "passed [95 % interval]", "assertions", "turns", "stop mix"):
-            table.add_column(column)
+        for column in ("arm", "passed [95 % interval]", "p", "assertions", "turns", "stop mix"):
+            table.add_column(column, no_wrap=column != "stop mix")
         for name, m in settings.items():
-            table.add_row(name, passes(m), percent(m.assertion_rate), number(m.mean_turns), stop_mix(m))
+            p = p_text((p_values or {}).get(name))
+            table.add_row(name, passes(m), p, percent(m.assertion_rate), number(m.mean_turns), stop_mix(m))
         self.console.print(table)
+        arms = (f"{name} {m.n // max(1, m.tasks)} x {m.tasks} tasks, {m.sampling}" for name, m in settings.items())
+        self.console.print(escape(f"decode: {'; '.join(arms)}"), soft_wrap=True)
         if step:
             verdict = "[green]new best[/]" if best else f"best stays step {best_step}"
-            self.console.print(f"{verdict}; paired p against the best before: {p_text(p_value)}")
+            by = f" by {metric}" if metric else ""
+            self.console.print(
+                f"{verdict}{by}; paired p against the best before: {p_text(p_value)}{_evidence(p_value)}",
+                soft_wrap=True,
+            )
+        if pool is not None and pool.graded:
+            self.console.print(
+                f"pool, steps {pool.first} to {pool.last}: {pool.passed}/{pool.graded} = "
+                f"{percent(pool.passed / pool.graded)}; not used to choose",
+                soft_wrap=True,
+            )
 
     def close(self, summary: RunSummary, *, folder: Path, report: Path | None) -> None:
         """The closing summary."""
@@ -192,6 +214,10 @@ def _time_table(summary: RunSummary) -> Table:
         )
     table.add_row("[bold]all[/]", f"[bold]{summary.wall_seconds:.1f}[/]", "", "")
     return table
+
+
+def _evidence(p_value: float | None) -> str:
+    return " (no evidence of a change)" if p_value is not None and p_value >= ALPHA else ""
 
 
 def _get(metrics: Mapping[str, Any], name: str) -> float | None:

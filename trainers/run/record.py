@@ -161,8 +161,24 @@ class RunRecord:
         *,
         best: bool,
         p_value: float | None,
+        p_values: Mapping[str, float] | None = None,
+        best_step: int | None = None,
+        metric: str = "",
+        pool: Mapping[str, Any] | None = None,
     ) -> None:
-        """One held-out evaluation: trajectories by arm, and one line of figures."""
+        """One held-out evaluation: trajectories by arm, and one line of figures.
+
+        Args:
+            step: Optimizer steps taken before it.
+            episodes: By arm.
+            settings: Measurements by arm: counts, Wilson interval and decode settings are in each.
+            best: It became the best.
+            p_value: Paired test of the deciding arm against the best before it.
+            p_values: The same of every arm.
+            best_step: The best step now.
+            metric: The deciding figure.
+            pool: Training episodes since the evaluation before, for readers; it decides nothing.
+        """
         for name, trajectories in episodes.items():
             _write_trajectories(self.path / HELD_OUT_EPISODES / f"step_{step:06d}_{name}.jsonl", trajectories)
         line = {
@@ -171,6 +187,10 @@ class RunRecord:
             "settings": {name: m.to_json() for name, m in settings.items()},
             "best": best,
             "p_value": p_value,
+            "p_values": dict(p_values or {}),
+            "best_step": best_step,
+            "metric": metric,
+            "pool_not_used": pool,
         }
         append_line(self.path / HELD_OUT, line)
 

@@ -18,6 +18,7 @@ from sandboxes import SandboxPool, SandboxUnavailable, open_sandbox
 from tasks.sources.self_test import self_test
 from tasks.task import Task
 from trainers.config import GiGPOConfig
+from trainers.config.held_out import UNSEEN
 from trainers.heldout import HeldOut
 from trainers.processes import is_main
 from trainers.refusals import ConfigError, check_config, check_processes
@@ -68,16 +69,17 @@ class Run:
     def notes(self) -> list[str]:
         """What a person should know before it starts: about the tasks, and settings that do nothing."""
         c = self.settings.config
-        greedy_arm = bool(self.tasks.held_out) and c.held_out_greedy
+        greedy_arm = bool(self.tasks.measured) and c.held_out_greedy
         idle = idle_settings(
             self.settings.t2po,
             reply_cap(self),
             greedy_arm=greedy_arm,
-            held_out=bool(self.tasks.held_out),
+            held_out=bool(self.tasks.measured),
             turns=most_turns(self),
         )
         policy = self.settings.policy.idle_settings(is_adapter=self.source.kind is ModelKind.ADAPTER)
-        return [*self.tasks.notes, *self.curriculum_notes, *idle, *policy, *c.idle_trl_settings()]
+        selection = idle_selection(c, self.tasks)
+        return [*self.tasks.notes, *self.curriculum_notes, *selection, *idle, *policy, *c.idle_trl_settings()]
 
     def card(self) -> ModelCard:
         """What the run's policies say about themselves."""
@@ -101,7 +103,8 @@ def prepare(settings: Settings) -> Run:
     env = settings.env
     tasks = load_task_sets(env, settings.config.seed)
     curriculum_notes = read_curriculum(settings.config, tasks.pool)
-    everything = [*tasks.pool, *tasks.held_out]
+    check_metric(settings.config, tasks)
+    everything = [*tasks.pool, *tasks.measured]
     if why := unfit_task(env.env, everything):
         raise ConfigError(why)
     coverage = self_test(everything)
@@ -173,9 +176,45 @@ def _setting_problems(settings: Settings) -> Iterator[str]:
         yield f"env={env.env}: can be trained now: {', '.join(ENVIRONMENTS)}"
 
 
+def check_metric(config: GiGPOConfig, tasks: TaskSets) -> None:
+    """Refuse a deciding figure of tasks that the run does not have.
+
+    Raises:
+        ConfigError: It is of unseen families and there are none, or of trained families and none is held out.
+    """
+    if config.load_best_model_at_end and not tasks.measured:
+        raise ConfigError("load_best_model_at_end: nothing is held out, so there is no best. Leave it out.")
+    unseen = config.best_metric.startswith(UNSEEN)
+    if unseen and not tasks.unseen:
+        raise ConfigError(
+            f"best_metric={config.best_metric}: no family is unseen here. Set unseen_families with held_out=split, or "
+            "use a lock that `python -m tasks split --unseen` wrote."
+        )
+    if not unseen and tasks.measured and not tasks.held_out:
+        raise ConfigError(
+            f"best_metric={config.best_metric}: only tasks of unseen families are held out. Use "
+            f"{UNSEEN}{config.best_metric}."
+        )
+
+
+def idle_selection(config: GiGPOConfig, tasks: TaskSets) -> list[str]:
+    """Settings of the held-out rule that do nothing in this run."""
+    notes = []
+    if config.held_out_samples > 1 and not tasks.measured:
+        notes.append(f"held_out_samples={config.held_out_samples} does nothing: nothing is held out.")
+    if config.load_best_model_at_end:
+        notes.append("load_best_model_at_end changes nothing in the run folder: `best/` holds the chosen weights.")
+    return notes
+
+
+def unseen_text(tasks: TaskSets) -> str:
+    """How many tasks of unseen families are measured, for people; empty where there are none."""
+    return f", {len(tasks.unseen)} more of unseen families" if tasks.unseen else ""
+
+
 def reply_cap(run: Run) -> int:
     """Ids of one reply at most, for the sampler; each task's own budget caps it further."""
-    largest = max(task.budget.turn_tokens for task in [*run.tasks.pool, *run.tasks.held_out])
+    largest = max(task.budget.turn_tokens for task in [*run.tasks.pool, *run.tasks.measured])
     return min(run.settings.t2po.max_turn_tokens or largest, largest)
 
 
@@ -215,8 +254,11 @@ def make_held_out(run: Run) -> HeldOut:
         tasks=run.tasks.held_out,
         arms=arms,
         metric=config.best_metric,
+        unseen=run.tasks.unseen,
+        samples=config.held_out_samples,
         seed=config.seed,
-        output_dir=Path(config.output_dir) if is_main() else None,
+        output_dir=Path(config.output_dir),
+        writes=is_main(),
         patience=config.patience,
         min_delta=config.min_delta,
         extra_files=lambda best: write_card(best, run.card()),

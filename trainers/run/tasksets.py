@@ -35,8 +35,18 @@ class TaskSets:
 
     @property
     def held_out(self) -> tuple[Task, ...]:
-        """Only measured on."""
+        """Only measured on; of families that are also trained on."""
         return self.split.held_out
+
+    @property
+    def unseen(self) -> tuple[Task, ...]:
+        """Only measured on; of families that are never trained on."""
+        return self.split.unseen
+
+    @property
+    def measured(self) -> tuple[Task, ...]:
+        """All that is only measured on."""
+        return self.held_out + self.unseen
 
 
 def load_task_sets(env: EnvArguments, seed: int) -> TaskSets:
@@ -47,6 +57,11 @@ def load_task_sets(env: EnvArguments, seed: int) -> TaskSets:
         ConfigError: Nothing to train on.
     """
     everything = tuple(load_tasks(env.tasks))
+    if _families(env.unseen_families) and env.held_out != "split":
+        raise ConfigError(
+            f"unseen_families={env.unseen_families}: only held_out=split draws families, and held_out is "
+            f"{env.held_out}. Leave it out, or lock a split with `python -m tasks split --unseen`."
+        )
     notes: list[str] = []
     if env.held_out == "none":
         split = Split(everything, ())
@@ -59,7 +74,12 @@ def load_task_sets(env: EnvArguments, seed: int) -> TaskSets:
                 "checkpoint and the last one is kept. Add a second task, or name others with --held_out."
             )
         else:
-            split = split_tasks(everything, held_out_fraction=env.held_out_fraction, seed=seed)
+            split = split_tasks(
+                everything,
+                held_out_fraction=env.held_out_fraction,
+                seed=seed,
+                unseen_families=_families(env.unseen_families),
+            )
     elif env.held_out.endswith(SUFFIX):
         split = apply_lock(everything, Path(env.held_out).expanduser(), allow_outcome=True)
         notes += _notes_on_lock(split, len(everything))
@@ -69,7 +89,8 @@ def load_task_sets(env: EnvArguments, seed: int) -> TaskSets:
         if dropped := len(loaded) - len(split.held_out):
             notes.append(f"{dropped} held-out tasks are also in the pool and were left out.")
     if env.held_out_limit:
-        split = replace(split, held_out=split.held_out[: env.held_out_limit])
+        limit = env.held_out_limit
+        split = replace(split, held_out=split.held_out[:limit], unseen=split.unseen[:limit])
     if 0 < len(split.held_out) < FEW:
         notes.append(
             f"held-out tasks: {len(split.held_out)}, too few to choose a checkpoint well (look at the interval). "
@@ -77,20 +98,22 @@ def load_task_sets(env: EnvArguments, seed: int) -> TaskSets:
         )
     if not split.pool:
         raise ConfigError(f"tasks={env.tasks}: no task to train on")
-    if env.held_out not in ("none", "split") and not split.held_out:
+    if env.held_out not in ("none", "split") and not (split.held_out or split.unseen):
         raise ConfigError(f"held_out={env.held_out}: every task of it is in the pool; name other tasks or another seed")
     return TaskSets(split, tuple(notes))
+
+
+def _families(wanted: str) -> int | list[str]:
+    """What `unseen_families` says: a number, or names with commas between."""
+    if wanted.isdigit():
+        return int(wanted)
+    return [name.strip() for name in wanted.split(",") if name.strip()]
 
 
 def _notes_on_lock(split: Split, loaded: int) -> list[str]:
     notes = []
     if split.choice is Choice.OUTCOME:
         notes.append("the split was chosen by outcome: a gap between pool and held-out is no sign of overfitting.")
-    if split.unseen:
-        notes.append(
-            f"{len(split.unseen)} tasks of unseen families are neither trained on nor measured here; "
-            "`python -m trainers.evaluate --split` measures them."
-        )
     if left_out := loaded - sum(map(len, split.sides.values())):
         notes.append(f"{left_out} tasks are not in the lock file and were left out.")
     return notes

@@ -7,6 +7,7 @@ from rich.console import Console
 
 from agents.rollout.progress import RolloutState
 from tests.trainers.fake_run import FakeTiming, held_out_episodes, task
+from trainers.heldout import PoolRate
 from trainers.run.console import RunConsole
 from trainers.run.summary import Clock, RunSummary
 
@@ -92,6 +93,27 @@ def test_held_out_line_has_counts_interval_and_p() -> None:
     assert "new best; paired p against the best before: <0.0001" in text
     assert "best stays step 5; paired p against the best before: 0.4" in text
     assert "infrastructure" in text and "(all 30:" in text  # two of the sampled episodes had none
+
+
+def test_each_arm_has_its_own_p_and_decode_settings_and_the_pool_is_said_not_to_count() -> None:
+    target, out = console(False)
+    _, settings = held_out_episodes(TASKS, 10, 10, 0)
+    RunConsole(10, console=target).held_out(
+        10,
+        {**settings, "unseen_sampled": settings["sampled"]},
+        best=False,
+        best_step=5,
+        p_value=0.65,
+        p_values={"sampled": 0.65, "greedy": 0.0625, "unseen_sampled": 0.375},
+        metric="sampled_pass_rate",
+        pool=PoolRate(28, 32, 6, 10),
+    )
+    rows = {line.split()[0]: line for line in out.getvalue().splitlines() if line.strip()}
+    for arm, p in (("sampled", "0.65"), ("greedy", "0.062"), ("unseen_sampled", "0.38")):
+        assert f"│ {p} " in rows[arm] and f"/{settings[arm.removeprefix('unseen_')].graded} = " in rows[arm]
+    assert "sampled 1 x 30 tasks, T=1, max_tokens=64" in rows["decode:"] and "greedy, max_tokens=64" in rows["decode:"]
+    assert "best stays step 5 by sampled_pass_rate" in rows["best"] and "0.65 (no evidence of a change)" in rows["best"]
+    assert rows["pool,"] == "pool, steps 6 to 10: 28/32 = 87.5 %; not used to choose"
 
 
 def test_warnings_are_shown_once_in_the_summary_and_never_parsed_as_markup() -> None:

@@ -16,7 +16,7 @@ def run(*, max_turn_tokens: int = 0, env: str = "ClawGym-v0", max_turns: int = 0
             t2po=SimpleNamespace(max_turn_tokens=max_turn_tokens),
             env=SimpleNamespace(env=env, max_turns=max_turns, tools=tools, revise=0),
         ),
-        tasks=SimpleNamespace(pool=pool, held_out=[task(budget={"turn_tokens": 300})]),
+        tasks=SimpleNamespace(pool=pool, measured=[task(budget={"turn_tokens": 300})]),
     )
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,9 +9,10 @@ from tasks.problems import TaskError
 from tasks.sources import load_tasks
 from tasks.split_lock import write_lock
 from tasks.splits import split_by_outcome, split_tasks
-from trainers.config import EnvArguments
+from trainers.config import EnvArguments, GiGPOConfig
 from trainers.refusals import ConfigError
-from trainers.run.tasksets import load_task_sets
+from trainers.run.setup import check_metric
+from trainers.run.tasksets import TaskSets, load_task_sets
 
 SPEC = "generated:quickstart?n=60"
 SPLIT = split_tasks(load_tasks(SPEC), held_out_fraction=0.5, seed=3, unseen_families=2)
@@ -26,7 +28,36 @@ def test_a_lock_file_gives_both_sides(tmp_path: Path) -> None:
     sets = load_task_sets(EnvArguments(tasks=SPEC, held_out=str(path)), seed=0)
     assert ids(sets.pool) == ids(SPLIT.pool) and ids(sets.held_out) == ids(SPLIT.held_out)
     assert sets.split.hash == SPLIT.hash
-    assert any("unseen families are neither trained on nor measured here" in note for note in sets.notes)
+    assert ids(sets.unseen) == ids(SPLIT.unseen) != set() and sets.notes == ()
+    assert ids(sets.measured) == ids(SPLIT.held_out) | ids(SPLIT.unseen)
+
+
+def test_families_can_stay_unseen_without_a_lock() -> None:
+    sets = load_task_sets(EnvArguments(tasks=SPEC, unseen_families="2"), seed=0)
+    families = {task.family for task in sets.unseen}
+    assert len(families) == 2 and not families & {task.family for task in (*sets.pool, *sets.held_out)}
+    named = load_task_sets(EnvArguments(tasks=SPEC, unseen_families=",".join(sorted(families))), seed=0)
+    assert ids(named.unseen) == ids(sets.unseen)
+    limited = load_task_sets(EnvArguments(tasks=SPEC, unseen_families="2", held_out_limit=2), seed=0)
+    assert len(limited.unseen) == len(limited.held_out) == 2
+    with pytest.raises(ConfigError, match="only held_out=split draws families"):
+        load_task_sets(EnvArguments(tasks=SPEC, held_out="none", unseen_families="2"), seed=0)
+    with pytest.raises(TaskError, match="family"):
+        load_task_sets(EnvArguments(tasks=SPEC, unseen_families="no_such"), seed=0)
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+def test_the_deciding_figure_must_be_of_tasks_that_are_there(tmp_path: Path) -> None:
+    both = load_task_sets(EnvArguments(tasks=SPEC, unseen_families="2"), seed=0)
+    without = load_task_sets(EnvArguments(tasks=SPEC), seed=0)
+    unseen = GiGPOConfig(output_dir=str(tmp_path), best_metric="unseen_sampled_reward", use_cpu=True)
+    check_metric(unseen, both)
+    with pytest.raises(ConfigError, match="no family is unseen here"):
+        check_metric(unseen, without)
+    usual = GiGPOConfig(output_dir=str(tmp_path), use_cpu=True)
+    check_metric(usual, without)
+    with pytest.raises(ConfigError, match="Use unseen_sampled_pass_rate"):
+        check_metric(usual, TaskSets(replace(both.split, held_out=())))
 
 
 def test_tasks_that_changed_since_are_refused(tmp_path: Path) -> None:
