@@ -4,13 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from accelerate.utils import gather_object
 from numpy.typing import NDArray
 
 from agents.trajectory import Flat, Trajectory, Turn
-from trainers.credit import NO_TURN, Credit, CreditBatch, CreditResult, TurnRecord, TurnSignal
+from trainers.credit import NO_TURN, Credit, CreditBatch, CreditResult, TokenText, TurnRecord, TurnSignal
+from trainers.refusals import ConfigError
+
+NO_ENTROPIES = (
+    "token_signal=entropy needs the exact entropy of every sampled token, and this sampler has only bounds (from the "
+    "most likely tokens). Use token_signal=surprisal, or sample in process."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +27,9 @@ class EpisodeRecord:
     Attributes:
         reward: `None` for an infrastructure failure.
         turns: Empty for an episode that does not count.
-        turn_ids: One per completion id; likewise `logprobs` and `entropies` (`None`: the sampler knew none).
+        turn_ids: One per completion id; likewise `logprobs`, `entropies` (`None`: the sampler knew none) and `ids`
+            (`None`: no operator reads them).
+        passed: Whether it passed; `None` without a grade.
     """
 
     reward: float | None
@@ -28,18 +37,37 @@ class EpisodeRecord:
     turn_ids: NDArray[np.int64]
     logprobs: NDArray[np.float64]
     entropies: NDArray[np.float64] | None
+    ids: NDArray[np.int64] | None = None
+    passed: bool | None = None
 
 
-def record_of(episode: Trajectory, flat: Flat, signal: TurnSignal) -> EpisodeRecord:
-    """What an episode brings to its group."""
+def record_of(episode: Trajectory, flat: Flat, signal: TurnSignal, credit: Credit | None = None) -> EpisodeRecord:
+    """What an episode brings to its group: with `credit`, also what its operators read.
+
+    Raises:
+        ConfigError: An operator reads exact entropies and the sampler had none.
+    """
     counts = episode.reward is not None
+    if credit is not None and credit.needs_entropies and flat.entropies is None and any(flat.mask):
+        raise ConfigError(NO_ENTROPIES)
     return EpisodeRecord(
         episode.reward,
-        [TurnRecord(turn_signal(turn, signal), turn.anchor) for turn in episode.turns] if counts else [],
+        turn_records(episode, signal, states=credit is not None and credit.needs_states) if counts else [],
         np.asarray(flat.turn_ids, dtype=np.int64),
         np.asarray(flat.logprobs, dtype=np.float64),
         None if flat.entropies is None else np.asarray(flat.entropies, dtype=np.float64),
+        np.asarray(flat.ids, dtype=np.int64) if credit is not None and credit.needs_tokens else None,
+        episode.passed if counts else None,
     )
+
+
+def turn_records(episode: Trajectory, signal: TurnSignal, *, states: bool = False) -> list[TurnRecord]:
+    """What the turns bring; with `states`, the text of the observation before each (empty before the first)."""
+    before = ["", *[turn.observation for turn in episode.turns]] if states else [""] * (len(episode.turns) + 1)
+    return [
+        TurnRecord(turn_signal(turn, signal), turn.anchor, state, turn.action == "malformed")
+        for turn, state in zip(episode.turns, before, strict=False)
+    ]
 
 
 def turn_signal(turn: Turn, signal: TurnSignal) -> float | None:
@@ -53,8 +81,18 @@ def turn_signal(turn: Turn, signal: TurnSignal) -> float | None:
     return float(turn.exit_code == 0 and not turn.timed_out)
 
 
-def assign(credit: Credit, local: Sequence[EpisodeRecord], group_size: int, process: int) -> CreditResult:
-    """Credit for the rows of this process; groups may span processes, so every process gathers all of them."""
+def assign(
+    credit: Credit, local: Sequence[EpisodeRecord], group_size: int, process: int, tokenizer: Any = None
+) -> CreditResult:
+    """Credit for the rows of this process; groups may span processes, so every process gathers all of them.
+
+    Args:
+        credit: The operators.
+        local: The episodes of this process.
+        group_size: K.
+        process: Number of this process.
+        tokenizer: Gives ids their text; only used when an operator reads it.
+    """
     everyone: list[EpisodeRecord] = gather_object(list(local))
     width = max(len(record.turn_ids) for record in everyone)
     known = all(record.entropies is not None for record in everyone)
@@ -66,10 +104,19 @@ def assign(credit: Credit, local: Sequence[EpisodeRecord], group_size: int, proc
             group_size=group_size,
             logprobs=_rows([record.logprobs for record in everyone], width, 0.0),
             entropies=_rows([r.entropies for r in everyone if r.entropies is not None], width, 0.0) if known else None,
+            tokens=token_text(everyone, width, tokenizer) if credit.needs_tokens else None,
+            passed=[record.passed for record in everyone],
         )
     )
     mine = slice(process * len(local), (process + 1) * len(local))
     return CreditResult(result.advantages[mine], result.episode[mine], result.metrics)
+
+
+def token_text(records: Sequence[EpisodeRecord], width: int, tokenizer: Any) -> TokenText:
+    """Ids of all episodes, shape (episodes, width), and the text of each id that a turn sampled, decoded by itself."""
+    ids = _rows([record.ids for record in records if record.ids is not None], width, 0)
+    turn_ids = _rows([record.turn_ids for record in records], width, NO_TURN)
+    return TokenText(ids, {number: tokenizer.decode([number]) for number in np.unique(ids[turn_ids >= 0]).tolist()})
 
 
 def _rows(rows: Sequence[NDArray], width: int, fill: float) -> NDArray:

@@ -261,8 +261,9 @@ class GiGPOTrainer(HeldOutSelection):
         assert self._played is not None
         signal = TurnSignal(self.args.turn_signal)
         pairs = zip(self._played.episodes, self._played.flats, strict=True)
-        records = [record_of(episode, flat, signal) for episode, flat in pairs]
-        result = assign(self.credit, records, self.num_generations, self.accelerator.process_index)
+        records = [record_of(episode, flat, signal, self.credit) for episode, flat in pairs]
+        process = self.accelerator.process_index
+        result = assign(self.credit, records, self.num_generations, process, self.processing_class)
         for name, value in result.metrics.items():
             self.note_metric(name, value)
         out = np.zeros((len(records), width))

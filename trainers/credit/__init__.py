@@ -1,14 +1,18 @@
 """Credit: who gets how much of a reward. Pure functions, float64 numpy in and out, no torch, no trainer.
 
 Episode operators say how good an episode was within its group; turn operators say how good a turn was among the
-turns of its group that began in the same state. `combine` adds them per token:
-`A[i, t] = alpha * A_episode[i] + beta * A_turn[i, turn(t)]`.
+turns of its group that began in the same state; token operators share the episode term out over tokens by weights >= 0.
+`combine` adds them per token: `A[i, t] = alpha * A_episode[i] * g[i, t] + beta * A_turn[i, turn(t)]`.
 """
 
 from trainers.credit.combine import combine
-from trainers.credit.episode import EpisodeScale, episode_advantages
+from trainers.credit.episode import EpisodeOperator, EpisodeScale, advantage_bound, episode_advantages
+from trainers.credit.grouping import TurnGrouping
 from trainers.credit.pipeline import NO_TURN, Credit, CreditBatch, CreditResult, CreditSettings
-from trainers.credit.turn import TurnCredit, TurnGrouping, TurnRecord, TurnSignal, discounted_returns, turn_advantages
+from trainers.credit.planning import Planning
+from trainers.credit.token_text import TokenText
+from trainers.credit.turn import TurnCredit, TurnRevisits, discounted_returns, turn_advantages
+from trainers.credit.turn_record import TurnRecord, TurnSignal
 
 __all__ = [
     "NO_TURN",
@@ -16,11 +20,16 @@ __all__ = [
     "CreditBatch",
     "CreditResult",
     "CreditSettings",
+    "EpisodeOperator",
     "EpisodeScale",
+    "Planning",
+    "TokenText",
     "TurnCredit",
     "TurnGrouping",
     "TurnRecord",
+    "TurnRevisits",
     "TurnSignal",
+    "advantage_bound",
     "combine",
     "discounted_returns",
     "episode_advantages",

@@ -29,15 +29,23 @@ def combine(
         Shape (B, T), float64.
 
     Raises:
-        ValueError: Shapes disagree, or a turn id has no turn.
+        ValueError: Shapes disagree, or a turn id has no turn or is below -1.
     """
     if len(episode) != len(turns) or len(episode) != len(turn_ids):
         raise ValueError(f"{len(episode)} episode terms, {len(turns)} turn lists, {len(turn_ids)} rows of turn ids")
-    out = np.zeros(turn_ids.shape, dtype=np.float64)
-    for i, (row, values) in enumerate(zip(turn_ids, turns, strict=True)):
-        on = row >= 0
-        if on.any() and row.max() >= len(values):
-            raise ValueError(f"row {i}: a token of turn {row.max()}, but the episode has {len(values)} turns")
-        table = np.asarray(values, dtype=np.float64)
-        out[i, on] = alpha * episode[i] + (beta * table[row[on]] if len(table) else 0.0)
-    return out
+    if not turn_ids.size:
+        return np.zeros(turn_ids.shape, dtype=np.float64)
+    # One row of values per episode, one column per turn, and a last column that stays 0: the one before a row's first,
+    # where the turn id -1 (no turn) of the next row points to.
+    if turn_ids.min() < -1:
+        raise ValueError(f"a turn id of {turn_ids.min()}: -1 means no turn")
+    last = turn_ids.max(axis=1)
+    width = max(int(last.max()) + 1, max(map(len, turns)))
+    table = np.zeros((len(episode), width + 1), dtype=np.float64)
+    for i, values in enumerate(turns):
+        if last[i] >= len(values):
+            raise ValueError(f"row {i}: a token of turn {last[i]}, but the episode has {len(values)} turns")
+        table[i, : len(values)] = beta * np.asarray(values, dtype=np.float64)
+    table[:, :width] = alpha * episode[:, None] + table[:, :width]
+    index = turn_ids + np.arange(len(episode))[:, None] * (width + 1)
+    return np.asarray(table.ravel()[index], dtype=np.float64)

@@ -1,17 +1,28 @@
-"""Episode operators: how good each episode was among the K attempts at its task."""
+"""Episode operators: how good each episode was among the K attempts at its task.
+
+An operator is one function from rewards of shape (groups, members) to advantages of that shape, and one line of
+`OPERATORS`. A group with fewer than two rewards, or near-constant ones, gets exactly 0 whatever the operator.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 
 import numpy as np
 from numpy.typing import NDArray
 
-from trainers.credit.numeric import centred
+from trainers.credit.numeric import centred_rows
 
 EPS = 1e-4
 """Added to the standard deviation, as in TRL's GRPO."""
+MAXRL_EPS = 1e-6
+"""Added to MaxRL's mean; a group whose mean is not above it gets 0."""
+DISCOVER_KL = 0.2
+"""Kullback-Leibler divergence from the uniform weights that the entropic operator aims at, nats."""
+_BISECTIONS = 24
+_BETA_MAX = 50.0
 
 
 class EpisodeScale(StrEnum):
@@ -25,8 +36,80 @@ class EpisodeScale(StrEnum):
     """The sample standard deviation of all rewards of the step."""
 
 
+class EpisodeOperator(StrEnum):
+    """What an episode's reward is worth within its group."""
+
+    GRPO = "grpo"
+    """Reward minus the group's mean (Shao et al. 2024); `scale_rewards` says what divides it."""
+    DR_GRPO = "dr_grpo"
+    """The same, never divided (Liu et al. 2025); its other half is TRL's `loss_type=dr_grpo`."""
+    MAXRL = "maxrl"
+    """Centred, over the mean: hard tasks weigh more. A group whose mean is not positive gets 0."""
+    REINFORCE_PP = "reinforce_pp"
+    """Centred, then normalised over all trained tokens of the step (Hu 2025)."""
+    DISCOVER = "discover"
+    """Entropic: N times the softmax of the rewards, minus 1, at a fixed divergence from uniform (TTT-Discover)."""
+
+
+def grpo(rewards: NDArray[np.float64]) -> NDArray[np.float64]:
+    """`r - mean`."""
+    return centred_rows(rewards, divide_by_std=False, eps=EPS)
+
+
+def maxrl(rewards: NDArray[np.float64], eps: float = MAXRL_EPS) -> NDArray[np.float64]:
+    """`(r - mean) / (mean + eps)`; 0 for a group whose mean is at most `eps`, even if its rewards differ."""
+    mean = rewards.mean(axis=1, keepdims=True)
+    positive = mean > eps
+    return np.where(positive, grpo(rewards) / np.where(positive, mean + eps, 1.0), 0.0)
+
+
+def discover(rewards: NDArray[np.float64], kl: float = DISCOVER_KL, beta: float | None = None) -> NDArray[np.float64]:
+    """`N softmax(beta r) - 1`; `beta` is found by bisection so that the divergence from uniform is `kl`."""
+    out = np.zeros_like(rewards)
+    for i in np.flatnonzero(grpo(rewards).any(axis=1)):
+        out[i] = rewards[i].size * _softmax(rewards[i], entropic_beta(rewards[i], kl) if beta is None else beta) - 1.0
+    return out
+
+
+def entropic_beta(rewards: NDArray[np.float64], kl: float = DISCOVER_KL) -> float:
+    """The inverse temperature at which `softmax(beta r)` is `kl` nats from uniform, at most 50."""
+    low, high = 0.0, 1.0
+    while high < _BETA_MAX and entropic_kl(rewards, high) < kl:
+        low, high = high, min(2 * high, _BETA_MAX)
+    for _ in range(2 * _BISECTIONS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if entropic_kl(rewards, middle) < kl else (low, middle)
+    return (low + high) / 2
+
+
+def entropic_kl(rewards: NDArray[np.float64], beta: float) -> float:
+    """Divergence of `softmax(beta r)` from the uniform weights, nats."""
+    weights = _softmax(rewards, beta)
+    return float(np.sum(weights[weights > 0] * np.log(weights[weights > 0] * rewards.size)))
+
+
+def _softmax(rewards: NDArray[np.float64], beta: float) -> NDArray[np.float64]:
+    powers = np.exp(beta * (rewards - rewards.max()))
+    return np.asarray(powers / powers.sum(), dtype=np.float64)
+
+
+OPERATORS: dict[EpisodeOperator, Callable[[NDArray[np.float64]], NDArray[np.float64]]] = {
+    EpisodeOperator.GRPO: grpo,
+    EpisodeOperator.DR_GRPO: grpo,
+    EpisodeOperator.MAXRL: maxrl,
+    EpisodeOperator.REINFORCE_PP: grpo,
+    EpisodeOperator.DISCOVER: discover,
+}
+"""What `episode_operator` may name; REINFORCE++ ends in `trainers.credit.normalise`, once tokens are weighted."""
+
+
 def episode_advantages(
-    rewards: Sequence[float | None], group_size: int, scale: EpisodeScale = EpisodeScale.NONE, *, eps: float = EPS
+    rewards: Sequence[float | None],
+    group_size: int,
+    scale: EpisodeScale = EpisodeScale.NONE,
+    *,
+    operator: EpisodeOperator = EpisodeOperator.GRPO,
+    eps: float = EPS,
 ) -> NDArray[np.float64]:
     """Advantages of the episodes of one step.
 
@@ -34,24 +117,59 @@ def episode_advantages(
         rewards: One per episode, the K episodes of a task side by side; `None` for an episode without a reward
             (infrastructure failure): it enters no mean and gets 0.
         group_size: K.
-        scale: What divides.
+        scale: What divides; only with `operator` GRPO.
+        operator: What a reward is worth within its group.
         eps: Added to the standard deviation.
 
     Returns:
         Shape (episodes,), float64. A group with fewer than two rewards, or near-constant ones, gets exactly 0.
 
     Raises:
-        ValueError: The rewards do not divide into groups, or one is not finite.
+        ValueError: The rewards do not divide into groups, one is not finite, or an operator gave a value that is not.
     """
     if group_size < 1 or len(rewards) % group_size:
         raise ValueError(f"{len(rewards)} rewards do not divide into groups of {group_size}")
     out = np.zeros(len(rewards), dtype=np.float64)
+    by_size: dict[int, list[list[int]]] = defaultdict(list)
     for start in range(0, len(rewards), group_size):
         rows = [i for i in range(start, start + group_size) if rewards[i] is not None]
-        values = np.array([rewards[i] for i in rows], dtype=np.float64)
-        out[rows] = centred(values, divide_by_std=scale is EpisodeScale.GROUP, eps=eps)
+        by_size[len(rows)].append(rows)
+    for size, same in by_size.items():  # groups of one size in one go
+        if size:
+            places = np.array(same)
+            values = np.array([[rewards[i] for i in rows] for rows in same], dtype=np.float64)
+            out[places] = _applied(operator, scale, values, eps)
     if scale is EpisodeScale.BATCH:
         known = np.array([r for r in rewards if r is not None], dtype=np.float64)
         spread = known.std(ddof=1) if known.size > 1 else 0.0
         out = out / (spread + eps)
     return out
+
+
+def _applied(
+    operator: EpisodeOperator, scale: EpisodeScale, values: NDArray[np.float64], eps: float
+) -> NDArray[np.float64]:
+    """Shape (groups, members): `operator` on each row, and exactly 0 for rows that are nearly constant."""
+    divided = scale is EpisodeScale.GROUP
+    plain = centred_rows(values, divide_by_std=divided, eps=eps)
+    if divided or operator is EpisodeOperator.GRPO:
+        return plain
+    out = np.asarray(OPERATORS[operator](values), dtype=np.float64)
+    if out.shape != values.shape:
+        raise ValueError(f"episode operator {operator}: rewards of shape {values.shape}, advantages {out.shape}")
+    if not np.isfinite(out).all():
+        raise ValueError(f"episode operator {operator}: advantages that are not finite, {out.tolist()}")
+    return np.where(plain.any(axis=1, keepdims=True), out, 0.0)
+
+
+def advantage_bound(operator: EpisodeOperator, scale: EpisodeScale, group_size: int) -> float | None:
+    """Largest |advantage| that rewards between 0 and 1 can have; `None` where there is none known.
+
+    Centred: `(K-1)/K`. Over the mean (MaxRL): `K-1`. Over the sample deviation: `(K-1)/sqrt(K)`. An advantage cap at or
+    above it does nothing as long as there is no turn term and no token weight above 1.
+    """
+    if scale is EpisodeScale.GROUP:
+        return float((group_size - 1) / np.sqrt(group_size))
+    if scale is EpisodeScale.BATCH or operator in (EpisodeOperator.REINFORCE_PP, EpisodeOperator.DISCOVER):
+        return None
+    return float(group_size - 1) if operator is EpisodeOperator.MAXRL else (group_size - 1) / group_size

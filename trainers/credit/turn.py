@@ -1,7 +1,7 @@
 """Turn operators: how good each turn was among comparable turns of its group (GiGPO, Feng et al. 2025).
 
-Comparable means: same task, same step, and either the same anchor (the state before the turn) or the same turn
-index. A turn's value is its discounted return of turn signals. Computed in float64; a turn alone in its group, a
+Comparable means: same task, same step, and the same label (`trainers.credit.grouping`: anchor, turn index or similar
+text). A turn's value is its discounted return of turn signals. Computed in float64; a turn alone in its group, a
 near-constant group and a turn without a signal get exactly 0.
 """
 
@@ -13,45 +13,25 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 import numpy as np
+from numpy.typing import NDArray
 
-from trainers.credit.numeric import centred
+from trainers.credit.grouping import TurnGrouping, turn_labels
+from trainers.credit.numeric import CONSTANT, centred_rows
+from trainers.credit.turn_record import TurnRecord
 
 EPS = 1e-6
 """Added to the standard deviation, as in the GiGPO reference."""
+SIMILARITY = 0.9
+"""How alike two observations must be, as in GiGPO's search setting."""
 
 
-class TurnGrouping(StrEnum):
-    """Which turns are compared with each other."""
+class TurnRevisits(StrEnum):
+    """How often an episode counts in a group it enters several times (a loop)."""
 
-    ANCHOR = "anchor"
-    """Turns that began in the same state (GiGPO): safe when the policy controls how long an episode is."""
-    TURN_INDEX = "turn_index"
-    """Turns with the same number. A named baseline: biased when episodes differ in length."""
-    NONE = "none"
-    """No turn term."""
-
-
-class TurnSignal(StrEnum):
-    """What a turn earns by itself."""
-
-    PROGRESS = "progress"
-    """Change of the rate of the file assertions, measured on the host after the turn."""
-    EXIT_CODE = "exit_code"
-    """1 where the command ran and ended with 0, else 0; the submitting turn has none. A named baseline: weak, since
-    a command on a wrong file succeeds, too, and a search that finds nothing does not."""
-
-
-@dataclass(frozen=True, slots=True)
-class TurnRecord:
-    """What one turn brings to the comparison.
-
-    Attributes:
-        signal: What the turn earned by itself; `None` where it has none (the submitting turn).
-        anchor: The state before the turn.
-    """
-
-    signal: float | None
-    anchor: str
+    ALL = "all"
+    """Once for every visit, as in the GiGPO reference."""
+    PER_TRAJECTORY = "per_trajectory"
+    """Once: each visit has the weight 1/visits, and a group that one episode alone entered is no group."""
 
 
 def discounted_returns(signals: Sequence[float | None], gamma: float) -> list[float | None]:
@@ -67,6 +47,20 @@ def discounted_returns(signals: Sequence[float | None], gamma: float) -> list[fl
         if signal is not None:
             out[t] = following
     return out
+
+
+def turn_values(turns: Sequence[TurnRecord], gamma: float, invalid_penalty: float = 0.0) -> list[float | None]:
+    """The returns of an episode's turns, less the penalty of an invalid action.
+
+    The penalty is taken off after discounting, from that turn alone: it does not reach the turns before it.
+    """
+    values = discounted_returns([turn.signal for turn in turns], gamma)
+    if not invalid_penalty:
+        return values
+    return [
+        value - invalid_penalty if value is not None and turn.invalid else value
+        for value, turn in zip(values, turns, strict=True)
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +84,9 @@ def turn_advantages(
     gamma: float = 0.95,
     divide_by_std: bool = False,
     eps: float = EPS,
+    similarity: float = SIMILARITY,
+    revisits: TurnRevisits = TurnRevisits.ALL,
+    invalid_penalty: float = 0.0,
 ) -> TurnCredit:
     """Advantages of all turns of one step.
 
@@ -100,6 +97,9 @@ def turn_advantages(
         gamma: Discount of later turns' signals.
         divide_by_std: Divide by the sample standard deviation of the group.
         eps: Added to the standard deviation.
+        similarity: How alike two observations must be, 0 to 1; only with `TurnGrouping.SIMILARITY`.
+        revisits: How often an episode counts in a group it enters several times.
+        invalid_penalty: Taken off the value of a malformed turn.
 
     Raises:
         ValueError: The episodes do not divide into groups, or a signal is not finite.
@@ -109,17 +109,60 @@ def turn_advantages(
     out = [[0.0] * len(turns) for turns in episodes]
     if grouping is TurnGrouping.NONE:
         return TurnCredit(out, 0.0)
-    members: dict[tuple[int, str | int], list[tuple[int, int, float]]] = defaultdict(list)
-    for i, turns in enumerate(episodes):
-        for t, value in enumerate(discounted_returns([turn.signal for turn in turns], gamma)):
-            if value is not None:
-                key = turns[t].anchor if grouping is TurnGrouping.ANCHOR else t
-                members[i // group_size, key].append((i, t, value))
-    grouped = total = 0
-    for group in members.values():
-        total += len(group)
+    groups = _groups(episodes, group_size, grouping, gamma, similarity, invalid_penalty)
+    grouped, total = 0, sum(map(len, groups))
+    by_size: dict[int, list[list[tuple[int, int, float]]]] = defaultdict(list)
+    for group in groups:
+        owners = {i for i, _, _ in group}
+        if revisits is TurnRevisits.PER_TRAJECTORY and len(owners) < len(group):
+            grouped += len(group) if len(owners) > 1 else 0
+            values = _per_trajectory(group, divide_by_std, eps)
+            for (i, t, _), advantage in zip(group, values.tolist(), strict=True):
+                out[i][t] = advantage
+            continue
         grouped += len(group) if len(group) > 1 else 0
-        values = centred(np.array([value for _, _, value in group]), divide_by_std=divide_by_std, eps=eps)
-        for (i, t, _), advantage in zip(group, values, strict=True):
-            out[i][t] = float(advantage)
+        by_size[len(group)].append(group)
+    for same in by_size.values():  # groups of one size in one go: most have two or three members
+        rows = np.array([[value for _, _, value in group] for group in same])
+        for group, advantages in zip(
+            same, centred_rows(rows, divide_by_std=divide_by_std, eps=eps).tolist(), strict=True
+        ):
+            for (i, t, _), advantage in zip(group, advantages, strict=True):
+                out[i][t] = advantage
     return TurnCredit(out, grouped / total if total else 0.0)
+
+
+def _groups(
+    episodes: Sequence[Sequence[TurnRecord]],
+    group_size: int,
+    grouping: TurnGrouping,
+    gamma: float,
+    similarity: float,
+    invalid_penalty: float,
+) -> list[list[tuple[int, int, float]]]:
+    """The groups of all tasks, each a list of (episode, turn, value)."""
+    members: dict[tuple[int, str | int], list[tuple[int, int, float]]] = defaultdict(list)
+    for start in range(0, len(episodes), group_size):
+        task = episodes[start : start + group_size]
+        for k, labels in enumerate(turn_labels(task, grouping, similarity)):
+            for t, value in enumerate(turn_values(task[k], gamma, invalid_penalty)):
+                if value is not None:
+                    members[start, labels[t]].append((start + k, t, value))
+    return list(members.values())
+
+
+def _per_trajectory(group: list[tuple[int, int, float]], divide_by_std: bool, eps: float) -> NDArray[np.float64]:
+    """`centred` with the weight 1/visits for each visit of an episode."""
+    owners = np.array([i for i, _, _ in group])
+    values = np.array([value for _, _, value in group])
+    if not np.isfinite(values).all():
+        raise ValueError(f"advantages need finite values, got {values.tolist()}")
+    _, inverse, visits = np.unique(owners, return_inverse=True, return_counts=True)
+    if visits.size < 2:
+        return np.zeros_like(values)
+    weights = 1.0 / visits[inverse]
+    mean = float((weights * values).sum() / visits.size)
+    std = float(np.sqrt((weights * (values - mean) ** 2).sum() / (visits.size - 1)))
+    if std < CONSTANT * max(1.0, abs(mean)):
+        return np.zeros_like(values)
+    return (values - mean) / (std + eps) if divide_by_std else values - mean

@@ -19,6 +19,7 @@ from tasks.sources.self_test import self_test
 from tasks.task import Task
 from trainers.config import GiGPOConfig
 from trainers.config.held_out import UNSEEN
+from trainers.config.idle_credit import idle_credit
 from trainers.heldout import HeldOut
 from trainers.processes import is_main
 from trainers.refusals import ConfigError, check_config, check_processes
@@ -77,9 +78,15 @@ class Run:
             held_out=bool(self.tasks.measured),
             turns=most_turns(self),
         )
-        policy = self.settings.policy.idle_settings(is_adapter=self.source.kind is ModelKind.ADAPTER)
-        selection = idle_selection(c, self.tasks)
-        return [*self.tasks.notes, *self.curriculum_notes, *selection, *idle, *policy, *c.idle_trl_settings()]
+        return [
+            *self.tasks.notes,
+            *self.curriculum_notes,
+            *idle_selection(c, self.tasks),
+            *idle,
+            *idle_credit(c),
+            *self.settings.policy.idle_settings(is_adapter=self.source.kind is ModelKind.ADAPTER),
+            *c.idle_trl_settings(),
+        ]
 
     def card(self) -> ModelCard:
         """What the run's policies say about themselves."""

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from tests.shared_data import shared
+from trainers.credit import TurnGrouping, TurnRecord, turn_advantages
 from trainers.credit.episode import episode_advantages
-from trainers.credit.turn import TurnGrouping, TurnRecord, turn_advantages
 
 
 def block(name: str):

@@ -1,0 +1,138 @@
+"""Every group of recorded cases is read by a test, or there is a reason why not."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.shared_data import REPOSITORY, shared
+
+HERE = "tests/trainers/credit"
+EPISODE, TOKEN, DELIGHT, TURN = (f"{HERE}/test_{name}_fixtures.py" for name in ("episode", "token", "delight", "turn"))
+LOSSES = "tests/trainers/test_losses.py"
+ROLLOUTS = "tests/trainers/rollouts/test_reference_cases.py"
+STATS = "tests/trainers/test_stats.py"
+T2PO = "tests/agents/t2po/test_fixtures.py"
+MATH = "tests/tasks/assertions/math/test_reference_cases.py"
+ANSWERS = "tests/tasks/assertions/test_answers.py"
+
+READ_BY = {
+    "adv_cap": EPISODE,
+    "clawgym.parse": "tests/envs/test_actions.py",
+    "clawgym.reward": "tests/envs/test_rewards.py",
+    "delight.annealed": DELIGHT,
+    "delight.eta": DELIGHT,
+    "delight.hard": DELIGHT,
+    "delight.scale": DELIGHT,
+    "delight.soft": DELIGHT,
+    "entropy_mask": TOKEN,
+    "episode.discover_entropic": EPISODE,
+    "episode.drgrpo": EPISODE,
+    "episode.grpo_centered": EPISODE,
+    "episode.grpo_std": EPISODE,
+    "episode.maxrl": EPISODE,
+    "episode.reinforce_pp": EPISODE,
+    "eval.pass_at_k": STATS,
+    "gigpo.joint": TURN,
+    "gigpo.turn": TURN,
+    "gradient_cosine": EPISODE,
+    "gtpo": TOKEN,
+    "hicra": TOKEN,
+    "kl": LOSSES,
+    "loss.retrain": LOSSES,
+    "loss.rlvr": LOSSES,
+    "optimizer": LOSSES,
+    "pipeline": f"{HERE}/test_pipeline_fixtures.py",
+    "planning": f"{HERE}/test_planning.py",
+    "reward_ties": EPISODE,
+    "rollout.adaptive": ROLLOUTS,
+    "rollout.schedule": ROLLOUTS,
+    "rollout.staleness": ROLLOUTS,
+    "sepa.amp": TOKEN,
+    "sepa.amp_clamped": TOKEN,
+    "sepa.pool": TOKEN,
+    "sepa.schedule": TOKEN,
+    "stats.bootstrap": STATS,
+    "stats.fisher": STATS,
+    "stats.permutation": STATS,
+    "stats.power": STATS,
+    "stats.rate_ci": STATS,
+    "temperature": LOSSES,
+    "uncertainty": TOKEN,
+    "verifier.gsm8k": ANSWERS,
+    "verifier.math_flex": MATH,
+    "verifier.math_verify": MATH,
+    # t2po_gigpo.json
+    "gigpo_step_returns": f"{HERE}/test_turn.py",
+    "gigpo_grouping": TURN,
+    "gigpo_grouping_ratios": TURN,
+    "gigpo_episode_adv": f"{HERE}/test_episode.py",
+    "gigpo_fp32_pitfall": f"{HERE}/test_episode.py",
+    "gigpo_step_adv": f"{HERE}/test_turn.py",
+    "gigpo_joint": TURN,
+    "fn_group_advantages": f"{HERE}/test_field_notes.py",
+    "fn_compute_reward": "tests/envs/test_rewards.py",
+    "fn_turn_step_reward": TURN,
+    "fn_step_advantages": f"{HERE}/test_field_notes.py",
+    "fn_group_skip_bug": f"{HERE}/test_turn.py",
+    "fn_topk_entropy": T2PO,
+    "fn_topk_entropy_upper_bound": T2PO,
+    "fn_tds_decision": T2PO,
+    "fn_parse_action": "tests/envs/test_actions.py",
+    "fn_loss": LOSSES,
+    "off_token_processor": T2PO,
+    "off_shared_state_bug": T2PO,
+    "off_score": T2PO,
+    "off_recorder_bug": T2PO,
+    "off_tds_mask": T2PO,
+    "paper_signal": T2PO,
+    "verl_policy_loss": LOSSES,
+    "verl_low_var_kl": LOSSES,
+    "verl_grpo_adv": EPISODE,
+}
+"""The test that reads a group, by the group's name."""
+
+NEEDLES = {"clawgym.grader": ("tests/tasks/test_reference_cases.py", "grader_five_kinds")}
+"""Groups that a test reads by the id of a case."""
+
+NOT_READ = {
+    "article_numbers": "arithmetic about what articles claim; no function of ours computes it",
+    "logging": "the reference logs the best attempt only; here every episode is written",
+    "squeeze": "choosing a LoRA rank after training is not offered",
+    "stats.auc": "areas under learning curves are not offered",
+    "stats.effect": "effect sizes between seeds are not offered",
+    "stats.report": "verdict strings over the reference's log files are not offered",
+    "stats.welch": "Welch tests between seeds are not offered; runs are compared task by task",
+    "t2po.tti": "one more example of the token score that off_score holds",
+    "tds.decision": "the same decision as fn_tds_decision",
+    "tds.entropy": "the reference renormalises the top k; ours are bounds, held by fn_topk_entropy",
+    "verifier.boxed": "a reference's own text matching; answers are judged by math-verify",
+    "verifier.if_multi": "another project's instructions; ours are the 25 official ids, held by golden verdicts",
+    "verifier.ifeval": "another project's instructions; ours are the 25 official ids, held by golden verdicts",
+    "verifier.math_qwen": "another project's answer extraction; ours is math-verify",
+}
+"""Groups without a test, each with its reason."""
+
+
+def names() -> list[str]:
+    groups = json.loads(shared("fixtures/credit.json").read_text())["meta"]["groups"]
+    blocks = json.loads(shared("fixtures/t2po_gigpo.json").read_text())
+    return [*groups, *(name for name in blocks if name != "meta")]
+
+
+def test_every_group_is_accounted_for_once():
+    accounted = [*READ_BY, *NEEDLES, *NOT_READ]
+    assert sorted(accounted) == sorted(names())
+
+
+@pytest.mark.parametrize("group", [*READ_BY, *NEEDLES])
+def test_the_test_named_for_a_group_reads_it(group):
+    path, needle = NEEDLES.get(group) or (READ_BY[group], group)
+    source = (REPOSITORY / path).read_text(encoding="utf-8")
+    assert f'"{needle}"' in source, f"{path} does not name {needle}"
+    assert "credit.json" in source or "t2po_gigpo.json" in source or "credit.fixtures" in source
+
+
+def test_reasons_are_reasons():
+    assert all(len(reason.split()) > 4 for reason in NOT_READ.values())

@@ -1,0 +1,119 @@
+"""Credit settings: what is refused, and what is said to do nothing."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from trainers.config import CreditFields
+from trainers.config.idle_credit import idle_credit
+from trainers.config.token_credit import TokenCreditFields
+from trainers.credit import Credit
+from trainers.credit.pipeline import CreditSettings
+
+
+@dataclasses.dataclass
+class Fields(CreditFields):
+    """As a run has them: with the fields of TRL that they look at."""
+
+    scale_rewards: str = "none"
+    loss_type: str = "dapo"
+    num_generations: int = 4
+    max_steps: int = 100
+
+
+def test_defaults_are_the_operators_own_and_say_nothing():
+    assert Fields().credit_settings() == CreditSettings()
+    assert list(Fields().credit_problems()) == [] and idle_credit(Fields()) == []
+
+
+def test_every_field_reaches_the_operators():
+    """Each token setting, changed alone, changes what the operators get."""
+    other = {
+        "token_operators": "gtpo",
+        "token_signal": "entropy",
+        "sepa_mode": "amp",
+        "sepa_schedule": "auto",
+        "entropy_mask_scope": "batch",
+        "delight_mode": "hard",
+        "delight_norm": "mad",
+        "delight_adaptive": True,
+        "delight_lambda": 0.5,
+        "planning": "let me",
+    }
+    for f in dataclasses.fields(TokenCreditFields):
+        value = other[f.name] if f.name in other else f.default + type(f.default)(1)
+        assert Fields(**{f.name: value}).credit_settings() != CreditSettings(), f.name
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"token_operators": "gtop"}, "token_operators='gtop': 'gtop' is no token operator"),
+        ({"episode_operator": "ppo"}, "episode_operator='ppo': one of grpo, dr_grpo"),
+        ({"token_signal": "varentropy"}, "token_signal='varentropy': one of surprisal"),
+        ({"hicra_alpha": 1.5}, "hicra_alpha=1.5: it lies between 0 and 1"),
+        ({"entropy_mask_share": 0.0}, "entropy_mask_share=0.0: it must be above 0"),
+        ({"delight_eta_min": 9.0}, "delight_eta_min=9.0 is above delight_eta_max=5.0"),
+        ({"sepa_steps": -1}, "sepa_steps=-1: 0 or more"),
+        ({"planning": "no_such_module:f"}, "planning='no_such_module:f': planning no_such_module:f"),
+        ({"turn_similarity": 0.0}, "turn_similarity=0.0: above 0"),
+        ({"invalid_action_penalty": -0.1}, "invalid_action_penalty=-0.1: 0 or more"),
+        ({"turn_revisits": "once"}, "turn_revisits='once': one of all, per_trajectory"),
+        ({"episode_operator": "maxrl", "scale_rewards": "group"}, "MaxRL divides by the group's mean"),
+        ({"episode_operator": "reinforce_pp", "scale_rewards": "batch"}, "REINFORCE++ normalises over the step"),
+        ({"episode_operator": "dr_grpo", "scale_rewards": "group"}, "Dr. GRPO divides by nothing"),
+        ({"advantage_cap": float("nan")}, "advantage_cap=nan: 0 or more"),
+    ],
+)
+def test_refused(given, says):
+    (problem,) = Fields(**given).credit_problems()
+    assert says in problem
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"gtpo_beta": 0.5}, "gtpo_beta=0.5 does nothing without token_operators=gtpo"),
+        ({"planning": "let me"}, "planning=let me does nothing without token_operators=sepa or hicra"),
+        ({"token_operators": "sepa", "sepa_delay": 0}, "token_operators=sepa does nothing without gtpo"),
+        ({"token_operators": "gtpo", "gtpo_beta": 0.0}, "gtpo_beta=0 does nothing"),
+        ({"token_operators": "sepa,gtpo", "sepa_decay": 0.9}, "sepa_decay=0.9 does nothing without sepa_schedule=auto"),
+        ({"token_operators": "sepa,gtpo", "max_steps": 40}, "40 steps end before sepa_delay=50"),
+        ({"token_operators": "delight", "sepa_steps": 9}, "sepa_steps=9 does nothing: delight_mode=soft follows"),
+        (
+            {"token_operators": "delight", "delight_keep": 0.5},
+            "delight_keep=0.5 does nothing without delight_mode=hard",
+        ),
+        ({"token_operators": "delight", "delight_neutral": 0.4}, "delight_neutral=0.4 does nothing without delight_ad"),
+        ({"token_operators": "gtpo", "alpha_episode": 0.0}, "token_operators=gtpo does nothing with alpha_episode=0"),
+        ({"turn_similarity": 0.8}, "turn_similarity=0.8 does nothing without turn_grouping=similarity"),
+        ({"turn_grouping": "none", "turn_gamma": 0.5}, "turn_gamma=0.5 does nothing with turn_grouping=none"),
+        ({"beta_turn": 0.0, "advantage_cap": 1.0}, "advantage_cap=1 does nothing for rewards between 0 and 1"),
+        ({"episode_operator": "dr_grpo"}, "the other half of Dr. GRPO is loss_type=dr_grpo"),
+        ({"token_operators": "entropy_mask", "entropy_mask_share": 1.0}, "entropy_mask_share=1 does nothing"),
+    ],
+)
+def test_what_does_nothing_says_so(given, says):
+    fields = Fields(**given)
+    assert list(fields.credit_problems()) == []
+    (note,) = [line for line in idle_credit(fields) if says in line]
+    assert "nothing" in note or "loss_type" in note
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"token_operators": "sepa,gtpo,hicra", "sepa_mode": "amp", "gtpo_beta": 0.5, "planning": "let me"},
+        {"token_operators": "delight", "delight_mode": "annealed", "sepa_steps": 9, "sepa_delay": 3},
+        {"token_operators": "delight", "delight_mode": "hard", "delight_lambda": 0.5},
+        {"turn_grouping": "similarity", "turn_similarity": 0.8, "invalid_action_penalty": 0.1},
+        {"scale_rewards": "group", "beta_turn": 0.0, "advantage_cap": 1.0},
+        {"episode_operator": "dr_grpo", "loss_type": "dr_grpo"},
+    ],
+)
+def test_what_acts_is_not_called_idle(given):
+    fields = Fields(**given)
+    assert list(fields.credit_problems()) == [] and idle_credit(fields) == []
+    Credit(fields.credit_settings())

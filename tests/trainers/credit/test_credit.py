@@ -1,0 +1,238 @@
+"""The whole of credit: contract of operators, state, meter, errors."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from agents.trajectory import Flat, Trajectory
+from tests.trainers.credit.fixtures import one_row
+from trainers.credit import (
+    Credit,
+    CreditBatch,
+    CreditSettings,
+    EpisodeOperator,
+    TokenText,
+    TurnGrouping,
+    TurnRecord,
+    TurnSignal,
+)
+from trainers.credit.token import (
+    OPERATORS,
+    DelightMode,
+    MaskScope,
+    SepaSchedule,
+    TokenOperator,
+    TokenSettings,
+    TokenSignal,
+    token_weights,
+)
+from trainers.crediting import EpisodeRecord, record_of, token_text
+from trainers.refusals import ConfigError
+
+EVERY = TokenSettings(
+    operators=tuple(OPERATORS), sepa_gate=0.5, sepa_delay=0, sepa_steps=4, delight_adaptive=True, mask_share=0.5
+)
+
+
+def make_batch(seed=0, passed=True) -> CreditBatch:
+    rng = np.random.default_rng(seed)
+    turn_ids = np.where(rng.random((8, 30)) < 0.8, np.arange(30) // 10, -1)
+    words = ["let", "me", "check", "x", "y"]
+    return CreditBatch(
+        rewards=[0.0, 1.0, 0.25, None, 0.5, 0.5, 0.5, 0.5],
+        turns=[[TurnRecord(float(rng.random()), "s") for _ in range(3)] for _ in range(8)],
+        turn_ids=np.where(np.arange(8)[:, None] == 3, -1, turn_ids),
+        group_size=4,
+        logprobs=-rng.exponential(size=(8, 30)),
+        entropies=rng.exponential(size=(8, 30)),
+        tokens=TokenText(rng.integers(5, size=(8, 30)), dict(enumerate(words))),
+        passed=[passed] * 8,
+    )
+
+
+def test_default_is_the_plain_sum_and_has_no_state():
+    credit = Credit(CreditSettings())
+    result = credit.assign(make_batch())
+    assert not credit.needs_tokens and not credit.needs_entropies and credit.state_dict() == {}
+    assert not [name for name in result.metrics if name.startswith("credit/")]
+
+
+@pytest.mark.parametrize("operator", list(EpisodeOperator))
+@pytest.mark.parametrize("mode", list(DelightMode))
+def test_weights_multiply_the_episode_term_only(operator, mode):
+    settings = CreditSettings(episode_operator=operator, beta_turn=0.5, tokens=replace(EVERY, delight_mode=mode))
+    batch = make_batch()
+    result = Credit(settings).assign(batch)
+    turns_only = Credit(replace(settings, alpha_episode=0.0)).assign(batch).advantages
+    term = result.advantages - turns_only
+    assert not term[4:].any(), "a flat group has no episode term"
+    assert (term[0] <= 1e-12).all() and (term[1] >= -1e-12).all() or operator is EpisodeOperator.REINFORCE_PP
+    assert not result.advantages[batch.turn_ids < 0].any()
+    assert result.metrics["credit/mask_kept"] == result.metrics["credit/mask_requested"]
+    assert result.metrics["credit/weight_min"] == 0.0 < result.metrics["credit/changed_frac"] <= 1.0
+    assert result.metrics["credit/cosine_uniform"] < 1.0
+
+
+def test_a_weight_of_zero_stays_zero_when_the_step_is_normalised():
+    settings = CreditSettings(
+        episode_operator=EpisodeOperator.REINFORCE_PP,
+        beta_turn=0.0,
+        tokens=TokenSettings(operators=("entropy_mask",), mask_share=0.5),
+    )
+    batch = make_batch()
+    got = Credit(settings).assign(batch).advantages
+    trained = got[got != 0]
+    assert 0 < trained.size <= np.count_nonzero(batch.turn_ids[:4] >= 0) // 2 + 1
+    assert (trained.mean(), trained.std()) == pytest.approx((0.0, 1.0), abs=1e-6)
+
+
+def test_the_order_of_the_list_does_not_matter():
+    batch = make_batch()
+    orders = [("gtpo", "sepa", "hicra"), ("hicra", "gtpo", "sepa")]
+    from trainers.credit.token import operator_names
+
+    assert {operator_names(",".join(order)) for order in orders} == {("sepa", "gtpo", "hicra")}
+    assert operator_names("none") == operator_names("") == ()
+    for bad in ("gtpo,gtpo", "gtop"):
+        with pytest.raises(ValueError, match=r"twice|no token operator"):
+            operator_names(bad)
+    assert Credit(CreditSettings(tokens=EVERY)).assign(batch).advantages.any()
+
+
+def test_a_new_operator_is_one_function_and_one_line(monkeypatch):
+    def first_half(tokens):
+        return (np.cumsum(tokens.mask, axis=1) <= tokens.counts[:, None] / 2).astype(float)
+
+    monkeypatch.setitem(OPERATORS, "first_half", TokenOperator(first_half))
+    batch = make_batch()
+    settings = CreditSettings(beta_turn=0.0, tokens=TokenSettings(operators=("first_half",)))
+    got, plain = (Credit(s).assign(batch).advantages for s in (settings, CreditSettings(beta_turn=0.0)))
+    on = batch.turn_ids[0] >= 0
+    assert np.count_nonzero(got[0]) == on.sum() // 2
+    assert got[0][got[0] != 0] == pytest.approx(plain[0][np.flatnonzero(on)[: on.sum() // 2]])
+
+
+@pytest.mark.parametrize(
+    ("out", "message"),
+    [
+        (lambda t: np.full(t.mask.shape, np.nan), "mine: a value that is not finite"),
+        (lambda t: np.ones(3), r"mine: shape \(3,\)"),
+        (lambda t: -np.ones(t.mask.shape), "mine: a weight below 0"),
+    ],
+)
+def test_an_operator_that_breaks_its_contract_is_named(monkeypatch, out, message):
+    monkeypatch.setitem(OPERATORS, "mine", TokenOperator(out))
+    with pytest.raises(ValueError, match=f"token operator {message}"):
+        Credit(CreditSettings(tokens=TokenSettings(operators=("mine",)))).assign(make_batch())
+
+
+@pytest.mark.parametrize("name", ["sepa", "hicra"])
+def test_operators_that_lack_their_mask_say_so(name):
+    with pytest.raises(ValueError, match=f"{name}: it needs a planning mask"):
+        token_weights([name], one_row([1.0, 2.0]))
+    with pytest.raises(ValueError, match=f"{name} need the text of tokens"):
+        Credit(CreditSettings(tokens=TokenSettings(operators=(name,)))).assign(replace(make_batch(), tokens=None))
+
+
+def test_state_moves_after_the_step_it_saw_and_a_resume_goes_on():
+    settings = CreditSettings(tokens=replace(EVERY, sepa_schedule=SepaSchedule.AUTO, sepa_warmup=2))
+    credit = Credit(settings)
+    lambdas = [credit.assign(make_batch(step, passed=step >= 1)).metrics["credit/lambda"] for step in range(3)]
+    assert lambdas[:2] == [0.0, 0.0] and lambdas[2] >= 0.5, "the gate opened in step 1 and acts from step 2"
+    saved = json.loads(json.dumps(credit.state_dict()))
+    resumed = Credit(settings)
+    resumed.load_state_dict(saved)
+    for step in (3, 4):
+        batch = make_batch(step)
+        ours, theirs = credit.assign(batch), resumed.assign(batch)
+        assert (ours.advantages == theirs.advantages).all() and ours.metrics == theirs.metrics
+    fresh = Credit(settings).assign(make_batch(3))
+    assert fresh.metrics["credit/lambda"] != theirs.metrics["credit/lambda"]
+
+
+def test_mask_over_the_batch_or_each_group():
+    batch = replace(make_batch(), logprobs=np.where(np.arange(8)[:, None] < 4, -2.0, -1.0) * np.ones((8, 30)))
+    kept = {}
+    for scope in MaskScope:
+        settings = TokenSettings(operators=("entropy_mask",), mask_share=0.25, mask_scope=scope)
+        tokens = Credit(CreditSettings(tokens=settings))
+        weights, _ = tokens._weights(batch, batch.turn_ids >= 0, np.ones(8))
+        kept[scope] = (weights[:4].sum(), weights[4:].sum())
+    first, second = (np.count_nonzero(batch.turn_ids[half] >= 0) for half in (slice(4), slice(4, 8)))
+    assert kept[MaskScope.GROUP] == (first // 4, second // 4)
+    assert kept[MaskScope.BATCH] == ((first + second) // 4, 0)
+
+
+def test_cap_cuts_the_final_advantages_and_counts():
+    got = Credit(CreditSettings(advantage_cap=0.1)).assign(make_batch())
+    assert np.abs(got.advantages).max() == 0.1 and 0 < got.metrics["credit/capped_frac"] <= 1
+    assert got.metrics["credit/cap_bound"] == 0.75
+    idle = Credit(CreditSettings(advantage_cap=5.0)).assign(make_batch())
+    assert idle.metrics["credit/capped_frac"] == 0.0
+    assert (idle.advantages == Credit(CreditSettings()).assign(make_batch()).advantages).all()
+
+
+def test_inert_operators_show_in_the_meter():
+    settings = CreditSettings(tokens=TokenSettings(operators=("gtpo",), gtpo_beta=0.0))
+    figures = Credit(settings).assign(make_batch()).metrics
+    assert (figures["credit/weight_min"], figures["credit/weight_max"], figures["credit/changed_frac"]) == (1, 1, 0)
+    assert figures["credit/cosine_uniform"] == pytest.approx(1.0)
+
+
+def test_a_step_without_any_advantage_has_no_meter():
+    batch = replace(make_batch(), rewards=[0.5] * 8)
+    settings = CreditSettings(turn_grouping=TurnGrouping.NONE, tokens=TokenSettings(operators=("gtpo",)))
+    figures = Credit(settings).assign(batch).metrics
+    assert "credit/weight_min" not in figures and "credit/cosine_uniform" not in figures
+
+
+# -- what episodes bring ------------------------------------------------------------------------------------------
+
+
+def test_a_sampler_with_bounds_only_is_refused_when_entropies_are_read():
+    credit = Credit(CreditSettings(tokens=TokenSettings(operators=("gtpo",), signal=TokenSignal.ENTROPY)))
+    episode = SimpleNamespace(reward=1.0, turns=[], passed=True)
+    flat = Flat([5], [1], [-0.5], None, [0])
+    with pytest.raises(ConfigError, match="token_signal=entropy needs the exact entropy"):
+        record_of(as_trajectory(episode), flat, TurnSignal.PROGRESS, credit)
+    assert record_of(as_trajectory(episode), flat, TurnSignal.PROGRESS, Credit(CreditSettings())).ids is None
+
+
+def as_trajectory(namespace) -> Trajectory:
+    return namespace  # type: ignore[no-any-return]
+
+
+def test_ids_states_and_verdicts_travel_only_where_they_are_read():
+    turns = [
+        SimpleNamespace(signal=0.5, anchor="a", action="command", observation="saw this"),
+        SimpleNamespace(signal=0.0, anchor="b", action="malformed", observation="error"),
+    ]
+    episode = as_trajectory(SimpleNamespace(reward=1.0, turns=turns, passed=False))
+    flat = Flat([5, 9, 6], [1, 0, 1], [-0.5, 0.0, -0.1], None, [0, -1, 1])
+    reads = Credit(CreditSettings(turn_grouping=TurnGrouping.SIMILARITY, tokens=TokenSettings(operators=("hicra",))))
+    record = record_of(episode, flat, TurnSignal.PROGRESS, reads)
+    assert [(t.state, t.invalid) for t in record.turns] == [("", False), ("saw this", True)]
+    assert record.ids is not None and record.ids.tolist() == [5, 9, 6] and record.passed is False
+    plain = record_of(episode, flat, TurnSignal.PROGRESS, Credit(CreditSettings()))
+    assert plain.ids is None and {t.state for t in plain.turns} == {""}
+
+    decoded = []
+    tokenizer = SimpleNamespace(decode=lambda ids: decoded.append(ids) or f"<{ids[0]}>")
+    text = token_text([record], 4, tokenizer)
+    assert text.ids.tolist() == [[5, 9, 6, 0]] and text.texts == {5: "<5>", 6: "<6>"}
+    assert decoded == [[5], [6]], "only what was sampled is decoded, each id once"
+
+
+def test_an_infrastructure_failure_brings_nothing():
+    record = record_of(
+        as_trajectory(SimpleNamespace(reward=None, turns=[], passed=None)),
+        Flat([], [], [], [], []),
+        TurnSignal.PROGRESS,
+        Credit(CreditSettings()),
+    )
+    assert isinstance(record, EpisodeRecord) and record.reward is None and record.turns == []

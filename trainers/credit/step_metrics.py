@@ -1,0 +1,74 @@
+"""Figures of a step for the log: whether there was signal, and what the token signal looked like."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trainers.credit.ties import group_ties, tie_rates
+from trainers.credit.token.operator import Tokens
+from trainers.credit.turn import TurnCredit
+
+
+def step_metrics(
+    rewards: Sequence[float | None],
+    group_size: int,
+    episodes: NDArray[np.float64],
+    turns: TurnCredit,
+    combined: NDArray[np.float64],
+    mask: NDArray[np.bool_],
+) -> dict[str, float]:
+    """`gigpo/*`: shares of groups and turns that say something."""
+    flat = [abs(value) for values in turns.advantages for value in values]
+    sampled = int(np.count_nonzero(mask))
+    groups = [
+        [reward for reward in rewards[start : start + group_size] if reward is not None]
+        for start in range(0, len(rewards), group_size)
+    ]
+    rates = tie_rates([group_ties(group) for group in groups])
+    per_group = (len(groups), -1)
+    zero_episode = ~episodes.reshape(per_group).any(axis=1)
+    dead = ~combined.reshape(per_group).any(axis=1)
+    return {
+        "gigpo/grouped_turn_frac": turns.grouped_share,
+        "gigpo/frac_zero_adv": np.count_nonzero(mask & (combined == 0)) / sampled if sampled else 1.0,
+        "gigpo/turn_adv_abs_mean": float(np.mean(flat)) if flat else 0.0,
+        "gigpo/episode_adv_abs_mean": float(np.abs(episodes).mean()),
+        "gigpo/singleton_group_frac": sum(len(group) == 1 for group in groups) / max(1, len(groups)),
+        "gigpo/flat_group_frac": float(zero_episode.mean()),
+        "gigpo/dead_group_frac": float(dead.mean()),
+        "gigpo/tied_pair_frac": rates.tied_pairs,
+    }
+
+
+def signal_metrics(tokens: Tokens, planning: NDArray[np.bool_]) -> dict[str, float]:
+    """`credit/*` of planning and execution tokens, before and after operators changed the signal."""
+    sampled = max(1, int(tokens.counts.sum()))
+    plan = planning & tokens.mask
+    execution = tokens.mask & ~planning
+    out: dict[str, float] = {"credit/planning_token_ratio": np.count_nonzero(plan) / sampled}
+    scratch = np.empty(planning.shape)
+    stages = [("", tokens.raw)]
+    if tokens.signal is not tokens.raw:
+        stages.append(("post_", tokens.signal))
+    for prefix, signal in stages:
+        for name, on in (("exec", execution), ("plan", plan)):
+            mean, variance = moments(signal, on, scratch)
+            out |= {f"credit/{prefix}{name}_signal_mean": mean, f"credit/{prefix}{name}_signal_var": variance}
+    return out
+
+
+def moments(
+    signal: NDArray[np.float64], on: NDArray[np.bool_], scratch: NDArray[np.float64] | None = None
+) -> tuple[float, float]:
+    """Mean and population variance of `signal` where `on`; zeros for nothing. `scratch` is overwritten."""
+    n = int(np.count_nonzero(on))
+    if not n:
+        return 0.0, 0.0
+    values = np.multiply(signal, on, out=scratch)
+    mean = float(values.sum()) / n
+    values -= mean
+    values *= on
+    return mean, float(np.einsum("ij,ij->", values, values)) / n

@@ -1,0 +1,71 @@
+"""The token operators by name, in the order in which they act whatever the order they are asked for in.
+
+A new operator is one function `f(tokens) -> array` of shape (B, T) and one line here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trainers.credit.token.delight import delight
+from trainers.credit.token.entropy_mask import entropy_mask
+from trainers.credit.token.gtpo import gtpo
+from trainers.credit.token.hicra import hicra
+from trainers.credit.token.operator import Stage, TokenOperator, Tokens
+from trainers.credit.token.sepa import sepa
+
+OPERATORS: dict[str, TokenOperator] = {
+    "sepa": TokenOperator(sepa, Stage.SIGNAL, planning=True),
+    "gtpo": TokenOperator(gtpo),
+    "hicra": TokenOperator(hicra, planning=True),
+    "delight": TokenOperator(delight),
+    "entropy_mask": TokenOperator(entropy_mask),
+}
+
+
+def operator_names(text: str) -> tuple[str, ...]:
+    """The names in a comma list, in the order of the registry; none for `none` or an empty text.
+
+    Raises:
+        ValueError: A name is not in the registry, or stands there twice.
+    """
+    named = [part.strip() for part in text.split(",") if part.strip()]
+    if named in ([], ["none"]):
+        return ()
+    for name in named:
+        if name not in OPERATORS:
+            raise ValueError(f"{name!r} is no token operator: none, or a comma list of {', '.join(OPERATORS)}")
+    if len(set(named)) < len(named):
+        raise ValueError("an operator is named twice")
+    return tuple(name for name in OPERATORS if name in named)
+
+
+def token_weights(names: Sequence[str], tokens: Tokens) -> NDArray[np.float64]:
+    """The product of the operators' weights, shape (B, T); what stands where no token was sampled means nothing.
+
+    Raises:
+        ValueError: An operator lacks what it reads, or gives another shape, a value that is not finite, or a weight
+            below 0.
+    """
+    weights: NDArray[np.float64] | None = None
+    for name in names:
+        operator = OPERATORS[name]
+        out = operator.apply(tokens)
+        if out.shape != tokens.mask.shape:
+            raise ValueError(f"token operator {name}: shape {out.shape} for tokens of shape {tokens.mask.shape}")
+        # A sum is finite exactly when all terms are, but for an overflow: then look closer.
+        if not np.isfinite(out.sum()) and not np.isfinite(out[tokens.mask]).all():
+            raise ValueError(f"token operator {name}: a value that is not finite")
+        if operator.stage is Stage.SIGNAL:
+            tokens.signal = out
+            continue
+        if out.min(initial=0.0) < 0 and out[tokens.mask].min(initial=0.0) < 0:
+            raise ValueError(f"token operator {name}: a weight below 0")
+        if weights is None:
+            weights = out.astype(np.float64)  # a copy: an operator may keep what it returned
+        else:
+            weights *= out
+    return np.ones(tokens.mask.shape) if weights is None else weights
