@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from accelerate.utils import gather_object
+from accelerate.utils import broadcast_object_list, gather_object
 from transformers import TrainerCallback, TrainerControl
 from trl.trainer.utils import pad
 
@@ -32,6 +32,7 @@ from trainers.config import GiGPOConfig
 from trainers.credit import NO_TURN, Credit, TurnSignal
 from trainers.crediting import assign, record_of
 from trainers.dropout import active_dropout, silence_dropout
+from trainers.guards.mask import SAMPLED, TRAINED
 from trainers.heldout import HeldOut
 from trainers.importance import correct
 from trainers.pool import pool_dataset, prompt_of
@@ -156,6 +157,15 @@ class GiGPOTrainer(HeldOutSelection):
         """Add a value whose largest, not whose mean, belongs to the next log."""
         self._metrics["train"][name] = [max([value, *self._metrics["train"][name]])]
 
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        """TRL's, and then one mind: what the main process's callbacks decided at a training log holds everywhere."""
+        super().log(logs, start_time)
+        if self.accelerator.num_processes > 1 and "loss" in logs:
+            control = self.control
+            flags = [(control.should_training_stop, control.should_evaluate, control.should_save)]
+            broadcast_object_list(flags)
+            control.should_training_stop, control.should_evaluate, control.should_save = flags[0]
+
     # -- playing ------------------------------------------------------------------------------------------------
 
     @property
@@ -242,6 +252,7 @@ class GiGPOTrainer(HeldOutSelection):
         device = out["completion_ids"].device
         out["advantages"] = torch.tensor(self._advantages(width), dtype=torch.float32, device=device)
         out["turn_ids"] = turn_ids.to(device)
+        self._count_mask(out)
         if self.args.max_staleness is not None:
             out[VERSION] = torch.full((len(inputs),), self._played.version, device=device)
         return out  # type: ignore[no-any-return]
@@ -255,6 +266,15 @@ class GiGPOTrainer(HeldOutSelection):
         inputs, dropped = drop_stale(inputs, self.state.global_step, bound)
         self.note_metric("rollouts/stale_dropped", float(dropped))
         return inputs
+
+    def _count_mask(self, batch: dict[str, Any]) -> None:
+        """Tokens that the loss will see beside those that were sampled, for the guard that compares them."""
+        assert self._played is not None
+        mask = batch["completion_mask"] * batch["tool_mask"]
+        pairs = zip(self._played.episodes, self._played.flats, strict=True)
+        counted = [turn for episode, flat in pairs if any(flat.mask) for turn in episode.turns]
+        self.note_metric(TRAINED, float(mask.sum()))
+        self.note_metric(SAMPLED, float(sum(len(turn.ids) - sum(turn.forced) for turn in counted)))
 
     def _advantages(self, width: int) -> np.ndarray:
         """Per-token advantages, shape (local rows, width)."""

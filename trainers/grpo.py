@@ -7,7 +7,8 @@
     accelerate launch --num_processes 2 -m trainers.grpo     # several GPUs (or CPU processes, with --cpu)
 
 Everything is checked before a model loads: settings, every task file, the sandbox. Exit codes: 0 done, 1 the run
-failed, 2 a setting, a task or the machine is not right, 130 interrupted (Ctrl-C), 143 terminated (SIGTERM).
+failed, 2 a setting, a task or the machine is not right, 3 a guard ended the run (see docs/guards.md), 130 interrupted
+(Ctrl-C), 143 terminated (SIGTERM).
 """
 
 from __future__ import annotations
@@ -41,12 +42,11 @@ from agents.models.card import write_card
 from agents.models.errors import ModelError
 from agents.models.loading import load_model
 from agents.policy import PolicyError
-from agents.t2po import T2PO
 from sandboxes import SandboxPool, SandboxUnavailable
 from tasks.problems import TaskError
 from trainers.best import BestLostError
 from trainers.gigpo import GiGPOTrainer
-from trainers.guards import Resampling, default_guards
+from trainers.guards import Severity, Watch
 from trainers.processes import OtherProcessFailed, close_group, from_main, here, is_main, together
 from trainers.refusals import ConfigError
 from trainers.report import write_report
@@ -56,6 +56,7 @@ from trainers.run.checkpoints import evaluated_steps, last_complete_checkpoint, 
 from trainers.run.cli import parse
 from trainers.run.console import RunConsole
 from trainers.run.dry_run import describe
+from trainers.run.facts import facts_of
 from trainers.run.jsonl import RunFolderError
 from trainers.run.machine import AHEAD, set_threads
 from trainers.run.record import SUMMARY, RunRecord
@@ -76,11 +77,18 @@ class Stopped(StrEnum):
 
     FINISHED = "finished"
     PATIENCE = "patience"
+    GUARD = "guard"
     INTERRUPTED = "interrupted"
     FAILED = "failed"
 
 
-EXIT_CODES = {Stopped.FINISHED: 0, Stopped.PATIENCE: 0, Stopped.FAILED: 1, Stopped.INTERRUPTED: 130}
+EXIT_CODES = {
+    Stopped.FINISHED: 0,
+    Stopped.PATIENCE: 0,
+    Stopped.FAILED: 1,
+    Stopped.GUARD: 3,
+    Stopped.INTERRUPTED: 130,
+}
 TERMINATED = 143
 REPORT = "report.html"
 REFUSALS = (ConfigError, TaskError, SandboxUnavailable, RunFolderError, ModelError, BestLostError)
@@ -135,8 +143,7 @@ def train(run: Run) -> int:
     callback: RunCallback | None = None
     if record is not None:
         console = RunConsole(config.max_steps, first_step=first_step)
-        guards = default_guards(config.beta_turn)
-        callback = RunCallback(record, console, guards, keep_trajectories=config.save_trajectories)
+        callback = RunCallback(record, console, Watch(config.guards), keep_trajectories=config.save_trajectories)
         if checkpoint:
             callback.restore(checkpoint)
         if held_out:
@@ -176,7 +183,9 @@ def train(run: Run) -> int:
                     trainer.stand_at(checkpoint)
                 else:
                     trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
-                if held_out:
+                if callback and callback.stopped:
+                    stopped = Stopped.GUARD
+                elif held_out:
                     if held_out.exhausted and trainer.state.global_step < config.max_steps:
                         stopped = Stopped.PATIENCE
                     if held_out.measured(trainer.state.global_step) is None:
@@ -231,8 +240,7 @@ def _introduce(run: Run, trainer: GiGPOTrainer, callback: RunCallback, first_ste
     """Tell callback and trainer of each other, and people what is about to run."""
     console = callback.console
     callback.trainer = trainer
-    if isinstance(trainer.policy, T2PO):
-        callback.guards.append(Resampling(trainer.policy.warning))
+    trainer.run_state = callback.state
     if callback.record.moved_to is not None:
         console.note(f"the run that was there is now {callback.record.moved_to}")
     processes = trainer.args.world_size
@@ -249,6 +257,7 @@ def _introduce(run: Run, trainer: GiGPOTrainer, callback: RunCallback, first_ste
             console.warn(note)
         else:
             callback.warn(first_step, note)
+    callback.begin(facts_of(run, trainer, trainer.processing_class), first_step)
     if run.t2po is not None and run.t2po.turn_resample and run.t2po.eta is None:
         turns = run.t2po.warmup_turns
         console.note(f"turn_resample: eta is calibrated on the first {turns} turns, which stay as sampled")
@@ -299,10 +308,13 @@ def finish(run: Run, trainer: GiGPOTrainer, callback: RunCallback, stopped: Stop
         best_metric=config.best_metric if best else "",
         stopped=stopped.value,
         warnings=callback.console.warnings,
+        findings=[finding for finding in callback.record.findings() if finding.severity is not Severity.NOTE],
+        guards=callback.watch.to_json(),
+        guards_line=callback.watch.describe(),
     )
     callback.record.write_summary(summary)
     folder = Path(config.output_dir)
-    if held_out is None:
+    if held_out is None and stopped is not Stopped.GUARD:
         trainer.save_policy(folder / "last")
         write_card(folder / "last", run.card())
     report = write_report([folder], folder / REPORT)

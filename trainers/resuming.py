@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import shutil
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -45,6 +46,8 @@ class ExactResume(GRPOTrainer):  # type: ignore[misc]
     held_out: HeldOut | None
     credit: Credit
     rollouts: Rollouts
+    run_state: Callable[[], dict[str, Any]] | None = None
+    """What the run around the trainer remembers (guards, clock); saved with the rest, read by who saved it."""
     _staging: str | None = None
     _resumed: dict[str, Any] | None = None
     _resumed_batch: list[dict[str, Any]] | None = None
@@ -132,6 +135,7 @@ class ExactResume(GRPOTrainer):  # type: ignore[misc]
             "micro_step": self._step,
             "total_loss": self._total_loss_scalar,
             "processes": self.accelerator.num_processes,
+            "run": self.run_state() if self.run_state is not None else None,
             **self._own_state(),
         }
         write_json(folder / STATE_FILE, state)

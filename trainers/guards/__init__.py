@@ -1,27 +1,25 @@
-"""Run-time checks: what a run that learns nothing, or the wrong thing, looks like. Each says so once, by name."""
+"""Run-time checks: what a run that learns nothing, or the wrong thing, looks like. Each condition is said once.
 
-from trainers.guards.checks import (
-    InfrastructureFailures,
-    NeverStops,
-    NoSignal,
-    NoTurnSignal,
-    RepeatedSamples,
-    Resampling,
-    StopsAtOnce,
-    default_guards,
-)
-from trainers.guards.guard import Finding, Guard, Severity
+Twelve guards, all on by default (docs/guards.md): a class per guard, one module for each, put together by `registry`.
+`Watch` shows every event of a run to all of them: its beginning, the episodes of a step, a held-out evaluation, the
+metrics of a step.
+"""
+
+from trainers.guards.events import Facts, Measured
+from trainers.guards.guard import Alarm, Finding, Guard, Severity
+from trainers.guards.levels import GuardName, parse_levels
+from trainers.guards.registry import GUARDS
+from trainers.guards.watch import Watch
 
 __all__ = [
+    "GUARDS",
+    "Alarm",
+    "Facts",
     "Finding",
     "Guard",
-    "InfrastructureFailures",
-    "NeverStops",
-    "NoSignal",
-    "NoTurnSignal",
-    "RepeatedSamples",
-    "Resampling",
+    "GuardName",
+    "Measured",
     "Severity",
-    "StopsAtOnce",
-    "default_guards",
+    "Watch",
+    "parse_levels",
 ]

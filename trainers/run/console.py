@@ -16,6 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from agents.rollout.progress import Lines, RolloutState, describe
+from trainers.guards import Finding, Severity
 from trainers.heldout import PoolRate
 from trainers.measuring.measure import Measurement
 from trainers.run.summary import RunSummary
@@ -81,10 +82,15 @@ class RunConsole:
         self.console.print(escape(message))
 
     def warn(self, message: str) -> None:
-        """A warning that matters to the result (a collapse, lost sandboxes); shown now and in the summary."""
+        """A note on the run that matters to the result; shown now and in the summary."""
         if message not in self.warnings:
             self.warnings.append(message)
         self.console.print(f"[bold yellow]warning:[/] {escape(message)}")
+
+    def found(self, finding: Finding) -> None:
+        """What a guard found, at once; its notes are for the record only."""
+        if finding.severity is not Severity.NOTE:
+            self.console.print(_found(finding))
 
     def step(self, step: int, metrics: Mapping[str, Any]) -> None:
         """A step is done; `metrics` under the names of the logs."""
@@ -178,6 +184,10 @@ class RunConsole:
         )
         for message in summary.warnings:
             out.print(f"[bold yellow]warning:[/] {escape(message)}")
+        for finding in summary.findings:
+            out.print(_found(finding))
+        if summary.guards_line:
+            out.print(escape(summary.guards_line))
         out.print(f"run folder: {escape(str(folder))}", soft_wrap=True)
         if report is not None:
             out.print(f"report:     {escape(str(report))}", soft_wrap=True)
@@ -188,6 +198,15 @@ class RunConsole:
             return "?"
         seconds = (time.monotonic() - self._start) / done * (self.total - step)
         return f"{int(seconds // 60)}:{int(seconds % 60):02d}"
+
+
+def _found(finding: Finding) -> str:
+    """A guard's message with its name, as markup."""
+    if finding.severity is Severity.STOP:
+        head = f"[bold red]stopped by guard {finding.guard}[/]"
+    else:
+        head = f"[bold yellow]guard {finding.guard}[/]"
+    return f"{head} (step {finding.step}): {escape(finding.message)}"
 
 
 def _time_table(summary: RunSummary) -> Table:

@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 
 from agents.trajectory import Trajectory
+from trainers.guards import Finding, Severity
 from trainers.measuring.measure import Measurement
 from trainers.run import record
 from trainers.run.jsonl import RunFolderError, read_lines
@@ -44,7 +45,9 @@ class RunFolder:
         steps: One mapping per logged training step (metric name to value), in order.
         held_out: Held-out evaluations in order.
         summary: summary.json; `None` while the run goes on or after it was killed.
-        warnings: Messages that the trainer raised.
+        warnings: Notes on the run, and what guards warned of or stopped it for (in runs before release 0.7 all of
+            them stand in warnings.jsonl).
+        findings: What guards found, notes included.
         notes: What is missing or torn, for people.
     """
 
@@ -57,6 +60,7 @@ class RunFolder:
     held_out: list[HeldOutPoint] = field(default_factory=list)
     summary: dict[str, Any] | None = None
     warnings: list[str] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -112,7 +116,9 @@ def read_run(path: str | Path) -> RunFolder:
     for line in _lines(run, record.INTENTS):
         run.tasks[line["id"]] = TaskLine(line["id"], line["split"], line["family"], line["intent"])
     run.steps = [line for line in _lines(run, record.METRICS) if "reward" in line]
+    run.findings = [record.finding_of(line) for line in _lines(run, record.FINDINGS)]
     run.warnings = [str(line["message"]) for line in _lines(run, record.WARNINGS)]
+    run.warnings += [finding.message for finding in run.findings if finding.severity is not Severity.NOTE]
     for line in _lines(run, record.HELD_OUT):
         try:
             settings = {name: Measurement.from_json(m) for name, m in line["settings"].items()}

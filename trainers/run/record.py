@@ -12,6 +12,7 @@ import os
 import shutil
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from agents.trajectory import Trajectory, write_jsonl
 from tasks.problems import TaskError
 from tasks.split_lock import write_lock
 from tasks.splits import Split
+from trainers.guards import Finding, Severity
 from trainers.measuring.measure import Measurement
 from trainers.run.environment import describe_environment
 from trainers.run.jsonl import (
@@ -50,6 +52,7 @@ EPISODES = "trajectories"
 HELD_OUT_EPISODES = "held_out"
 SUPERSEDED = "superseded"
 WARNINGS = "warnings.jsonl"
+FINDINGS = "guards.jsonl"
 TRAINED = "train_loss"
 """In the metrics line that is written when training is over."""
 BEST_FOLDERS = ("best", "best.old", "best.tmp")
@@ -195,7 +198,7 @@ class RunRecord:
         append_line(self.path / HELD_OUT, line)
 
     def warn(self, step: int, message: str) -> None:
-        """A warning that the trainer raised (a collapse, for example), for summary and report."""
+        """A note on the run that is no guard's (few held-out tasks, a setting that does nothing), for the report."""
         append_line(self.path / WARNINGS, {"step": step, "message": message})
 
     def warnings(self) -> list[str]:
@@ -203,14 +206,14 @@ class RunRecord:
         lines, _ = read_lines(self.path / WARNINGS)
         return list(dict.fromkeys(str(line["message"]) for line in lines))
 
-    def training_metrics(self) -> list[tuple[int, dict[str, float]]]:
-        """Step and figures of each training step so far, earlier processes of a resumed run included."""
-        lines, _ = read_lines(self.path / METRICS)
-        return [
-            (int(line["step"]), {k: float(v) for k, v in line.items() if isinstance(v, int | float)})
-            for line in lines
-            if "reward" in line
-        ]
+    def write_finding(self, finding: Finding) -> None:
+        """What a guard found: one line of guards.jsonl."""
+        append_line(self.path / FINDINGS, asdict(finding))
+
+    def findings(self) -> list[Finding]:
+        """What guards found so far, in earlier processes of a resumed run too."""
+        lines, _ = read_lines(self.path / FINDINGS)
+        return [finding_of(line) for line in lines]
 
     def write_summary(self, summary: RunSummary) -> Path:
         """summary.json; returns its path."""
@@ -276,6 +279,18 @@ class RunRecord:
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
+
+
+def finding_of(line: Mapping[str, Any]) -> Finding:
+    """A line of guards.jsonl, read.
+
+    Raises:
+        RunFolderError: It is none.
+    """
+    try:
+        return Finding(**{**line, "severity": Severity(line["severity"])})
+    except (TypeError, KeyError, ValueError) as error:
+        raise RunFolderError(f"{FINDINGS}: not a finding ({error}): {line}") from error
 
 
 def _write_trajectories(path: Path, trajectories: Iterable[Trajectory]) -> None:

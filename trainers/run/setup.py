@@ -15,7 +15,7 @@ from agents.t2po import T2POConfig
 from envs.answers import AnswerEnv
 from envs.conversation import ConversationEnv
 from sandboxes import SandboxPool, SandboxUnavailable, open_sandbox
-from tasks.sources.self_test import self_test
+from tasks.sources.self_test import Coverage, self_test
 from tasks.task import Task
 from trainers.config import GiGPOConfig
 from trainers.config.held_out import UNSEEN
@@ -48,7 +48,8 @@ class Run:
         peft: Settings of a new LoRA adapter; `None` trains all weights, or the adapter that `source` is.
         source: The policy, resolved.
         prompt_hash: Hash of what the environment says with these settings.
-        coverage: What the gold self-test found; empty where no task is a question.
+        coverage: What the gold self-test found, for people; empty where no task is a question.
+        self_test: The same in figures.
         curriculum_notes: How the curriculum fits the pool.
         raw_prompts: The environment writes running text for a base model: no chat template goes around it.
     """
@@ -66,6 +67,7 @@ class Run:
     coverage: str = ""
     curriculum_notes: tuple[str, ...] = ()
     raw_prompts: bool = False
+    self_test: Coverage | None = None
 
     def notes(self) -> list[str]:
         """What a person should know before it starts: about the tasks, and settings that do nothing."""
@@ -137,6 +139,7 @@ def prepare(settings: Settings) -> Run:
         source,
         coverage=coverage.text() if coverage else "",
         curriculum_notes=curriculum_notes,
+        self_test=coverage,
     )
     if settings.config.sampler.startswith(VLLM) and run.peft is None and source.kind is not ModelKind.ADAPTER:
         raise ConfigError(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
 
+from trainers.guards import Finding
 from trainers.measuring.measure import Measurement
 from trainers.stats import PairedTest, paired_test
 
@@ -108,8 +109,10 @@ class RunSummary:
         before: Held-out measurement of the start by decode setting; must hold `sampled` or a single setting.
         after: The same for the chosen checkpoint (`best_step`), which is not always the last step.
         last_step: Optimizer steps taken.
-        stopped: Why the run ended: `finished`, `patience`, `interrupted` or what the trainer says.
-        warnings: Collapse messages and the like, as shown.
+        stopped: Why the run ended: `finished`, `patience`, `guard`, `interrupted` or what the trainer says.
+        warnings: Notes on the run, as shown.
+        findings: What guards warned of or stopped the run for, as shown.
+        guards: The guards in figures (`Watch.to_json`), `guards_line` in words.
     """
 
     before: dict[str, Measurement]
@@ -123,6 +126,9 @@ class RunSummary:
     best_metric: str = ""
     stopped: str = "finished"
     warnings: list[str] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+    guards: dict[str, Any] = field(default_factory=dict)
+    guards_line: str = ""
 
     @property
     def deciding(self) -> str:
@@ -150,7 +156,8 @@ class RunSummary:
             "config_sha256": self.config_sha256,
             "timing": self.clock.to_json(self.wall_seconds),
             "stopped": self.stopped,
-            "warnings": self.warnings,
+            "warnings": [*self.warnings, *(finding.message for finding in self.findings)],
+            "guards": self.guards,
         }
 
     def _pair(self, setting: str) -> dict[str, Any]:

@@ -1,0 +1,205 @@
+"""The guards together: settings, severities, guards.jsonl, resume, and the end of a run that one of them asks for."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+from transformers import TrainerControl, TrainerState
+
+from tests.trainers.guards.planted import METRICS, attempts, evaluation, facts, kinds, result, steps
+from tests.trainers.toy import make_config, make_task, make_trainer
+from trainers import grpo
+from trainers.guards import GUARDS, Finding, GuardName, Severity, Watch, parse_levels
+from trainers.guards.window import Window
+from trainers.heldout import HeldOut
+from trainers.refusals import ConfigError, check_config
+from trainers.run.callback import RunCallback
+from trainers.run.checkpoints import STATE_FILE, last_complete_checkpoint, step_of
+from trainers.run.console import RunConsole
+from trainers.run.folder import read_run
+from trainers.run.record import RunRecord
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+# -- settings -----------------------------------------------------------------------------------------------------
+
+
+def test_all_twelve_are_on_unless_asked_otherwise():
+    assert list(GUARDS) == list(GuardName) and len(GUARDS) == 12
+    assert all(kind.name == name for name, kinds_ in GUARDS.items() for kind in kinds_)
+    assert parse_levels("all") == parse_levels("") == dict.fromkeys(GuardName)
+    assert parse_levels("none") == {} and parse_levels("none, seeds") == {GuardName.SEEDS: None}
+    some = parse_levels("resample_budget=off, update_health=warn")
+    assert len(some) == 11 and some[GuardName.UPDATE_HEALTH] is Severity.WARN
+
+
+@pytest.mark.parametrize(
+    ("text", "remedy"),
+    [
+        ("updat_health=warn", "did you mean `update_health`?"),
+        ("seeds=wran", "did you mean `warn`?"),
+        ("seeds,none", "`none` stands first or not at all"),
+    ],
+)
+def test_a_misspelt_guard_is_refused_before_a_model_loads(tmp_path, text, remedy):
+    with pytest.raises(ConfigError, match="guards=") as error:
+        check_config(make_config(tmp_path, guards=text))
+    assert remedy in str(error.value) and "ship_by_held_out" in str(error.value)
+
+
+def test_a_level_replaces_the_severity_of_faults_and_leaves_notes():
+    watch = Watch("none,update_health=warn,signal_meter=stop,seeds=note")
+    watch.begin(facts({"adam_epsilon": 1e-8}))
+    steps(watch, [{"gigpo/frac_zero_adv": 1.0, "env/impossible_duplicate_frac": 0.5}] * 3 + [{"kl": 50.0}])
+    assert kinds(watch) == [
+        (0, "note", "optimizer"), (1, "note", "repeated_samples"), (3, "stop", "no_signal"), (4, "warn", "kl"),
+    ]  # fmt: skip
+    assert watch.describe() == "3 guards on, 0 silent, 2 notes in guards.jsonl"
+    assert watch.to_json()["findings"]["update_health"] == {"note": 1, "warn": 1}
+
+
+def test_a_window_holds_the_last_values():
+    window = Window(3)
+    assert [window.add(value) for value in (4, None, 1, 9, 2)] == [False, False, False, True, True]
+    assert (window.values, window.mean, window.median, window.low, window.high) == ([1, 9, 2], 4, 2, 1, 9)
+
+
+# -- record and resume --------------------------------------------------------------------------------------------
+
+
+def test_findings_go_to_guards_jsonl_and_come_back(tmp_path):
+    record = RunRecord(tmp_path / "run")
+    found = [
+        Finding(0, "split_lint", Severity.NOTE, "chosen by outcome", "outcome"),
+        Finding(4, "seeds", Severity.WARN, "4 of 32 episodes are equal", "equal_seeds"),
+        Finding(9, "update_health", Severity.STOP, "kl is 2685", "kl"),
+    ]
+    for finding in found:
+        record.write_finding(finding)
+    record.warn(0, "a note on the run")
+    assert record.findings() == found
+    lines = [json.loads(line) for line in (record.path / "guards.jsonl").read_text().splitlines()]
+    assert lines[2] == {"step": 9, "guard": "update_health", "severity": "stop", "message": "kl is 2685", "kind": "kl"}
+    record.log(1, METRICS)
+    run = read_run(record.path)
+    assert run.findings == found
+    assert run.warnings == ["a note on the run", found[1].message, found[2].message]
+
+
+def test_resume_cuts_findings_behind_the_checkpoint_and_says_the_others_no_more(tmp_path):
+    record = RunRecord(tmp_path / "run")
+    equal = {"env/impossible_duplicate_frac": 0.5}
+    first = Watch("none,seeds,signal_meter")
+    dead = {"gigpo/frac_zero_adv": 1.0}
+    for step, changes in enumerate([{}, equal, {}, dead, dead, dead], 1):
+        for finding in first.step(step, {**METRICS, **changes}):
+            record.write_finding(finding)
+    assert kinds(first) == [(2, "warn", "repeated_samples"), (6, "warn", "no_signal")]
+    again = RunRecord(record.path, resume=True)
+    assert again.resume_at(4) == 1
+    assert "no_signal" in (record.path / "superseded" / "guards.jsonl").read_text()
+    second = Watch("none,seeds,signal_meter")
+    second.restore(again.findings())
+    steps(second, [equal, {}], first=5)
+    assert kinds(second) == [(2, "warn", "repeated_samples")]
+
+
+def test_a_resumed_watch_judges_as_an_uninterrupted_one():
+    """Every guard's memory is part of a checkpoint: cut anywhere, the findings and the memory at the end are equal."""
+
+    def show(watch: Watch, step: int) -> None:
+        skill = 0.5 + 0.02 * step
+        watch.episodes(step, result(attempts(skill, seed=step)))
+        changes = {"grad_norm": 0.1 + 0.01 * (step % 3), "entropy": 0.3 - 0.02 * step, "gigpo/turn_adv_abs_mean": 0.0}
+        watch.step(step, {**METRICS, **changes, "credit/changed_frac": 0.001, "reward": 0.6 - 0.02 * step})
+        if step % 4 == 0:
+            watch.measured(evaluation(step, 0.5, best=step == 4, p=0.4, seed=step))
+
+    def begun() -> Watch:
+        watch = Watch()
+        watch.begin(facts({"beta_turn": 0.3}, resampling=lambda: None))
+        watch.findings.clear()
+        return watch
+
+    whole = begun()
+    for step in range(1, 25):
+        show(whole, step)
+    assert {"inert", "no_turn_signal", "entropy"} <= {kind for _, _, kind in kinds(whole)}
+    for cut in (1, 5, 16):
+        before, after = begun(), begun()
+        for step in range(1, cut + 1):
+            show(before, step)
+        after.load_state_dict(json.loads(json.dumps(before.state_dict())))
+        after.restore(before.findings)
+        for step in range(cut + 1, 25):
+            show(after, step)
+        assert [(f.step, f.kind, f.message) for f in after.findings] == [
+            (f.step, f.kind, f.message) for f in whole.findings
+        ]
+        assert after.state_dict() == whole.state_dict()
+
+
+# -- the end of a run ---------------------------------------------------------------------------------------------
+
+
+def watched_trainer(folder: Path):
+    """The toy trainer with a run folder, held-out tasks and a fault: from the third backward pass on, no gradient."""
+    held_out = HeldOut(
+        tasks=[make_task(50 + i) for i in range(2)], arms={"sampled": facts().sampling}, metric="sampled_reward",
+        output_dir=folder,
+    )  # fmt: skip
+    trainer = make_trainer(
+        folder.parent, held_out=held_out, output_dir=str(folder), max_steps=6, eval_strategy="steps", eval_steps=3,
+        eval_on_start=True, save_strategy="steps", save_steps=1, save_total_limit=2, logging_steps=1,
+    )  # fmt: skip
+    callback = RunCallback(RunRecord(folder), RunConsole(8), Watch(), keep_trajectories=False)
+    callback.trainer = trainer
+    held_out.on_evaluation = callback.on_evaluation
+    trainer._on_episodes = callback.on_episodes
+    trainer.add_callback(callback)
+    passes = [0]
+
+    def spoil(gradient):
+        passes[0] += 1
+        return gradient * math.nan if passes[0] >= 3 else gradient
+
+    next(p for p in trainer.model.parameters() if p.requires_grad).register_hook(spoil)
+    return trainer, callback
+
+
+def test_stop_ends_the_run_after_the_step_and_keeps_what_was_before(tmp_path, capsys):
+    trainer, callback = watched_trainer(tmp_path / "run")
+    trainer.train()
+    trainer.close()
+    assert trainer.state.global_step == 3
+    assert callback.stopped is not None and callback.stopped.kind == "not_finite"
+    last = last_complete_checkpoint(tmp_path / "run")
+    assert last is not None and step_of(last) == 2, "the broken weights of step 3 were saved"
+    assert [e.step for e in trainer.held_out.history] == [0], "the broken weights of step 3 were measured"
+    message = callback.record.findings()[-1].message
+    assert "grad_norm is nan at step 3" in message
+    assert "checkpoint from before is step 2: --resume" in message and "`best/` holds step 0" in message
+    assert "stopped by guard update_health" in capsys.readouterr().out
+    assert json.loads((last / STATE_FILE).read_text())["run"]["guards"]["UpdateHealth"]["_grads"]
+
+
+@pytest.mark.parametrize(("guards", "stops"), [("all", True), ("update_health=warn", False), ("none", False)])
+def test_what_a_fault_does_is_a_setting(tmp_path, guards, stops):
+    record = RunRecord(tmp_path / "run")
+    callback = RunCallback(record, RunConsole(8), Watch(guards), keep_trajectories=False)
+    control, state = TrainerControl(should_save=True, should_evaluate=True), TrainerState(global_step=3)
+    callback.on_log(None, state, control, logs={**METRICS, "grad_norm": math.nan})
+    assert control.should_training_stop is stops and (callback.stopped is not None) is stops
+    assert control.should_save is control.should_evaluate is not stops
+    assert len(record.findings()) == (guards != "none")
+    if stops:
+        assert "no checkpoint was written before" in record.findings()[0].message
+
+
+def test_a_guard_has_an_exit_code_of_its_own():
+    assert grpo.EXIT_CODES[grpo.Stopped.GUARD] == 3
+    assert len(set(grpo.EXIT_CODES)) == len(grpo.Stopped)

@@ -1,0 +1,82 @@
+"""What guards may look at beside the metrics of each step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from agents.models.card import ModelCard
+from agents.policy import Sampling
+from agents.trajectory import Trajectory
+from tasks.sources.self_test import Coverage
+from tasks.splits import Choice
+from tasks.task import Task
+from trainers.measuring.measure import Measurement
+
+if TYPE_CHECKING:
+    from trainers.config import GiGPOConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """A run before its first step.
+
+    Attributes:
+        config: Its settings.
+        pool: Tasks trained on; `held_out` those only measured on.
+        choice: How the sides were chosen.
+        sampling: Decode settings of training episodes; `arms` those of the held-out ones, by name.
+        environment: Id of the environment; `prompt_hash` hash of what it says.
+        card: What the policy says it was made for.
+        raw_prompts: The environment's messages are one running text for a base model.
+        template_ids: Special tokens that the chat template puts around a message, as text.
+        pad_id: The tokenizer's; `eos_ids` ids that end a reply.
+        sampler: Who samples, for people; `dtype` and `training_dtype` the number formats of sampler and trainer.
+        self_test: What the gold self-test of question sets found; `None` where no task is a question.
+        resampling: Asks the T2PO wrapper what is wrong with turn resampling; `None` where it is off.
+        resample_rate: Share of turns that are meant to be resampled.
+    """
+
+    config: GiGPOConfig
+    pool: Sequence[Task]
+    held_out: Sequence[Task] = ()
+    choice: Choice = Choice.SEED
+    sampling: Sampling = field(default_factory=lambda: Sampling(1.0, 512))
+    arms: Mapping[str, Sampling] = field(default_factory=dict)
+    environment: str = ""
+    prompt_hash: str = ""
+    card: ModelCard = field(default_factory=ModelCard)
+    raw_prompts: bool = False
+    template_ids: Sequence[str] = ()
+    pad_id: int | None = None
+    eos_ids: frozenset[int] = frozenset()
+    sampler: str = ""
+    dtype: str = ""
+    training_dtype: str = ""
+    self_test: Coverage | None = None
+    resampling: Callable[[], str | None] | None = None
+    resample_rate: float = 0.15
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A held-out evaluation.
+
+    Attributes:
+        step: Optimizer steps taken before it.
+        arms: Measurement of each decode setting.
+        deciding: Name of the one that chooses the best.
+        is_best: It became the best.
+        p_value: Paired test of the deciding arm against the best before it; `None` for the first.
+        best_step: Step of the best now; `None` while there is none.
+        episodes: What was played, by decode setting.
+    """
+
+    step: int
+    arms: Mapping[str, Measurement]
+    deciding: str
+    is_best: bool
+    p_value: float | None = None
+    best_step: int | None = None
+    episodes: Mapping[str, Sequence[Trajectory]] = field(default_factory=dict)

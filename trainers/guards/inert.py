@@ -1,0 +1,92 @@
+"""Guard 8, inert intervention: a switch that is on and changes next to nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from trainers.guards.events import Facts
+from trainers.guards.guard import Alarm, Guard, note, warn
+from trainers.guards.levels import GuardName
+from trainers.guards.window import Window
+
+
+@dataclass
+class InertIntervention(Guard):
+    """Token operators that leave the advantages as they were, and a turn term without turns.
+
+    Reads `credit/weight_min`, `credit/weight_max`, `credit/changed_frac` (share of tokens changed by more than 1 %),
+    `credit/cosine_uniform` (to the advantages without the operator), `credit/mask_kept` and `credit/mask_requested`
+    (shares of tokens) and `credit/capped_frac`, where they are logged: while an operator is on.
+
+    Attributes:
+        changed_limit: Share of changed tokens below which an operator does next to nothing.
+        cosine_limit: Cosine above which the condition is close to its baseline.
+        mask_gap: Difference between the share of tokens that a mask keeps and the share it was asked for.
+        capped_limit: Share of tokens at the advantage cap above which the cap, not the reward, sets the size.
+    """
+
+    name: ClassVar[str] = GuardName.INERT_INTERVENTION
+    changed_limit: float = 0.01
+    cosine_limit: float = 0.99
+    mask_gap: float = 0.1
+    capped_limit: float = 0.5
+    beta_turn: float = 0.0
+    _changed: Window = field(default_factory=lambda: Window(5))
+    _cosine: Window = field(default_factory=lambda: Window(5))
+    _kept: Window = field(default_factory=lambda: Window(5))
+    _capped: Window = field(default_factory=lambda: Window(5))
+    _turn: Window = field(default_factory=lambda: Window(6))
+
+    def begin(self, facts: Facts) -> Iterator[Alarm]:
+        """The weight of the turn term."""
+        self.beta_turn = facts.config.beta_turn
+        return iter(())
+
+    def step(self, step: int, metrics: Mapping[str, float]) -> Iterator[Alarm]:
+        """The figures that credit logs."""
+        changed, cosine = metrics.get("credit/changed_frac"), metrics.get("credit/cosine_uniform")
+        same = self._changed.add(changed) and self._changed.mean < self.changed_limit
+        close = self._cosine.add(cosine) and self._cosine.mean > self.cosine_limit
+        if same or close:
+            parts = []
+            if "credit/weight_min" in metrics and "credit/weight_max" in metrics:
+                parts.append(f"weights {metrics['credit/weight_min']:.3g} to {metrics['credit/weight_max']:.3g}")
+            if len(self._changed):
+                parts.append(f"{self._changed.mean:.1%} of the tokens changed by more than 1 %")
+            if len(self._cosine):
+                parts.append(f"cosine to the plain advantages {self._cosine.mean:.3f}")
+            head = f"credit: the token operator does next to nothing ({', '.join(parts)})"
+            if metrics.get("credit/lambda") == 0:
+                yield note("inert_yet", f"{head}: its schedule still holds lambda at 0 (a delay, or a gate to open).")
+            else:
+                yield warn(
+                    "inert",
+                    f"{head}: this condition is close to the baseline, and no difference can be laid to it. Raise its "
+                    "strength, or leave it off.",
+                )
+        yield from self._mask(metrics)
+        if self._capped.add(metrics.get("credit/capped_frac")) and self._capped.mean > self.capped_limit:
+            yield note(
+                "capped",
+                f"credit: the cap holds {self._capped.mean:.0%} of the tokens' advantages: their size is the cap's, "
+                "not the reward's. Raise it.",
+            )
+        if self.beta_turn and self._turn.add(metrics.get("gigpo/turn_adv_abs_mean")) and self._turn.high == 0:
+            yield warn(
+                "no_turn_signal",
+                f"beta_turn={self.beta_turn:g} does nothing: no turn had an advantage for {len(self._turn)} steps (no "
+                "file assertions, no two turns from the same state, or all of them earn the same). Set beta_turn=0, "
+                "or another turn_signal.",
+            )
+
+    def _mask(self, metrics: Mapping[str, float]) -> Iterator[Alarm]:
+        wanted = metrics.get("credit/mask_requested")
+        full = self._kept.add(metrics.get("credit/mask_kept"))
+        if wanted is not None and full and abs(self._kept.mean - wanted) > self.mask_gap:
+            yield warn(
+                "mask",
+                f"credit: the mask was asked for {wanted:.0%} of the tokens and keeps {self._kept.mean:.0%}: ties, or "
+                "a signal that is 0 nearly everywhere. Use exact entropies, or leave the mask off.",
+            )

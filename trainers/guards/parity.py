@@ -1,0 +1,96 @@
+"""Guard 3, log-probability parity and the sign of the KL term: whether sampler and trainer mean the same policy."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from trainers.guards.events import Facts
+from trainers.guards.guard import Alarm, Guard, stop, warn
+from trainers.guards.levels import GuardName
+
+KNOWN_KL = ((0.0, 0.0, 0.0), (-1.0, -2.0, math.exp(-1) + 1 - 1), (-2.0, -1.0, math.e - 1 - 1))
+"""Log-probability of the policy, of the reference, and the k3 estimate of KL(policy || reference)."""
+
+
+def k3(policy: float, reference: float) -> float:
+    """The k3 estimate exp(d) - d - 1, d = reference - policy, of a token that the policy sampled (Schulman 2020)."""
+    d = reference - policy
+    return math.exp(d) - d - 1
+
+
+@dataclass
+class LogprobParity(Guard):
+    """The trainer rescores what was sampled: the two must agree, and the KL to the start must be 0 at the start.
+
+    Reads `sampling/logp_difference_mean`, `sampling/logp_difference_max` and `sampling/ratio_max` where they are
+    logged.
+
+    Attributes:
+        mean_limit: Nats of mean absolute difference of log-probabilities.
+        ratio_limit: Largest exp(trained - sampled) of a token.
+        hopeless: Times `mean_limit` from which it is another policy that samples, and the run ends.
+        start_kl: Nats of KL to the reference at the first step, where the policy still is the reference.
+        kl: The estimator, tried on known numbers.
+    """
+
+    name: ClassVar[str] = GuardName.LOGPROB_PARITY
+    mean_limit: float = 0.02
+    ratio_limit: float = 1.2
+    hopeless: float = 10.0
+    start_kl: float = 0.01
+    kl: Callable[[float, float], float] = k3
+    where: str = field(default="", repr=False)
+
+    def begin(self, facts: Facts) -> Iterator[Alarm]:
+        """The sign of the KL term, on known numbers."""
+        self.where = (
+            f"sampler {facts.sampler or 'unknown'}, {facts.dtype or '?'}, T={facts.sampling.temperature:g}; trainer "
+            f"{facts.training_dtype or '?'}, T={facts.config.temperature:g}"
+        )
+        for policy, reference, right in KNOWN_KL:
+            if abs((got := self.kl(policy, reference)) - right) > 1e-9:
+                yield stop(
+                    "kl_sign",
+                    f"KL self-test FAILED: at log-probabilities {policy:g} and {reference:g} (reference) k3 is "
+                    f"{right:.4f}, and the estimator says {got:.4f}: the sign of the difference is wrong. It must be "
+                    "exp(d) - d - 1 with d = reference - policy.",
+                )
+                return
+
+    def step(self, step: int, metrics: Mapping[str, float]) -> Iterator[Alarm]:
+        """The figures of rescoring."""
+        mean, ratio = metrics.get("sampling/logp_difference_mean"), metrics.get("sampling/ratio_max")
+        largest = metrics.get("sampling/logp_difference_max")
+        parts = [
+            f"mean abs difference {mean:.3g} (limit {self.mean_limit:g})" if mean is not None else "",
+            f"largest {largest:.3g}" if largest is not None else "",
+            f"largest ratio {ratio:.3g} (limit {self.ratio_limit:g})" if ratio is not None else "",
+        ]
+        message = (
+            f"parity FAILED at step {step}: trainer against sampler {', '.join(filter(None, parts))}; {self.where}. "
+            "Use the same temperature and number format on both sides; a vLLM server needs "
+            "logprobs_mode=processed_logprobs and the weights of this step."
+        )
+        if mean is not None and mean > self.hopeless * self.mean_limit:
+            yield stop("parity_lost", message + " It is another policy that samples: the run ends.")
+        elif (mean is not None and mean > self.mean_limit) or (ratio is not None and ratio > self.ratio_limit):
+            yield warn("parity", message)
+        yield from self._kl(step, metrics.get("kl"))
+
+    def _kl(self, step: int, kl: float | None) -> Iterator[Alarm]:
+        if kl is None:
+            return
+        if kl < -1e-6:
+            yield stop(
+                "kl_negative",
+                f"kl is {kl:.3g} at step {step}: k3 is never negative, so the KL term is wrong. Set beta=0.",
+            )
+        elif step == 1 and kl > self.start_kl:
+            yield warn(
+                "kl_start",
+                f"kl is {kl:.3g} at step 1, where the policy still is its reference and it must be 0: the reference is "
+                "another model, or dropout is on. Check disable_dropout and the reference.",
+            )

@@ -1,0 +1,96 @@
+"""Guard 6, prompt parity: that the policy is spoken to as it was made for, and in training as in measuring."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from agents.rollout import RolloutResult
+from agents.trajectory import Trajectory
+from trainers.guards.events import Facts, Measured
+from trainers.guards.guard import Alarm, Guard, warn
+from trainers.guards.levels import GuardName
+
+GRAM = 4
+"""Ids in a row that are compared within a reply."""
+SHORT = 16
+"""Replies with fewer ids are too short to repeat themselves."""
+
+
+@dataclass
+class PromptParity(Guard):
+    """Other prompts than the policy knows, other prompts when measured, or replies that only repeat themselves.
+
+    Attributes:
+        garbage: Share of the first episodes' first replies that may repeat themselves.
+    """
+
+    name: ClassVar[str] = GuardName.PROMPT_PARITY
+    garbage: float = 0.25
+    raw: bool = False
+    template_ids: Sequence[str] = ()
+    _trained: dict[str, list[str]] = field(default_factory=dict)
+    _measured: dict[str, list[str]] = field(default_factory=dict)
+
+    def begin(self, facts: Facts) -> Iterator[Alarm]:
+        """The policy's own card."""
+        self.raw, self.template_ids = facts.raw_prompts, facts.template_ids
+        if why := facts.card.mismatch(facts.environment, facts.prompt_hash):
+            yield warn("other_prompts", f"prompts: {why}. Use the prompt_style and the version it was trained with.")
+
+    def episodes(self, step: int, played: RolloutResult) -> Iterator[Alarm]:
+        """What the first replies look like, and what they answered to."""
+        self._trained = _prompts(played.trajectories)
+        yield from self._compare(step)
+        if step != 1:
+            return
+        first = [episode.turns[0].ids for episode in played.trajectories if episode.turns]
+        bad = sum(repeats_itself(ids) for ids in first)
+        if first and bad / len(first) > self.garbage:
+            tokens = f" and received {', '.join(self.template_ids)}" if self.template_ids and not self.raw else ""
+            yield warn(
+                "garbage",
+                f"prompts: {bad} of {len(first)} first replies ({bad / len(first):.0%}) only repeat themselves: the "
+                f"policy cannot read the prompt{tokens}. "
+                + (
+                    "Start from a policy that was trained on such prompts."
+                    if self.raw
+                    else "A base model wants no chat template: --prompt_style base, or start from its instruct version."
+                ),
+            )
+
+    def measured(self, held_out: Measured) -> Iterator[Alarm]:
+        """What held-out episodes answered to."""
+        everything = [episode for episodes in held_out.episodes.values() for episode in episodes]
+        if everything:
+            self._measured = _prompts(everything)
+        yield from self._compare(held_out.step)
+
+    def _compare(self, step: int) -> Iterator[Alarm]:
+        for name in sorted(self._trained.keys() & self._measured.keys()):
+            if (trained := self._trained[name]) != (measured := self._measured[name]):
+                yield warn(
+                    "train_eval",
+                    f"prompts: {name or 'the environment'} speaks to the policy otherwise in training than in "
+                    f"measuring (prompt hash and tokenizer {' '.join(trained)} and {' '.join(measured)}, step {step}): "
+                    "the held-out figure is that of another task. Use one prompt_style, one chat template.",
+                )
+
+
+def repeats_itself(ids: Sequence[int]) -> bool:
+    """Whether fewer than half of a reply's runs of four ids are different ones. Short replies never are."""
+    if len(ids) < SHORT:
+        return False
+    grams = [tuple(ids[i : i + GRAM]) for i in range(len(ids) - GRAM + 1)]
+    return len(set(grams)) < len(grams) / 2
+
+
+def _prompts(episodes: Sequence[Trajectory]) -> dict[str, list[str]]:
+    """Prompt hashes and tokenizers that were at work, by environment."""
+    out: dict[str, set[str]] = {}
+    for episode in episodes:
+        if prompt_hash := episode.environment.get("prompt_hash"):
+            name = str(episode.environment.get("env", ""))
+            out.setdefault(name, set()).add(f"{prompt_hash}/{episode.tokenizer or '?'}")
+    return {name: sorted(found) for name, found in out.items()}

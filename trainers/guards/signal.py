@@ -1,0 +1,135 @@
+"""Guard 9, signal meter: which groups can teach something, and why the others cannot."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import ClassVar
+
+from agents.rollout import RolloutResult
+from agents.trajectory import Trajectory, groups
+from trainers.guards.guard import Alarm, Guard, note, warn
+from trainers.guards.levels import GuardName
+from trainers.guards.window import Window
+
+SAME = 1e-6
+"""Rewards closer than this are equal."""
+
+
+class GroupKind(StrEnum):
+    """What the rewards of the attempts at one task say about each other."""
+
+    SIGNAL = "signal"
+    """They differ."""
+    ALL_PASS = "all_pass"
+    """Equal, and every attempt passed."""
+    ALL_FAIL = "all_fail"
+    """Equal, and none passed."""
+    TIE = "tie"
+    """Equal, with passes and failures, or with nothing to tell."""
+    LOST = "lost"
+    """Fewer than two attempts have a reward (infrastructure)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Meter:
+    """Groups of one step by kind; `turn_signal` groups without episode signal whose turns earn different amounts."""
+
+    counts: Mapping[GroupKind, int]
+    turn_signal: int
+
+    @property
+    def groups(self) -> int:
+        """All of them."""
+        return sum(self.counts.values())
+
+    def metrics(self) -> dict[str, float]:
+        """Under the names of the logs: shares of groups."""
+        shares = {f"groups/{kind}_frac": self.counts.get(kind, 0) / self.groups for kind in GroupKind}
+        return {**shares, "groups/turn_signal_only_frac": self.turn_signal / self.groups} if self.groups else {}
+
+
+def read_groups(episodes: Sequence[Trajectory]) -> Meter:
+    """Sort the groups of a step."""
+    counts: Counter[GroupKind] = Counter()
+    turn_signal = 0
+    for group in groups(episodes).values():
+        kind = _kind([episode for episode in group if episode.reward is not None])
+        counts[kind] += 1
+        signals = [turn.signal for episode in group for turn in episode.turns if turn.signal is not None]
+        turn_signal += kind is not GroupKind.SIGNAL and bool(signals) and max(signals) - min(signals) > SAME
+    return Meter(counts, turn_signal)
+
+
+def _kind(graded: Sequence[Trajectory]) -> GroupKind:
+    rewards = [episode.reward for episode in graded if episode.reward is not None]
+    if len(rewards) < 2:
+        return GroupKind.LOST
+    if max(rewards) - min(rewards) > SAME:
+        return GroupKind.SIGNAL
+    passed = [bool(episode.passed) for episode in graded]
+    return GroupKind.ALL_PASS if all(passed) else GroupKind.TIE if any(passed) else GroupKind.ALL_FAIL
+
+
+@dataclass
+class SignalMeter(Guard):
+    """A dead or dying signal. It says why, and never calls a run that fails everywhere converged.
+
+    Attributes:
+        low: Share of groups with signal, over the last steps, below which a run learns little.
+    """
+
+    name: ClassVar[str] = GuardName.SIGNAL_METER
+    low: float = 0.1
+    _zero: Window = field(default_factory=lambda: Window(3))
+    _share: Window = field(default_factory=lambda: Window(10))
+    _last: dict[str, int] = field(default_factory=dict)
+
+    def episodes(self, step: int, played: RolloutResult) -> Iterator[Alarm]:
+        """Count the groups."""
+        meter = read_groups(played.trajectories)
+        self._last = {str(kind): count for kind, count in meter.counts.items()} | {"turns": meter.turn_signal}
+        if meter.groups:
+            self._share.add(meter.counts.get(GroupKind.SIGNAL, 0) / meter.groups)
+        return iter(())
+
+    def step(self, step: int, metrics: Mapping[str, float]) -> Iterator[Alarm]:
+        """Whether anything had an advantage."""
+        dead = self._zero.add(metrics.get("gigpo/frac_zero_adv")) and self._zero.low >= 1.0
+        if dead:
+            yield warn(
+                "no_signal",
+                f"no signal for {len(self._zero)} steps: every advantage is 0 ({self._why(metrics)}). {self._counted()}"
+                "Nothing is being learned, which is not the same as having converged. Mix in tasks that some attempts "
+                "pass and some fail.",
+            )
+        elif self._share.full and self._share.mean < self.low:
+            yield note(
+                "little_signal",
+                f"little signal: over {len(self._share)} steps {self._share.mean:.0%} of the groups have attempts that "
+                f"earn different rewards. {self._counted()}{self._why(metrics).capitalize()}.",
+            )
+
+    def _counted(self) -> str:
+        if not self._last:
+            return ""
+        total = sum(count for kind, count in self._last.items() if kind != "turns")
+        reasons = [
+            f"{self._last[kind]} {kind.replace('_', '-')}"
+            for kind in GroupKind
+            if kind is not GroupKind.SIGNAL and self._last.get(kind)
+        ]
+        text = f"{self._last.get(GroupKind.SIGNAL, 0)}/{total} groups have signal ({', '.join(reasons) or 'all'}); "
+        return f"{text}{self._last['turns']} of the others have turn signal. "
+
+    def _why(self, metrics: Mapping[str, float]) -> str:
+        passed = metrics.get("env/pass_rate")
+        if metrics.get("env/infra_error_frac", 0.0) == 1.0:
+            return "every episode was an infrastructure failure"
+        if passed == 1.0:
+            return "every attempt passes: the tasks are too easy"
+        if passed == 0.0:
+            return "no attempt passes: the tasks are too hard, or the policy cannot act"
+        return "all attempts of a task earn the same"

@@ -1,0 +1,87 @@
+"""Guard 2, split lint: whether a gap between pool and held-out could mean anything."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from agents.rollout import RolloutResult
+from tasks.splits import Choice
+from trainers.guards.events import Facts, Measured
+from trainers.guards.guard import Alarm, Guard, note, warn
+from trainers.guards.levels import GuardName
+from trainers.measuring.measure import Measurement, measure
+from trainers.stats import fisher_exact
+
+SAMPLED = "sampled"
+"""The held-out arm that decodes as training does."""
+
+
+@dataclass
+class SplitLint(Guard):
+    """Sides that overlap, were chosen by outcome, or are not equally hard before anything is learned.
+
+    Attributes:
+        alpha: p-value below which the sides differ; on effective counts, for the K attempts at a task are alike.
+        gap: Difference of pass rates below which nothing is said, whatever its p-value.
+    """
+
+    name: ClassVar[str] = GuardName.SPLIT_LINT
+    alpha: float = 0.01
+    gap: float = 0.1
+    _baseline: list[float] = field(default_factory=list)
+    """Passed, graded and effective number of the held-out episodes of step 0."""
+    _labels: list[str] = field(default_factory=list)
+
+    def begin(self, facts: Facts) -> Iterator[Alarm]:
+        """Overlap, and how the sides were chosen."""
+        ids = {task.id for task in facts.pool}
+        problems = {task.problem_hash for task in facts.pool}
+        shared = [task.id for task in facts.held_out if task.id in ids or task.problem_hash in problems]
+        if shared:
+            yield warn(
+                "overlap",
+                f"split: {len(shared)} of {len(facts.held_out)} held-out tasks are also in the pool, by id or by "
+                f"content ({', '.join(shared[:3])}): their figure measures memory. Take them out of one side.",
+            )
+        if facts.choice is Choice.OUTCOME:
+            yield note(
+                "outcome",
+                "split: the sides were chosen by outcome, so they differ by design: a gap between them is not "
+                "overfitting. Draw the split with a seed (`python -m tasks split`).",
+            )
+
+    def measured(self, held_out: Measured) -> Iterator[Alarm]:
+        """Keep the baseline."""
+        if held_out.step == 0:
+            arm = held_out.arms.get(SAMPLED, held_out.arms[held_out.deciding])
+            self._baseline = [arm.passed, arm.graded, arm.effective_n]
+            self._labels = [arm.sampling]
+        return iter(())
+
+    def episodes(self, step: int, played: RolloutResult) -> Iterator[Alarm]:
+        """The pool's first step against the baseline: nothing was learned in between."""
+        if step != 1 or not self._baseline or not self._baseline[1]:
+            return
+        pool = measure(played.trajectories, played.label)
+        if pool.pass_rate is None:
+            return
+        passed, graded, effective = self._baseline
+        rate = passed / graded
+        p = fisher_exact(*_effective(pool), round(rate * effective), round(effective))
+        if abs(pool.pass_rate - rate) >= self.gap and p < self.alpha:
+            decodes = "" if played.label == self._labels[0] else f" Decoding differs, too: {played.label} and here "
+            yield warn(
+                "not_exchangeable",
+                f"split: at the start the pool passes {pool.passed}/{pool.graded} ({pool.pass_rate:.0%}), held-out "
+                f"{passed:.0f}/{graded:.0f} ({rate:.0%}), p={p:.2g}: not exchangeable (was it filtered by outcome?)."
+                f"{decodes and decodes + self._labels[0] + '.'} A gap between them is not overfitting; compare each "
+                "side with its own start, or draw the split with a seed.",
+            )
+
+
+def _effective(m: Measurement) -> tuple[int, int]:
+    """Passed and graded, as independent episodes."""
+    n = round(m.effective_n)
+    return round((m.pass_rate or 0.0) * n), n

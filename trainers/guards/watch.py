@@ -1,0 +1,107 @@
+"""The guards of a run together: every event to each of them, each kind of alarm once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+from trainers.guards.events import Facts, Measured
+from trainers.guards.guard import Alarm, Finding, Guard, Severity
+from trainers.guards.levels import GuardName, Levels, parse_levels
+from trainers.guards.registry import GUARDS
+
+if TYPE_CHECKING:
+    from agents.rollout import RolloutResult
+
+
+class Watch:
+    """The guards that are on.
+
+    Args:
+        levels: Which, and how hard; as text, see `parse_levels`.
+
+    Attributes:
+        findings: What they found so far, in order; those of earlier processes of a resumed run, too (`restore`).
+    """
+
+    def __init__(self, levels: Levels | str = "all") -> None:
+        self.levels = dict(parse_levels(levels) if isinstance(levels, str) else levels)
+        self.guards = [kind() for name in GUARDS if name in self.levels for kind in GUARDS[name]]
+        self.findings: list[Finding] = []
+        self._said: set[tuple[str, str]] = set()
+
+    # -- events: each returns what is new -----------------------------------------------------------------------
+
+    def begin(self, facts: Facts, step: int = 0) -> list[Finding]:
+        """Before the first step of this process."""
+        return self._hear(step, ((guard, guard.begin(facts)) for guard in self.guards))
+
+    def episodes(self, step: int, played: RolloutResult) -> list[Finding]:
+        """The episodes that step `step` trains on."""
+        return self._hear(step, ((guard, guard.episodes(step, played)) for guard in self.guards))
+
+    def measured(self, held_out: Measured) -> list[Finding]:
+        """A held-out evaluation."""
+        return self._hear(held_out.step, ((guard, guard.measured(held_out)) for guard in self.guards))
+
+    def step(self, step: int, metrics: Mapping[str, float]) -> list[Finding]:
+        """Step `step` is done."""
+        return self._hear(step, ((guard, guard.step(step, metrics)) for guard in self.guards))
+
+    def _hear(self, step: int, said: Iterable[tuple[Guard, Iterator[Alarm]]]) -> list[Finding]:
+        new: list[Finding] = []
+        for guard, alarm in chain.from_iterable(((guard, alarm) for alarm in alarms) for guard, alarms in said):
+            if (guard.name, alarm.kind) in self._said:
+                continue
+            self._said.add((guard.name, alarm.kind))
+            level = self.levels[GuardName(guard.name)]
+            severity = alarm.severity if level is None or alarm.severity is Severity.NOTE else level
+            new.append(Finding(step, guard.name, severity, alarm.message, alarm.kind))
+        self.findings += new
+        return new
+
+    # -- for the summary ----------------------------------------------------------------------------------------
+
+    @property
+    def stopping(self) -> Finding | None:
+        """The first finding of this run that ends it."""
+        return next((finding for finding in self.findings if finding.severity is Severity.STOP), None)
+
+    @property
+    def silent(self) -> int:
+        """Guards that found nothing, notes included."""
+        return len(self.levels) - len({finding.guard for finding in self.findings})
+
+    def to_json(self) -> dict[str, Any]:
+        """For summary.json: how many are on and silent, and how often each spoke, by severity."""
+        spoke: dict[str, dict[str, int]] = {}
+        for finding in self.findings:
+            counts = spoke.setdefault(finding.guard, {})
+            counts[finding.severity] = counts.get(finding.severity, 0) + 1
+        return {"on": len(self.levels), "silent": self.silent, "findings": spoke}
+
+    def describe(self) -> str:
+        """One line for the closing summary."""
+        notes = sum(finding.severity is Severity.NOTE for finding in self.findings)
+        noted = f", {notes} note{'s' * (notes != 1)} in guards.jsonl" if notes else ""
+        return f"{len(self.levels)} guards on, {self.silent} silent{noted}"
+
+    # -- resume -------------------------------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        """The guards' memory, JSON-able: part of every checkpoint."""
+        return {type(guard).__name__: guard.state_dict() for guard in self.guards}
+
+    def load_state_dict(self, state: Mapping[str, Mapping[str, Any]]) -> None:
+        """Put back what `state_dict` gave; a guard that it does not name starts anew."""
+        for guard in self.guards:
+            guard.load_state_dict(state.get(type(guard).__name__, {}))
+
+    def restore(self, findings: Iterable[Finding]) -> None:
+        """What an earlier process found is not said again; what ended it does not end this one at once."""
+        for finding in findings:
+            self._said.add((finding.guard, finding.kind))
+            kept = replace(finding, severity=Severity.WARN) if finding.severity is Severity.STOP else finding
+            self.findings.append(kept)
