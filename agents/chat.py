@@ -83,6 +83,15 @@ class _Seam:
     shared: bool
 
 
+def without_clock(tokenizer: Any) -> dict[str, Any]:
+    """Arguments of `apply_chat_template` under which a template that prints today's date says the same tomorrow."""
+    settings: dict[str, Any] = {"date_string": f"{_TODAY:%d %b %Y}"}
+    if isinstance(tokenizer.chat_template, str) and _CLOCK.search(tokenizer.chat_template):
+        fixed = _CLOCK.sub(lambda call: repr(_TODAY.strftime(call["format"])), tokenizer.chat_template)
+        settings["chat_template"] = fixed
+    return settings
+
+
 class ChatTemplate:
     """A tokenizer's template, taken apart once. Share one among the conversations of a tokenizer.
 
@@ -100,12 +109,7 @@ class ChatTemplate:
         self, tokenizer: Any, eos_ids: Iterable[int] | None = None, *, raw: bool = False, **settings: Any
     ) -> None:
         self.tokenizer = tokenizer
-        # Some templates print today's date: equal seeds must give equal bytes tomorrow.
-        self._settings = {"date_string": f"{_TODAY:%d %b %Y}", **settings}
-        if isinstance(tokenizer.chat_template, str) and _CLOCK.search(tokenizer.chat_template):
-            self._settings["chat_template"] = _CLOCK.sub(
-                lambda call: repr(_TODAY.strftime(call["format"])), tokenizer.chat_template
-            )
+        self._settings = {**without_clock(tokenizer), **settings}
         if raw or not tokenizer.chat_template:
             self._settings["chat_template"] = RAW_TEMPLATE if raw else PLAIN_TEMPLATE
             if not _adds_bos(tokenizer):
@@ -120,6 +124,25 @@ class ChatTemplate:
         self._first_system, self._first_user = self._split_first()
         self._seams: dict[int, _Seam] = {0: self._seam(0)}
         self._numbered = self._seam(1) != self._seams[0]
+
+    @cached_property
+    def overrun(self) -> str | None:
+        """Why replies would run on behind the end that the template writes; `None` where they end there.
+
+        A model that speaks the template ends its reply with the template's own token. Where that is no id that ends a
+        turn, sampling goes on into the next message, and the text of the token stands in the reply.
+        """
+        _, behind = self._cut(self._render([_message("user", _USER), _message("assistant", _REPLY)], False), _REPLY)
+        ids = self._ids(behind)
+        if not ids or ids[0] not in self.control_ids or ids[0] in self.eos_ids:
+            return None
+        written = self.tokenizer.decode([ids[0]], skip_special_tokens=False)
+        ends = ", ".join(repr(self.tokenizer.decode([end], skip_special_tokens=False)) for end in sorted(self.eos_ids))
+        return (
+            f"the chat template ends a reply with {written!r} ({ids[0]}), and the ids that end a turn are {ends} "
+            f"({', '.join(map(str, sorted(self.eos_ids)))}): replies would run on into the next message. Put {ids[0]} "
+            "into eos_token_id of the model's generation_config.json, or make it the tokenizer's eos_token."
+        )
 
     @cached_property
     def fingerprint(self) -> str:

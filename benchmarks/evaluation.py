@@ -4,8 +4,9 @@
     python -m benchmarks.evaluation --tasks "generated:quickstart?n=96&seed=2" --slots 32 64 --repeats 3
 
 Plays the quickstart's held-out tasks through `HeldOut.evaluate`, sampled and greedy, as training does. Model-bound is
-the share of wall time in which a call of the policy is in progress; the rest waits for sandboxes or is our own. The
-floor has one thread and lays no task out ahead, so that nothing overlaps but what the operating system overlaps. All
+the share of wall time in which a call of the policy is in progress; the rest waits for sandboxes or is our own. Two
+arms take turns at the policy, so that the sandboxes of one step while it decodes for the other; "arm by arm" plays one
+after the other, and the floor also has one thread and lays no task out ahead, so that nothing overlaps. All
 settings run in turns, so that their shares compare on a busy machine; where other processes take the cores, sandboxes
 wait for them and the shares fall. Every setting must play the same episodes, id for id: that is checked.
 """
@@ -42,6 +43,7 @@ class Setting(NamedTuple):
     slots: int
     workers: int
     ahead: int
+    interleave: bool = True
 
 
 @dataclass
@@ -49,14 +51,20 @@ class Player:
     """Plays with an engine and keeps its timings; has no weights to save."""
 
     engine: RolloutEngine
+    interleave: bool
     timings: list[Timing] = field(default_factory=list)
     ids: list[tuple[int, ...]] = field(default_factory=list)
 
     def rollout(self, jobs: Sequence[Job], sampling: Sampling, *, training: bool) -> RolloutResult:
-        result = self.engine.run(jobs, sampling)
-        self.timings.append(result.timing)
-        self.ids += [tuple(i for turn in t.turns for i in turn.ids) for t in result.trajectories]
-        return result
+        return self.rollout_together([(jobs, sampling)])[0]
+
+    def rollout_together(self, parts: Sequence[tuple[Sequence[Job], Sampling]]) -> list[RolloutResult]:
+        together = [parts] if self.interleave else [[part] for part in parts]
+        results = [result for group in together for result in self.engine.run_together(group)]
+        for result in results:
+            self.timings.append(result.timing)
+            self.ids += [tuple(i for turn in t.turns for i in turn.ids) for t in result.trajectories]
+        return results
 
     def save_policy(self, folder: Path) -> None:
         raise AssertionError("a HeldOut without output_dir saves nothing")
@@ -84,7 +92,8 @@ def main() -> None:
     torch.set_num_threads(1)
     tasks = load_tasks(args.tasks)
     settings = [Setting(f"{slots} slots", slots, args.workers, args.ahead) for slots in args.slots]
-    settings.append(Setting("no overlap", max(args.slots), 1, 0))
+    settings.append(Setting("arm by arm", max(args.slots), args.workers, args.ahead, interleave=False))
+    settings.append(Setting("no overlap", max(args.slots), 1, 0, interleave=False))
     model, tokenizer = load_model(args.model)
     style = read_card(resolve_model(args.model).location).prompt_style
     found: dict[str, list[Shares]] = {setting.name: [] for setting in settings}
@@ -122,7 +131,7 @@ def measure(
         policy = TransformersPolicy(model, tokenizer)
         with RolloutEngine(policy, make, slots=setting.slots, workers=setting.workers, ahead=setting.ahead) as engine:
             engine.run([Job(task, 0, 1) for task in tasks[: setting.slots]], Sampling(1.0, 40))
-            player = Player(engine)
+            player = Player(engine, setting.interleave)
             rule = HeldOut(tasks, {"sampled": Sampling(1.0, 40), "greedy": Sampling(0.0, 40)}, "sampled_pass_rate")
             rule.evaluate(player, 0)
     wall = sum(t.wall_seconds for t in player.timings)

@@ -56,7 +56,8 @@ def read_arms(path: str | Path) -> Arms:
     if run.best is None:
         raise RunFolderError(f"{path} holds no held-out evaluation to compare")
     lock = _json(folder / TASKS) if (folder / TASKS).exists() else {}
-    return Arms(f"{path} (step {run.best.step})", run.best.settings, dict(lock.get("held_out", {})), _prompts(folder))
+    measured = {**lock.get("held_out", {}), **lock.get("unseen", {})}
+    return Arms(f"{path} (step {run.best.step})", run.best.settings, measured, _prompts(folder))
 
 
 def compare_arms(first: Arms, second: Arms) -> Iterator[Table | str]:

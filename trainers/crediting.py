@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from agents.trajectory import Flat, Trajectory, Turn
 from trainers.credit import NO_TURN, Credit, CreditBatch, CreditResult, TokenText, TurnRecord, TurnSignal
-from trainers.refusals import ConfigError
+from trainers.errors import ConfigError
 
 NO_ENTROPIES = (
     "token_signal=entropy needs the exact entropy of every sampled token, and this sampler has only bounds (from the "
@@ -29,7 +29,8 @@ class EpisodeRecord:
         turns: Empty for an episode that does not count.
         turn_ids: One per completion id; likewise `logprobs`, `entropies` (`None`: the sampler knew none) and `ids`
             (`None`: no operator reads them).
-        passed: Whether it passed; `None` without a grade.
+        passed: Whether it passed; `None` without a grade. Where more was played than is trained on, of the first draw
+            (the trainer puts that in): pass rates of what was chosen for training say nothing about the policy.
     """
 
     reward: float | None
@@ -82,7 +83,12 @@ def turn_signal(turn: Turn, signal: TurnSignal) -> float | None:
 
 
 def assign(
-    credit: Credit, local: Sequence[EpisodeRecord], group_size: int, process: int, tokenizer: Any = None
+    credit: Credit,
+    local: Sequence[EpisodeRecord],
+    group_size: int,
+    process: int,
+    tokenizer: Any = None,
+    step: int | None = None,
 ) -> CreditResult:
     """Credit for the rows of this process; groups may span processes, so every process gathers all of them.
 
@@ -92,6 +98,7 @@ def assign(
         group_size: K.
         process: Number of this process.
         tokenizer: Gives ids their text; only used when an operator reads it.
+        step: Optimizer steps taken before, for schedules.
     """
     everyone: list[EpisodeRecord] = gather_object(list(local))
     width = max(len(record.turn_ids) for record in everyone)
@@ -100,13 +107,14 @@ def assign(
         CreditBatch(
             rewards=[record.reward for record in everyone],
             turns=[record.turns for record in everyone],
-            turn_ids=_rows([record.turn_ids for record in everyone], width, NO_TURN),
+            turn_ids=padded([record.turn_ids for record in everyone], width, NO_TURN),
             group_size=group_size,
-            logprobs=_rows([record.logprobs for record in everyone], width, 0.0),
-            entropies=_rows([r.entropies for r in everyone if r.entropies is not None], width, 0.0) if known else None,
+            logprobs=padded([record.logprobs for record in everyone], width, 0.0),
+            entropies=padded([r.entropies for r in everyone if r.entropies is not None], width, 0.0) if known else None,
             tokens=token_text(everyone, width, tokenizer) if credit.needs_tokens else None,
             passed=[record.passed for record in everyone],
-        )
+        ),
+        step,
     )
     mine = slice(process * len(local), (process + 1) * len(local))
     return CreditResult(result.advantages[mine], result.episode[mine], result.metrics)
@@ -114,12 +122,13 @@ def assign(
 
 def token_text(records: Sequence[EpisodeRecord], width: int, tokenizer: Any) -> TokenText:
     """Ids of all episodes, shape (episodes, width), and the text of each id that a turn sampled, decoded by itself."""
-    ids = _rows([record.ids for record in records if record.ids is not None], width, 0)
-    turn_ids = _rows([record.turn_ids for record in records], width, NO_TURN)
+    ids = padded([record.ids for record in records if record.ids is not None], width, 0)
+    turn_ids = padded([record.turn_ids for record in records], width, NO_TURN)
     return TokenText(ids, {number: tokenizer.decode([number]) for number in np.unique(ids[turn_ids >= 0]).tolist()})
 
 
-def _rows(rows: Sequence[NDArray], width: int, fill: float) -> NDArray:
+def padded(rows: Sequence[NDArray], width: int, fill: float) -> NDArray:
+    """Rows of different length as one array of shape (rows, width)."""
     out = np.full((len(rows), width), fill, dtype=rows[0].dtype)
     for i, row in enumerate(rows):
         out[i, : len(row)] = row

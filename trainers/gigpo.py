@@ -19,9 +19,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from accelerate.utils import broadcast_object_list, gather_object
+from accelerate.utils import gather_object
 from transformers import TrainerCallback, TrainerControl
-from trl.trainer.utils import pad
 
 from agents.policy import PolicyError, Sampling
 from agents.rollout import Job, RolloutEngine, RolloutResult, RolloutState
@@ -29,20 +28,26 @@ from agents.t2po import T2PO, T2POConfig
 from envs.conversation import ConversationEnv
 from tasks.task import Task
 from trainers.config import GiGPOConfig
+from trainers.config.refusals import check_config, check_parts, check_processes, check_targets
+from trainers.construction import check_arguments, idle_in_library
 from trainers.credit import NO_TURN, Credit, TurnSignal
 from trainers.crediting import assign, record_of
 from trainers.dropout import active_dropout, silence_dropout
+from trainers.errors import ConfigError
 from trainers.guards.mask import SAMPLED, TRAINED
 from trainers.heldout import HeldOut
 from trainers.importance import correct
 from trainers.pool import pool_dataset, prompt_of
-from trainers.processes import gathered, mean_figures, play_shared
-from trainers.reference import POLICY_ADAPTER, attach_reference, frozen_copy, without_reference
-from trainers.refusals import ConfigError, check_config, check_parts, check_processes
-from trainers.rollouts import Draw, Played, Rollouts, Rules, RulesError, drop_stale, make_rules, make_sampler
-from trainers.rollouts import Sampler as RolloutSampler
-from trainers.rollouts.samplers import VLLM
-from trainers.rollouts.staleness import VERSION
+from trainers.processes import gathered, mean_figures, play_shared, sum_figures
+from trainers.reference import POLICY_ADAPTER, attach_reference, frozen_copy, k3_max, without_reference
+from trainers.rollouts.errors import RulesError
+from trainers.rollouts.names import VLLM
+from trainers.rollouts.play import Rollouts
+from trainers.rollouts.played import Draw, Played, over_processes
+from trainers.rollouts.samplers import Sampler as RolloutSampler
+from trainers.rollouts.samplers import make_sampler
+from trainers.rollouts.settings import Rules, make_rules
+from trainers.rollouts.staleness import VERSION, drop_stale
 from trainers.run.episode_metrics import episode_metrics
 from trainers.selection import HeldOutSelection
 from trainers.stock_selection import satisfy_callbacks
@@ -71,8 +76,12 @@ class GiGPOTrainer(HeldOutSelection):
         max_turn_tokens: Cap on one reply.
         on_episodes: Called with the episodes of each step, for records.
         on_round: Called after each round of a rollout with its name (`rollout` or `held-out`) and how far it is.
-        callbacks: Of transformers' `Trainer`.
+        callbacks: Of transformers' `Trainer`; `GuardCallback` switches the guards on.
         peft_config: Makes an adapter around `model`.
+        unknown: Refused, with what to give instead.
+
+    Raises:
+        ConfigError: Something that it is given cannot work.
     """
 
     # Set by transformers and TRL, which are not analysed.
@@ -83,8 +92,8 @@ class GiGPOTrainer(HeldOutSelection):
         model: Any,
         args: GiGPOConfig,
         processing_class: Any,
-        pool: Sequence[Task],
-        make_env: Callable[[], ConversationEnv],
+        pool: Sequence[Task] = (),
+        make_env: Callable[[], ConversationEnv] | None = None,
         *,
         held_out: HeldOut | None = None,
         t2po: T2POConfig | None = None,
@@ -96,9 +105,13 @@ class GiGPOTrainer(HeldOutSelection):
         on_round: Callable[[str, RolloutState], None] | None = None,
         callbacks: list[TrainerCallback] | None = None,
         peft_config: Any = None,
+        **unknown: Any,
     ) -> None:
+        check_arguments(model, args, pool, make_env, unknown)
+        assert make_env is not None
         check_config(args)
-        check_parts(args, processing_class, peft_config)
+        check_parts(processing_class, peft_config)
+        check_targets(model, peft_config)
         if args.disable_dropout:
             silence_dropout(model)
         elif found := active_dropout(model):
@@ -108,9 +121,11 @@ class GiGPOTrainer(HeldOutSelection):
             )
         check_processes(args, t2po)
         satisfy_callbacks(args, callbacks or [], held_out)
+        if held_out is None:
+            args.eval_strategy, args.eval_on_start = "no", False  # or transformers asks for a data set
         self.held_out = held_out
         self._t2po_config = t2po
-        self._on_episodes = on_episodes
+        self.on_episodes = on_episodes
         self._rows: list[dict[str, Any]] = []
         self._played: Played | None = None
         self._loss_inputs: dict[str, Any] | None = None
@@ -148,6 +163,16 @@ class GiGPOTrainer(HeldOutSelection):
             on_round=on_round,
         )
         self._start_sampler()
+        self._greet(callbacks or [])
+
+    def _greet(self, callbacks: Sequence[Any]) -> None:
+        """Tell callbacks who calls them, and people which settings nothing acts on."""
+        for callback in callbacks:
+            if hasattr(callback, "attach"):
+                callback.attach(self)
+        if not any(getattr(callback, "keeps_run_folder", False) for callback in callbacks):
+            for line in idle_in_library(self.args, self.held_out, callbacks):
+                self.warn(0, line)
 
     def note_metric(self, name: str, value: float) -> None:
         """Add a value to the training metrics of the next log."""
@@ -156,15 +181,6 @@ class GiGPOTrainer(HeldOutSelection):
     def note_largest(self, name: str, value: float) -> None:
         """Add a value whose largest, not whose mean, belongs to the next log."""
         self._metrics["train"][name] = [max([value, *self._metrics["train"][name]])]
-
-    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """TRL's, and then one mind: what the main process's callbacks decided at a training log holds everywhere."""
-        super().log(logs, start_time)
-        if self.accelerator.num_processes > 1 and "loss" in logs:
-            control = self.control
-            flags = [(control.should_training_stop, control.should_evaluate, control.should_save)]
-            broadcast_object_list(flags)
-            control.should_training_stop, control.should_evaluate, control.should_save = flags[0]
 
     # -- playing ------------------------------------------------------------------------------------------------
 
@@ -189,9 +205,15 @@ class GiGPOTrainer(HeldOutSelection):
         """A server is tried now, not after the first minutes of a run."""
         if not self.args.sampler.startswith(VLLM):
             return
+        if self.accelerator.num_processes > 1:
+            raise ConfigError(
+                f"sampler={self.args.sampler}: {self.accelerator.num_processes} processes would each publish adapters "
+                "of their own, and a server keeps few. Train in one process, or sample in process"
+            )
         try:
-            self.rollouts.sampler.update(self.state.global_step)
+            self.rollouts.try_sampler()
         except PolicyError as error:
+            self.rollouts.close()
             raise ConfigError(f"sampler={self.args.sampler}: {error}") from error
 
     def _make_rules(self, pool: Sequence[Task]) -> Rules:
@@ -208,6 +230,12 @@ class GiGPOTrainer(HeldOutSelection):
         if training:
             return self.rollouts.run(jobs, sampling, training=True)
         return play_shared(lambda mine: self.rollouts.run(mine, sampling, training=False), jobs, sampling)
+
+    def rollout_together(self, parts: Sequence[tuple[Sequence[Job], Sampling]]) -> list[RolloutResult]:
+        """Play several lists of episodes to measure them; in one process at the same time."""
+        if self.accelerator.num_processes > 1:
+            return [self.rollout(jobs, sampling, training=False) for jobs, sampling in parts]
+        return self.rollouts.run_together(parts)
 
     def play(self, count: int) -> dict[str, list[Any]]:
         """One episode per row of the generation batch, in TRL's form (its `rollout_func`)."""
@@ -240,18 +268,12 @@ class GiGPOTrainer(HeldOutSelection):
         self._rows = inputs
         out = super()._generate_and_score_completions(inputs)
         assert self._played is not None
-        width = out["completion_ids"].size(1)
-        turn_ids = pad(
-            [torch.tensor(flat.turn_ids) for flat in self._played.flats],
-            padding_value=NO_TURN,
-            padding_side="right",
-            pad_to_multiple_of=self.pad_to_multiple_of,
-        )
-        if turn_ids.size(1) != width:
-            raise RuntimeError(f"turn ids have width {turn_ids.size(1)}, completions {width}: TRL pads differently now")
-        device = out["completion_ids"].device
-        out["advantages"] = torch.tensor(self._advantages(width), dtype=torch.float32, device=device)
-        out["turn_ids"] = turn_ids.to(device)
+        width, device = out["completion_ids"].size(1), out["completion_ids"].device
+        turn_ids = np.full((len(self._played.flats), width), NO_TURN)
+        for row, flat in enumerate(self._played.flats):
+            turn_ids[row, : len(flat.turn_ids)] = flat.turn_ids  # fails where TRL would have cut a completion
+        out["advantages"] = torch.from_numpy(self._advantages(width)).to(device, torch.float32)
+        out["turn_ids"] = torch.from_numpy(turn_ids).to(device)
         self._count_mask(out)
         if self.args.max_staleness is not None:
             out[VERSION] = torch.full((len(inputs),), self._played.version, device=device)
@@ -262,19 +284,25 @@ class GiGPOTrainer(HeldOutSelection):
         bound = self.args.max_staleness
         if bound is None:
             return inputs
+        # Every process has rows of the same generation, so one staleness is that of all.
         self.note_metric("rollouts/staleness", float(self.state.global_step - int(inputs[VERSION].min())))
         inputs, dropped = drop_stale(inputs, self.state.global_step, bound)
-        self.note_metric("rollouts/stale_dropped", float(dropped))
+        self._note_sums({"rollouts/stale_dropped": float(dropped)})
         return inputs
 
     def _count_mask(self, batch: dict[str, Any]) -> None:
         """Tokens that the loss will see beside those that were sampled, for the guard that compares them."""
         assert self._played is not None
         mask = batch["completion_mask"] * batch["tool_mask"]
-        pairs = zip(self._played.episodes, self._played.flats, strict=True)
-        counted = [turn for episode, flat in pairs if any(flat.mask) for turn in episode.turns]
-        self.note_metric(TRAINED, float(mask.sum()))
-        self.note_metric(SAMPLED, float(sum(len(turn.ids) - sum(turn.forced) for turn in counted)))
+        rows = zip(self._played.episodes, self._played.flats, strict=True)
+        counted = [turn for episode, flat in rows if any(flat.mask) for turn in episode.turns]
+        sampled = sum(len(turn.ids) - sum(turn.forced) for turn in counted)
+        self._note_sums({TRAINED: float(mask.sum()), SAMPLED: float(sampled)})
+
+    def _note_sums(self, counts: dict[str, float]) -> None:
+        """Counts of this process go to the log as those of all."""
+        for name, value in sum_figures(counts).items():
+            self.note_metric(name, value)
 
     def _advantages(self, width: int) -> np.ndarray:
         """Per-token advantages, shape (local rows, width)."""
@@ -282,10 +310,13 @@ class GiGPOTrainer(HeldOutSelection):
         signal = TurnSignal(self.args.turn_signal)
         pairs = zip(self._played.episodes, self._played.flats, strict=True)
         records = [record_of(episode, flat, signal, self.credit) for episode, flat in pairs]
-        process = self.accelerator.process_index
-        result = assign(self.credit, records, self.num_generations, process, self.processing_class)
+        # Of the first draw: what is trained on was chosen by how it ended.
+        first = [e.passed if e.reward is not None else None for e in self._played.measured.trajectories]
+        records = [replace(record, passed=passed) for record, passed in zip(records, first, strict=True)]
+        process, step = self.accelerator.process_index, self.state.global_step
+        result = assign(self.credit, records, self.num_generations, process, self.processing_class, step)
         for name, value in result.metrics.items():
-            self.note_metric(name, value)
+            self.note_metric(name, float(value))
         out = np.zeros((len(records), width))
         shared = min(width, result.advantages.shape[1])
         out[:, :shared] = result.advantages[:, :shared]
@@ -316,23 +347,31 @@ class GiGPOTrainer(HeldOutSelection):
             seen = correct(self._loss_inputs, out[0].detach(), exact=exact, cap=self.args.importance_cap, gather=gather)
             for name, value in seen.means(corrected=not exact).items():
                 self.note_metric(name, value)
-            for name, value in seen.largest(corrected=not exact).items():
+            largest = {**seen.largest(corrected=not exact), **self._kl_max(self._loss_inputs, out[0].detach())}
+            for name, value in largest.items():
                 self.note_largest(name, value)
         return out
+
+    def _kl_max(self, inputs: dict[str, Any], trained: torch.Tensor) -> dict[str, float]:
+        """The largest k3 estimate of a trained token, where the loss has a KL term; of all processes."""
+        if self.beta == 0.0 or inputs.get("ref_per_token_logps") is None:
+            return {}
+        most = k3_max(trained, inputs["ref_per_token_logps"], inputs["completion_mask"] * inputs["tool_mask"])
+        return {"kl_max": float(self.accelerator.gather(most[None]).max())}
 
     def _log_episodes(self, played: Played) -> None:
         """Figures and records of the episodes of all processes: means are over episodes, not over processes."""
         result = gathered(played.result)
         measured = result if played.measured is played.result else gathered(played.measured)
-        for name, value in {**episode_metrics(measured), **mean_figures(played.metrics)}.items():
+        for name, value in {**episode_metrics(measured), **over_processes(played.metrics)}.items():
             self.note_metric(name, value)
         if isinstance(self.policy, T2PO):
             for name, value in mean_figures(self.policy.metrics(), self.policy.meter.eligible).items():
                 self.note_metric(name, value)
         if self.held_out is not None:
             self.held_out.saw_pool(self.state.global_step + 1, measured.trajectories)
-        if self._on_episodes is not None:
-            self._on_episodes(self.state.global_step, result)
+        if self.on_episodes is not None:
+            self.on_episodes(self.state.global_step, result)
 
     # -- what it leaves ---------------------------------------------------------------------------------------------
 

@@ -4,7 +4,7 @@
     python -m trainers.grpo --tasks my_tasks/                # your task YAMLs, the quickstart policy
     python -m trainers.grpo --tasks my_tasks/ --env ClawGym-v0 --model_name_or_path Qwen/Qwen2.5-1.5B-Instruct
     python -m trainers.grpo --resume                         # after an interruption
-    accelerate launch --num_processes 2 -m trainers.grpo     # several GPUs (or CPU processes, with --cpu)
+    accelerate launch --num_processes 2 -m trainers.grpo     # several GPUs (on a CPU: torchrun)
 
 Everything is checked before a model loads: settings, every task file, the sandbox. Exit codes: 0 done, 1 the run
 failed, 2 a setting, a task or the machine is not right, 3 a guard ended the run (see docs/guards.md), 130 interrupted
@@ -19,7 +19,7 @@ import signal
 import sys
 import threading
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from enum import StrEnum
 from pathlib import Path
@@ -45,14 +45,14 @@ from agents.policy import PolicyError
 from sandboxes import SandboxPool, SandboxUnavailable
 from tasks.problems import TaskError
 from trainers.best import BestLostError
+from trainers.errors import ConfigError
 from trainers.gigpo import GiGPOTrainer
 from trainers.guards import Severity, Watch
 from trainers.processes import OtherProcessFailed, close_group, from_main, here, is_main, together
-from trainers.refusals import ConfigError
 from trainers.report import write_report
-from trainers.resuming import check_same_processes
+from trainers.resuming import check_checkpoint
 from trainers.run.callback import RunCallback
-from trainers.run.checkpoints import evaluated_steps, last_complete_checkpoint, patience_spent, step_of
+from trainers.run.checkpoints import evaluated_steps, last_complete_checkpoint, patience_spent, step_of, tidy
 from trainers.run.cli import parse
 from trainers.run.console import RunConsole
 from trainers.run.dry_run import describe
@@ -155,8 +155,10 @@ def train(run: Run) -> int:
     sandboxes = SandboxPool(run.backend, slots + AHEAD)  # they start while the trainer is put together
     stopped = Stopped.FINISHED
     code: int | None = None
+    failure: Exception | None = None
     try:
-        trainer = GiGPOTrainer(
+        trainer = _made(
+            record,
             model,
             config,
             tokenizer,
@@ -183,13 +185,15 @@ def train(run: Run) -> int:
                     trainer.stand_at(checkpoint)
                 else:
                     trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
-                if callback and callback.stopped:
+                if trainer.ended_by_guard():
                     stopped = Stopped.GUARD
                 elif held_out:
                     if held_out.exhausted and trainer.state.global_step < config.max_steps:
                         stopped = Stopped.PATIENCE
                     if held_out.measured(trainer.state.global_step) is None:
                         trainer.evaluate()
+                        if trainer.ended_by_guard():
+                            stopped = Stopped.GUARD
                     last = folder / f"checkpoint-{trainer.state.global_step}"
                     if callback and last.exists():
                         trainer.save_run_state(last)  # a resumed run then knows this measurement too
@@ -199,16 +203,54 @@ def train(run: Run) -> int:
         except PolicyError as error:
             print(f"trainers.grpo: the policy failed: {error}", file=sys.stderr)
             stopped = Stopped.FAILED
+        except (*REFUSALS, OtherProcessFailed):
+            raise
+        except Exception as error:  # raised again below, once it is written down how far the run came
+            stopped, failure = Stopped.FAILED, error
         finally:
             trainer.close()
     finally:
         sandboxes.close()
+    if failure is not None:
+        if callback:
+            _write_down(failure, lambda: finish(run, trainer, callback, stopped))
+            callback.record.close()
+        raise failure
     if callback:
-        finish(run, trainer, callback, stopped)
+        try:
+            finish(run, trainer, callback, stopped)
+        except KeyboardInterrupt as error:
+            print(
+                f"trainers.grpo: interrupted while summary and report were written, after step "
+                f"{trainer.state.global_step} ({stopped.value}). Use --resume: it writes them, or goes on from the "
+                "last checkpoint.",
+                file=sys.stderr,
+            )
+            return TERMINATED if isinstance(error, Terminated) else EXIT_CODES[Stopped.INTERRUPTED]
         callback.record.close()
-    if stopped in (Stopped.FINISHED, Stopped.PATIENCE):
+    if stopped in (Stopped.FINISHED, Stopped.PATIENCE, Stopped.GUARD):  # after another end not all are here
         close_group()
+    if stopped is Stopped.GUARD and not is_main():
+        return 0  # a launcher ends all others as soon as one fails, and the main process may still write its report
     return EXIT_CODES[stopped] if code is None else code
+
+
+def _write_down(failure: Exception, write: Callable[[], None]) -> None:
+    """Summary and report of a run that failed; where they fail, too, the first error is the one to tell."""
+    try:
+        write()
+    except Exception as error:
+        failure.add_note(f"(summary and report could not be written either: {type(error).__name__}: {error})")
+
+
+def _made(record: RunRecord | None, *args: Any, **kwargs: Any) -> GiGPOTrainer:
+    """The trainer. One that is refused leaves no run folder that would be in the way of the next try."""
+    try:
+        return GiGPOTrainer(*args, **kwargs)
+    except REFUSALS:
+        if record is not None:
+            record.withdraw()
+        raise
 
 
 def load(run: Run, checkpoint: Path | None) -> tuple[Any, Any, RunRecord | None]:
@@ -216,13 +258,14 @@ def load(run: Run, checkpoint: Path | None) -> tuple[Any, Any, RunRecord | None]
 
     Raises:
         ModelError: It cannot be loaded.
-        ConfigError: The T2PO switches do not fit it, or another number of processes wrote the checkpoint.
+        ConfigError: The T2PO switches do not fit it, or another release or number of processes wrote the
+            checkpoint.
         RunFolderError: See `open_record`.
     """
+    if checkpoint is not None:
+        check_checkpoint(checkpoint, run.settings.config.world_size)
     model, tokenizer = load_model(run.model_folder, dtype=run.settings.policy.dtype, trainable=True)
     check_t2po(run.t2po, tokenizer)
-    if checkpoint is not None:
-        check_same_processes(checkpoint, run.settings.config.world_size)
     return model, tokenizer, open_record(run, checkpoint) if is_main() else None
 
 
@@ -274,6 +317,7 @@ def open_record(run: Run, checkpoint: Path | None) -> RunRecord:
     # First what can refuse: a folder that is refused stays as it was.
     record.write_tasks(run.tasks.split)
     if config.resume:
+        tidy(record.path, config.save_total_limit)
         if checkpoint:
             record.resume_at(step_of(checkpoint), evaluated_steps(checkpoint))
         else:
@@ -308,7 +352,7 @@ def finish(run: Run, trainer: GiGPOTrainer, callback: RunCallback, stopped: Stop
         best_metric=config.best_metric if best else "",
         stopped=stopped.value,
         warnings=callback.console.warnings,
-        findings=[finding for finding in callback.record.findings() if finding.severity is not Severity.NOTE],
+        findings=[finding for finding in callback.findings if finding.severity is not Severity.NOTE],
         guards=callback.watch.to_json(),
         guards_line=callback.watch.describe(),
     )

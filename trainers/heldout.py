@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from statistics import fmean
 from typing import Any, Protocol
 
 from agents.policy import Sampling
@@ -17,10 +18,17 @@ from agents.seeds import derive_seed
 from agents.trajectory import Trajectory
 from tasks.task import Task
 from trainers.best import Best, forget_old, go_back, save_best
-from trainers.config.held_out import UNSEEN, take_apart
+from trainers.config.held_out import UNSEEN, Arm, Figure, HeldOutFields, take_apart
+from trainers.errors import ConfigError
 from trainers.measuring.measure import Measurement, is_graded, measure
-from trainers.refusals import ConfigError
+from trainers.processes import is_main
 from trainers.stats import paired_test
+
+COVERAGE = 0.9
+"""Share of the best's graded episodes that must be graded again, or an evaluation decides nothing."""
+
+Scores = dict[str, list[float | None]]
+"""Task id to the deciding figure of each attempt, `None` where it was not graded."""
 
 
 class Player(Protocol):
@@ -28,6 +36,9 @@ class Player(Protocol):
 
     def rollout(self, jobs: Sequence[Job], sampling: Sampling, *, training: bool) -> RolloutResult:
         """Play episodes with the weights as they are."""
+
+    def rollout_together(self, parts: Sequence[tuple[Sequence[Job], Sampling]]) -> list[RolloutResult]:
+        """Play several lists of episodes to measure them, each decoded in its own way, at the same time."""
 
     def save_policy(self, folder: Path) -> None:
         """Write weights and tokenizer into a new folder."""
@@ -62,6 +73,7 @@ class Evaluation:
         stop: Patience is spent.
         p_values: The same test for each arm; empty for the first.
         pool: The pool's rate since the evaluation before.
+        lost: Why it decides nothing and costs no patience: too little of it was graded. `None` where it counts.
     """
 
     step: int
@@ -72,6 +84,7 @@ class Evaluation:
     stop: bool
     p_values: dict[str, float] = field(default_factory=dict)
     pool: PoolRate | None = None
+    lost: str | None = None
 
 
 @dataclass(slots=True)
@@ -111,6 +124,7 @@ class HeldOut:
     best: Best | None = None
     history: list[Evaluation] = field(default_factory=list)
     seconds: float = 0.0
+    _best_scores: Scores = field(default_factory=dict)
     _since_best: int = 0
     _pool: PoolRate | None = None
 
@@ -119,6 +133,46 @@ class HeldOut:
         arm, measured = take_apart(self.metric).arm, [name for name, _, _ in self._measured()]
         if arm not in measured:
             raise ValueError(f"metric {self.metric!r}: arm {arm!r} is not measured, only {', '.join(measured)}")
+
+    @classmethod
+    def of(
+        cls,
+        config: HeldOutFields,
+        tasks: Sequence[Task],
+        *,
+        unseen: Sequence[Task] = (),
+        max_turn_tokens: int = 512,
+        extra_files: Callable[[Path], None] | None = None,
+    ) -> HeldOut:
+        """The rule that the settings name: arms, deciding figure, samples, patience, and `best/` in `output_dir`.
+
+        Args:
+            config: A `GiGPOConfig`.
+            tasks: Only measured on.
+            unseen: The same, of families that are never trained on.
+            max_turn_tokens: Cap on one reply: the trainer's.
+            extra_files: See the attribute.
+
+        Raises:
+            ValueError: The deciding figure is of tasks that there are none of.
+        """
+        arms = {Arm.SAMPLED.value: Sampling(config.held_out_temperature, max_turn_tokens)}
+        if config.held_out_greedy:
+            arms[Arm.GREEDY.value] = Sampling(0.0, max_turn_tokens)
+        settings: Any = config  # seed and output_dir are TRL's
+        return cls(
+            tasks=tasks,
+            arms=arms,
+            metric=config.best_metric,
+            unseen=unseen,
+            samples=config.held_out_samples,
+            seed=settings.seed,
+            output_dir=Path(settings.output_dir),
+            writes=is_main(),
+            patience=config.patience,
+            min_delta=config.min_delta,
+            extra_files=extra_files,
+        )
 
     def _measured(self) -> Iterator[tuple[str, Sampling, Sequence[Task]]]:
         """Each arm: its name, decode settings, tasks."""
@@ -143,24 +197,23 @@ class HeldOut:
             return done
         episodes: dict[str, list[Trajectory]] = {}
         arms: dict[str, Measurement] = {}
-        for name, sampling, tasks in self._measured():
-            result = self._play(player, name, sampling, tasks)
-            self.seconds += result.timing.wall_seconds
-            episodes[name] = result.trajectories
-            arms[name] = measure(result.trajectories, result.label)
+        for name, played, label in self._play(player, list(self._measured())):
+            episodes[name] = played
+            arms[name] = measure(played, label)
         before = self.measured(self.best.step) if self.best else None
         p_values = _compare(before.arms, arms) if before else {}
-        best = self._challenge(step, arms, p_values)
+        arm, figure = take_apart(self.metric)
+        scores = scores_of(episodes[arm], figure)
+        best, lost = self._challenge(step, arms[arm], p_values.get(arm), scores)
         if best is not None and self.output_dir is not None and self.writes:
             save_best(self.output_dir, best, lambda folder: self._write(player, folder))
         # Only now: an interruption while the weights were written leaves the old best in force.
         if best is not None:
-            self.best, self._since_best = best, 0
-        else:
+            self.best, self._best_scores, self._since_best = best, scores, 0
+        elif lost is None:  # one that was lost says nothing of the weights
             self._since_best += 1
-        p_value = p_values.get(take_apart(self.metric).arm)
         evaluation = Evaluation(
-            step, arms, _figures(arms), best is not None, p_value, self.exhausted, p_values, self._pool
+            step, arms, _figures(arms), best is not None, p_values.get(arm), self.exhausted, p_values, self._pool, lost
         )
         self.history.append(evaluation)
         self._pool = None
@@ -170,14 +223,31 @@ class HeldOut:
 
     def measure(self, player: Player, tasks: Sequence[Task]) -> dict[str, float]:
         """Figures on tasks of the caller's, in the same arms; they choose nothing and are not kept."""
-        results = {name: self._play(player, name, sampling, tasks) for name, sampling in self.arms.items()}
-        return _figures({name: measure(result.trajectories, result.label) for name, result in results.items()})
+        played = self._play(player, [(name, sampling, tasks) for name, sampling in self.arms.items()])
+        return _figures({name: measure(episodes, label) for name, episodes, label in played})
 
-    def _play(self, player: Player, name: str, sampling: Sampling, tasks: Sequence[Task]) -> RolloutResult:
+    def _play(
+        self, player: Player, arms: Sequence[tuple[str, Sampling, Sequence[Task]]]
+    ) -> Iterator[tuple[str, list[Trajectory], str]]:
+        """Play arms; yields each one's name, episodes in the order of its tasks, and decode label.
+
+        Arms that decode in the same way are one list, and lists are played at the same time: the sandboxes of one step
+        while the policy decodes for the other.
+        """
+        jobs = {name: self._jobs(name, sampling, tasks) for name, sampling, tasks in arms}
+        samplings = list(dict.fromkeys(sampling for _, sampling, _ in arms))
+        parts = [([job for n, s, _ in arms if s == sampling for job in jobs[n]], sampling) for sampling in samplings]
+        results = player.rollout_together(parts)
+        self.seconds += sum(result.timing.wall_seconds for result in results)
+        left = {s: iter(result.trajectories) for s, result in zip(samplings, results, strict=True)}
+        labels = {s: result.label for s, result in zip(samplings, results, strict=True)}
+        for name, sampling, _ in arms:
+            yield name, [next(left[sampling]) for _ in jobs[name]], labels[sampling]
+
+    def _jobs(self, name: str, sampling: Sampling, tasks: Sequence[Task]) -> list[Job]:
         attempts = 1 if sampling.greedy else self.samples
         seeds = [derive_seed(self.seed, "held_out", name, i) for i in range(len(tasks))]
-        jobs = [Job(t, attempt, s) for t, s in zip(tasks, seeds, strict=True) for attempt in range(attempts)]
-        return player.rollout(jobs, sampling, training=False)
+        return [Job(t, attempt, s) for t, s in zip(tasks, seeds, strict=True) for attempt in range(attempts)]
 
     def measured(self, step: int) -> Evaluation | None:
         """The evaluation after `step` optimizer steps, if there was one."""
@@ -195,19 +265,39 @@ class HeldOut:
         past = self._pool or PoolRate(0, 0, step, step)
         self._pool = PoolRate(past.passed + passed, past.graded + len(graded), past.first, step)
 
-    def _challenge(self, step: int, arms: dict[str, Measurement], p_values: dict[str, float]) -> Best | None:
-        """The new best, if it is one."""
-        arm, figure = take_apart(self.metric)
-        m, p_value = arms[arm], p_values.get(arm)
-        value: float | None = getattr(m, figure)
-        if value is None or (self.best is not None and value <= self.best.value + self.min_delta):
-            return None
+    def _challenge(
+        self, step: int, m: Measurement, p_value: float | None, scores: Scores
+    ) -> tuple[Best | None, str | None]:
+        """The new best, if it is one; and why the evaluation decides nothing, if it does not.
+
+        Weights are compared on the attempts that were graded for both, or what the infrastructure lost would choose.
+        """
+        value: float | None = getattr(m, take_apart(self.metric).figure)
+        if value is None:
+            return None, f"held-out at step {step}: nothing was graded, so it decides nothing and costs no patience."
         reason = "first measurement"
         if self.best is not None:
-            reason = f"{value:.4f} beats {self.best.value:.4f} at step {self.best.step} (p={p_value:.2g})"
-        return Best(
+            again = played_again(self._best_scores, scores)
+            known, pairs = len(again), [(score, other) for score, other in again if other is not None]
+            if len(pairs) < COVERAGE * known or not pairs:
+                return None, (
+                    f"held-out at step {step}: of the {known} episodes graded at the best step {self.best.step} only "
+                    f"{len(pairs)} were graded again, fewer than {COVERAGE:.0%}, so it decides nothing and costs no "
+                    "patience. `python -m sandboxes doctor` says what is wrong with the sandbox."
+                )
+            before, now = (fmean(side) for side in zip(*pairs, strict=True))
+            if now <= before + self.min_delta:
+                return None, None
+            same = len(pairs) == known == m.graded
+            reason = (
+                f"{now:.4f} beats {before:.4f} at step {self.best.step}"
+                f"{'' if same else f' on the {len(pairs)} episodes graded for both'} (paired p of the passes: "
+                f"{'unknown' if p_value is None else f'{p_value:.2g}'})"
+            )
+        best = Best(
             step, value, self.metric, reason, m.passed, m.graded, m.tasks, m.low, m.high, p_value, decode=m.sampling
         )
+        return best, None
 
     def _write(self, player: Player, folder: Path) -> None:
         player.save_policy(folder)
@@ -220,6 +310,7 @@ class HeldOut:
         """Best, patience and history, JSON-able: part of every checkpoint."""
         return {
             "best": asdict(self.best) if self.best else None,
+            "best_scores": self._best_scores,
             "since_best": self._since_best,
             "pool": asdict(self._pool) if self._pool else None,
             "history": [asdict(e) for e in self.history],
@@ -238,6 +329,7 @@ class HeldOut:
                 f"best_metric={self.metric!r}: the run to resume chose its best by {self.best.metric!r}. Resume with "
                 "that one, or start in another output_dir."
             )
+        self._best_scores = state["best_scores"]
         self._since_best = state["since_best"]
         self._pool = PoolRate(**state["pool"]) if state["pool"] else None
         self.history = [
@@ -257,6 +349,22 @@ class HeldOut:
         """The newest checkpoint points to the present best: the one before it is no longer needed."""
         if self.output_dir is not None and self.writes:
             forget_old(self.output_dir)
+
+
+def scores_of(episodes: Sequence[Trajectory], figure: Figure) -> Scores:
+    """The figure of every episode, of which the measurement's is the mean."""
+    read = {Figure.PASS_RATE: "passed", Figure.ASSERTION_RATE: "rate", Figure.REWARD: "reward"}[figure]
+    out: Scores = {}
+    for episode in episodes:
+        score = getattr(episode, read) if is_graded(episode) else None
+        out.setdefault(episode.task_id, []).append(None if score is None else float(score))
+    return out
+
+
+def played_again(first: Scores, second: Scores) -> list[tuple[float, float | None]]:
+    """Each score of the first, with that of the same attempt in the second; attempts of only one are left out."""
+    pairs = (pair for task in first for pair in zip(first[task], second.get(task, ()), strict=False))
+    return [(score, other) for score, other in pairs if score is not None]
 
 
 def _compare(before: dict[str, Measurement], now: dict[str, Measurement]) -> dict[str, float]:

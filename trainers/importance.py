@@ -23,7 +23,7 @@ class Mismatch(NamedTuple):
         tokens: How many tokens were compared.
         difference_sum: Sum of `|old - sampled|`, nats.
         difference_max: The largest.
-        weight_sum: Sum of the weights after the cap.
+        weight_sum: Sum of the weights after the cap; 0 where none act, as the next two.
         weight_max: The largest.
         capped: Tokens whose weight is the cap.
     """
@@ -94,10 +94,13 @@ def correct(
     """
     on = inputs["completion_mask"] * inputs["tool_mask"]
     ratios = log_ratios(inputs.get("old_per_token_logps", trained), inputs["sampling_per_token_logps"], on)
-    difference, weights = ratios.abs(), importance_weights(ratios, cap)
-    figures = [on.sum(), difference.sum(), difference.max(), (weights * on).sum(), (weights * on).max()]
-    rows = gather(torch.stack([x.float() for x in [*figures, (ratios.exp() > cap).sum()]])[None])
+    difference = ratios.abs()
+    figures = [on.sum(), difference.sum(), difference.max()]
     if not exact:
+        weights = importance_weights(ratios, cap)
         inputs["advantages"] = inputs["advantages"] * weights
+        figures += [(weights * on).sum(), (weights * on).max(), (ratios.exp() > cap).sum()]
+    rows = gather(torch.stack([x.float() for x in figures])[None])  # one copy to the host for all of them
     total, most = rows.sum(0).tolist(), rows.max(0).values.tolist()
-    return Mismatch(total[0], total[1], most[2], total[3], most[4], total[5])
+    corrected = (0.0, 0.0, 0.0) if exact else (total[3], most[4], total[5])
+    return Mismatch(total[0], total[1], most[2], *corrected)

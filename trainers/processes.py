@@ -123,6 +123,15 @@ def mean_figures(figures: Mapping[str, float], weight: float = 1.0) -> dict[str,
     return out
 
 
+def sum_figures(figures: Mapping[str, float]) -> dict[str, float]:
+    """Counts of each process, summed over the processes."""
+    if launched() == 1:
+        return dict(figures)
+    parts: list[Mapping[str, float]] = gather_object([dict(figures)])
+    names = dict.fromkeys(name for part in parts for name in part)
+    return {name: sum(part.get(name, 0.0) for part in parts) for name in names}
+
+
 def _joined(parts: Sequence[RolloutResult], *, greedy: bool) -> RolloutResult:
     """Several results as one. The clock is that of the slowest: the others waited for it."""
     episodes = [episode for part in parts for episode in part.trajectories]
@@ -137,6 +146,11 @@ def _joined(parts: Sequence[RolloutResult], *, greedy: bool) -> RolloutResult:
 
 
 def close_group() -> None:
-    """End the process group, if there is one."""
+    """End the process group, if there is one, once every process is here.
+
+    Before that none may end: a launcher stops all where one ends with an exit code, and the main one may be writing its
+    summary.
+    """
     if launched() > 1:
+        PartialState().wait_for_everyone()
         PartialState().destroy_process_group()

@@ -72,3 +72,15 @@ def attach_reference(trainer: Any, reference: Any) -> None:
     add_fused_lm_head(reference, temperature=trainer.temperature)
     trainer.ref_model = trainer.accelerator.prepare_model(reference, evaluation_mode=True)
     trainer.beta = trainer.args.beta
+
+
+def k3_max(trained: torch.Tensor, reference: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """The largest k3 estimate of KL(policy || reference) of a token, nats; 0 without one.
+
+    Args:
+        trained: Log-probabilities of the sampled tokens under the policy, shape (B, T).
+        reference: Under the reference, same shape.
+        mask: Not 0 where a token is trained, same shape.
+    """
+    difference = torch.where(mask != 0, reference - trained, 0.0)
+    return (difference.exp() - difference - 1).max()

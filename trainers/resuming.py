@@ -14,27 +14,32 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+from accelerate.utils import gather_object
 from torch.utils.data import Sampler
-from transformers import TrainerState
+from transformers import TrainerControl, TrainerState
 from trl import GRPOTrainer
 
 from agents.t2po import T2PO
 from trainers.config import GiGPOConfig
-from trainers.processes import any_of
-from trainers.refusals import ConfigError
-from trainers.rollouts import RulesError
-from trainers.run.checkpoints import LAST_WRITTEN, SAVING, STATE_FILE, publish, rotate, step_of
+from trainers.errors import ConfigError
+from trainers.resumed_settings import apply_settings
+from trainers.rollouts.errors import RulesError
+from trainers.run.checkpoints import FORMAT, LAST_WRITTEN, SAVING, STATE_FILE, publish, rotate, step_of
 from trainers.run.jsonl import write_json
 from trainers.sampler import EpochRepeatSampler
+from trainers.stock_selection import load_weights
 
 if TYPE_CHECKING:
     from agents.policy import Policy
     from trainers.credit import Credit
     from trainers.heldout import HeldOut
-    from trainers.rollouts import Rollouts
+    from trainers.rollouts.play import Rollouts
 
 PROCESS_FILE = "turngym_process_{}.json"
 """What each process but the first knows for itself: its share of the rollouts' state and of T2PO's counts."""
+
+ADAPTER = "adapter_model.safetensors"
+"""The policy's adapter, at the root of a checkpoint; that of the reference is in a folder beside it."""
 
 BATCH_FILE = "turngym_batch_{}.pt"
 """Of each process: played and not yet trained on. Only in a checkpoint inside a generation cycle."""
@@ -43,11 +48,15 @@ BATCH_FILE = "turngym_batch_{}.pt"
 class ExactResume(GRPOTrainer):  # type: ignore[misc]
     """The part of the trainer that saves and resumes. `GiGPOTrainer` plays, credits and measures."""
 
+    # Set by transformers, which is not analysed.
+    control: TrainerControl
     held_out: HeldOut | None
     credit: Credit
     rollouts: Rollouts
     run_state: Callable[[], dict[str, Any]] | None = None
     """What the run around the trainer remembers (guards, clock); saved with the rest, read by who saved it."""
+    _stepped: bool = False
+    """This process has taken a step."""
     _staging: str | None = None
     _resumed: dict[str, Any] | None = None
     _resumed_batch: list[dict[str, Any]] | None = None
@@ -55,7 +64,7 @@ class ExactResume(GRPOTrainer):  # type: ignore[misc]
 
     # Set by transformers and TRL, which are not analysed.
     _step: int
-    _total_loss_scalar: float
+    _total_loss_scalar: float = 0.0
     _buffered_inputs: list[dict[str, Any]] | None
 
     @property
@@ -78,6 +87,7 @@ class ExactResume(GRPOTrainer):  # type: ignore[misc]
 
     def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any) -> torch.Tensor:
         """One micro-step; the generation cycle of a resumed run is where the saved one stood."""
+        self._stepped = True
         if self._resumed is not None:
             self._step, self._total_loss_scalar = self._resumed["micro_step"], self._resumed["total_loss"]
             self._buffered_inputs, self._resumed_batch, self._resumed = self._resumed_batch, None, None
@@ -88,11 +98,38 @@ class ExactResume(GRPOTrainer):  # type: ignore[misc]
         if self._continues and "train_loss" in logs:
             logs = {**logs, "train_loss": self._total_loss_scalar / max(self.state.global_step, 0.001)}
         super().log(logs, start_time)
+        if "loss" in logs:
+            self._agree()
+
+    # -- one mind: only the main process has guards, and where one process acts alone, the others wait for ever -----
+
+    def _agree(self) -> None:
+        """What the main process's callbacks decided holds on every process; so does a stop that any of them decided."""
+        if self.accelerator.num_processes == 1:
+            return
+        c = self.control
+        flags = gather_object([(c.should_training_stop, c.should_log, c.should_evaluate, c.should_save)])
+        _, c.should_log, c.should_evaluate, c.should_save = flags[0]
+        c.should_training_stop = any(stop for stop, *_ in flags)
 
     def _maybe_log_save_evaluate(self, *args: Any, **kwargs: Any) -> None:
+        self._agree()
         super()._maybe_log_save_evaluate(*args, **kwargs)
-        # Only the main process has guards; where one process stops alone, the others wait for it for ever.
-        self.control.should_training_stop = any_of(self.control.should_training_stop)
+        self._agree()
+
+    def _evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
+        self._agree()
+        if self.control.should_training_stop and not self._stepped:
+            return {}  # ended before its first step: there is nothing to measure
+        metrics = super()._evaluate(*args, **kwargs)
+        self._agree()
+        return metrics  # type: ignore[no-any-return]
+
+    def _run_epoch(self, *args: Any, **kwargs: Any) -> None:
+        """Transformers looks for a stop after each step; one decided before the first step is heeded here."""
+        self._agree()
+        if not self.control.should_training_stop:
+            super()._run_epoch(*args, **kwargs)
 
     # -- saving -------------------------------------------------------------------------------------------------
 
@@ -130,6 +167,7 @@ class ExactResume(GRPOTrainer):  # type: ignore[misc]
         """Write what TRL does not save, of the main process or of all: for a checkpoint, whole or not at all."""
         folder.mkdir(parents=True, exist_ok=True)
         state = {
+            "format": FORMAT,
             "held_out": self.held_out.state() if self.held_out is not None else None,
             "credit": self.credit.state_dict(),
             "micro_step": self._step,
@@ -158,11 +196,15 @@ class ExactResume(GRPOTrainer):  # type: ignore[misc]
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
         folder, rank = Path(resume_from_checkpoint), self.accelerator.process_index
-        check_same_processes(folder, self.accelerator.num_processes)
+        check_checkpoint(folder, self.accelerator.num_processes)
         state = json.loads((folder / STATE_FILE).read_text(encoding="utf-8"))
         super()._load_from_checkpoint(resume_from_checkpoint, model)
+        if (
+            folder / ADAPTER
+        ).is_file():  # transformers 5.17 leaves the policy's out where a reference is saved beside it
+            load_weights(self.accelerator.unwrap_model(self.model), folder)
         own = json.loads((folder / PROCESS_FILE.format(rank)).read_text(encoding="utf-8")) if rank else state
-        self._resumed = {"micro_step": state["micro_step"], "total_loss": state.get("total_loss", 0.0)}
+        self._resumed = {"micro_step": state["micro_step"], "total_loss": state["total_loss"]}
         self._continues = True
         if (batch := folder / BATCH_FILE.format(rank)).is_file():
             self._resumed_batch = torch.load(batch, map_location=self.accelerator.device, weights_only=True)
@@ -180,6 +222,15 @@ class ExactResume(GRPOTrainer):  # type: ignore[misc]
                 raise ConfigError(f"{resume_from_checkpoint}: {error}") from error
             if differs is not None:
                 self.warn(step_of(folder), differs)
+
+    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+        """Take moments and position from the checkpoint, and the settings from this run, which may be others."""
+        asked = [dict(group) for group in self.optimizer.param_groups] if checkpoint is not None else []
+        super()._load_optimizer_and_scheduler(checkpoint)
+        if checkpoint is not None:
+            changed = apply_settings(self.optimizer, self.lr_scheduler, asked)
+            if changed:
+                self.warn(step_of(Path(checkpoint)), f"resumed with other settings: {'; '.join(changed)}.")
 
     def stand_at(self, checkpoint: Path) -> None:
         """Be what `train` was when it ended, for a run that was killed after its last step.
@@ -207,16 +258,29 @@ class ExactResume(GRPOTrainer):  # type: ignore[misc]
             warnings.warn(message, stacklevel=1)
 
 
-def check_same_processes(checkpoint: Path, now: int) -> None:
-    """Refuse to resume with another number of processes.
+def check_checkpoint(checkpoint: Path, processes: int) -> None:
+    """Refuse to resume from what another release wrote, or with another number of processes.
+
+    Args:
+        checkpoint: A whole one.
+        processes: How many there are now.
 
     Raises:
-        ConfigError: The checkpoint was written by more or fewer.
+        ConfigError: It cannot be gone on from; the message says what to do.
     """
-    wrote = json.loads((checkpoint / STATE_FILE).read_text(encoding="utf-8")).get("processes", 1)
-    if wrote != now:
+    state = json.loads((checkpoint / STATE_FILE).read_text(encoding="utf-8"))
+    written = state.get("format", 1)
+    if written != FORMAT:
+        by = "TurnGym 0.5.0 or an older release" if written < FORMAT else "a newer release of TurnGym"
+        raise ConfigError(
+            f"{checkpoint}: {by} wrote it (format {written}, this release has {FORMAT}). End the run with the release "
+            f"that began it, or begin a new one in another output_dir: {checkpoint.parent / 'best'} or the checkpoint "
+            "itself can be its --model_name_or_path."
+        )
+    wrote = state["processes"]
+    if wrote != processes:
         how = f"with `accelerate launch --num_processes {wrote}`" if wrote > 1 else "without a launcher"
         raise ConfigError(
-            f"{checkpoint}: {wrote} process{'es' if wrote > 1 else ''} wrote it, now there are {now}. Each has random "
-            f"states of its own: resume {how}."
+            f"{checkpoint}: {wrote} process{'es' if wrote > 1 else ''} wrote it, now there are {processes}. Each has "
+            f"random states of its own: resume {how}."
         )

@@ -6,13 +6,15 @@ transformers calls `evaluate` between the log and the checkpoint of a step, so t
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import torch
 from transformers import TrainerControl
 
 from tasks.task import Task
-from trainers.refusals import ConfigError
+from trainers.errors import ConfigError
+from trainers.processes import from_main
 from trainers.resuming import ExactResume
 from trainers.stock_selection import satisfy_callbacks, settle, why_stopped
 
@@ -45,6 +47,7 @@ class HeldOutSelection(ExactResume):
         own = self._tasks_of(eval_dataset)
         if self.held_out is None:
             return {}
+        was_measured = self.held_out.measured(self.state.global_step) is not None
         was_training = self.model.training
         self.model.eval()
         try:
@@ -57,6 +60,8 @@ class HeldOutSelection(ExactResume):
             self.model.train(was_training)
         if verdict is None:
             return metrics
+        if verdict.lost is not None and not was_measured:
+            self.warn(self.state.global_step, verdict.lost)
         self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
         if not verdict.stop and self.control.should_training_stop:
             why = why_stopped(self.callback_handler.callbacks, self.held_out, self.state.global_step)
@@ -64,7 +69,9 @@ class HeldOutSelection(ExactResume):
                 self.warn(self.state.global_step, why)
         if verdict.stop:
             self.control.should_training_stop = True
-            self.control.should_save = self.args.save_strategy != "no"  # a resumed run then knows that it ended
+            stopped = any(getattr(callback, "stopped", None) for callback in self.callback_handler.callbacks)
+            # A resumed run then knows that it ended; what a guard ended the run for is not kept.
+            self.control.should_save = self.args.save_strategy != "no" and not stopped
         return metrics
 
     def _tasks_of(self, eval_dataset: Any) -> list[Task] | None:
@@ -91,10 +98,27 @@ class HeldOutSelection(ExactResume):
         """Train as TRL does; with `load_best_model_at_end` the model then has the weights of `best/`."""
         satisfy_callbacks(self.args, self.callback_handler.callbacks, self.held_out)  # some were added since
         out = super().train(*args, **kwargs)
-        if self.held_out is not None and self.args.load_best_model_at_end:
-            self.evaluate()  # the last step competes, if it was not measured yet
-        if self.held_out is not None:
-            self.accelerator.wait_for_everyone()  # one process writes `best/`, all may load it
-            model = self.accelerator.unwrap_model(self.model)
-            settle(self.args, self.state, self.held_out, model, self.warn)
+        self._settle()
         return out
+
+    def stand_at(self, checkpoint: Path) -> None:
+        """See `ExactResume.stand_at`; then what `train` does at its end."""
+        satisfy_callbacks(self.args, self.callback_handler.callbacks, self.held_out)
+        super().stand_at(checkpoint)
+        self._settle()
+
+    def ended_by_guard(self) -> bool:
+        """Whether a callback ended the run for what it found (it has `stopped`), on any process.
+
+        Only the main process has guards, and what it decides all must do: every process has to ask.
+        """
+        return from_main(any(getattr(callback, "stopped", None) for callback in self.callback_handler.callbacks))
+
+    def _settle(self) -> None:
+        """Training is over: the last step competes, and the record of transformers says what `best/` is."""
+        if self.held_out is None:
+            return
+        if self.args.load_best_model_at_end and not self.ended_by_guard():
+            self.evaluate()  # if it was not measured yet
+        self.accelerator.wait_for_everyone()  # one process writes `best/`, all may load it
+        settle(self.args, self.state, self.held_out, self.accelerator.unwrap_model(self.model), self.warn)

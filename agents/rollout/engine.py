@@ -83,6 +83,17 @@ class _Run:
     own_ids: bool
     asked: Sampling
     """As requests ask for: with the policy's own cap on a reply."""
+    slots: int
+    ahead: int
+    lane: int = 0
+    live: dict[int, Episode] = field(default_factory=dict)
+    texts: dict[int, str] = field(default_factory=dict)
+    calls: dict[int, Future[Step]] = field(default_factory=dict)
+    """What the environments are doing for it."""
+    stepping: bool = False
+    """In the middle of a round: the policy has answered, and the environments have not been waited for."""
+    spent: float = 0.0
+    """Seconds of the engine's thread."""
     next: int = 0
     ended: int = 0
     lost: int = 0
@@ -153,10 +164,7 @@ class RolloutEngine:
         on_episode: Callable[[Trajectory], None] | None = None,
         on_round: Callable[[RolloutState], None] | None = None,
     ) -> RolloutResult:
-        """Play every job once.
-
-        After any exception, Ctrl-C among them, the environments are closed and no call of theirs goes on; what was
-        finished has reached `on_episode`. A later call makes new ones.
+        """Play every job once; see `run_together`.
 
         Args:
             jobs: What to play.
@@ -165,21 +173,57 @@ class RolloutEngine:
             on_round: Called after each round, for those who watch (see `agents.rollout.progress`).
 
         Returns:
-            Trajectories in the order of the jobs. Where the machinery failed twice, the trajectory has stop reason
-            `infrastructure`, no reward, and `error` says what failed.
+            Trajectories in the order of the jobs.
+        """
+        (result,) = self.run_together([(jobs, sampling)], on_episode=on_episode, on_round=on_round)
+        return result
+
+    def run_together(
+        self,
+        parts: Sequence[tuple[Sequence[Job], Sampling]],
+        *,
+        on_episode: Callable[[Trajectory], None] | None = None,
+        on_round: Callable[[RolloutState], None] | None = None,
+    ) -> list[RolloutResult]:
+        """Play the jobs of each part once; parts take turns at the policy.
+
+        While the policy decodes for one part, the environments of the others step: with two parts it need not wait for
+        sandboxes that are faster than it is. Parts share the slots evenly. Turns are taken in a fixed order, so which
+        episodes share a batch still depends on jobs and slots alone.
+
+        After any exception, Ctrl-C among them, the environments are closed and no call of theirs goes on; what was
+        finished has reached `on_episode`. A later call makes new ones.
+
+        Args:
+            parts: Jobs, and how to decode them; not more parts than slots.
+            on_episode: Called with each trajectory as it ends (in a deterministic order).
+            on_round: Called after each round, for those who watch (see `agents.rollout.progress`).
+
+        Returns:
+            One result per part: trajectories in the order of the jobs. Where the machinery failed twice, the trajectory
+            has stop reason `infrastructure`, no reward, and `error` says what failed. The wall time of a part is the
+            time spent on it, so that the parts' sum is the time of the call.
 
         Raises:
             PolicyError: The policy failed. Before, every episode that had begun and not ended went to `on_episode` as
                 `infrastructure`. (Where it fails some requests only, their episodes end so, and the others go on.)
             RuntimeError: Another thread closed the engine meanwhile.
+            ValueError: There are more parts than slots.
         """
-        label, own_ids = decode_label(self.policy, sampling), abilities(self.policy).own_ids
-        done: list[Trajectory | None] = [None] * len(jobs)
-        asked = capped(self.policy, sampling)
-        run = _Run(jobs, sampling, on_episode, on_round, done, time.perf_counter(), label, own_ids, asked)
+        if len(parts) > self.slots:
+            raise ValueError(f"{len(parts)} parts at the same time need as many slots, and there are {self.slots}")
+        begin, own_ids = time.perf_counter(), abilities(self.policy).own_ids
+        runs = [
+            _Run(
+                jobs, sampling, on_episode, on_round, [None] * len(jobs), begin, decode_label(self.policy, sampling),
+                own_ids, capped(self.policy, sampling), _share(self.slots, len(parts), lane),
+                _share(self.ahead, len(parts), lane), lane,
+            )
+            for lane, (jobs, sampling) in enumerate(parts)
+        ]  # fmt: skip
         self._playing, self._stopped = threading.get_ident(), False
         try:
-            self._play(run)
+            self._play(runs)
         except BaseException as error:
             self._close_after(error)
             if self._stopped and isinstance(error, Exception):
@@ -187,9 +231,12 @@ class RolloutEngine:
             raise
         finally:
             self._playing = None
+        return [self._result(run) for run in runs]
+
+    def _result(self, run: _Run) -> RolloutResult:
         played = [trajectory for trajectory in run.done if trajectory is not None]
-        duplicates = None if sampling.greedy else find_duplicates(played)
-        run.timing.wall_seconds = run.seconds
+        duplicates = None if run.sampling.greedy else find_duplicates(played)
+        run.timing.wall_seconds = run.spent
         return RolloutResult(played, run.timing, run.retries, duplicates)
 
     def prepare(self, jobs: Sequence[Job]) -> None:
@@ -233,25 +280,39 @@ class RolloutEngine:
 
     # -- one round ----------------------------------------------------------------------------------------------------
 
-    def _play(self, run: _Run) -> None:
-        live: dict[int, Episode] = {}
+    def _play(self, runs: Sequence[_Run]) -> None:
         try:
-            self._environments.expect(run.jobs)
-            run.timing.sandbox_seconds = run.seconds
-            self._refill(run, live)
-            while live:
-                self._environments.open_ahead(run.jobs[run.next : run.next + self.ahead])
-                self._round(run, live)
+            clock = time.perf_counter()
+            for run in runs:
+                self._environments.expect(run.jobs, run.lane)
+                run.timing.sandbox_seconds = time.perf_counter() - clock
+                self._refill(run, run.live)
+                clock = self._spent(run, clock)
+            while any(run.live or run.stepping for run in runs):
+                for run in runs:
+                    if run.stepping:
+                        self._answered(run, run.live)
+                    if run.live:
+                        self._environments.open_ahead(run.jobs[run.next : run.next + run.ahead], run.lane)
+                        self._ask_and_step(run, run.live)
+                    clock = self._spent(run, clock)
         except PolicyError as error:
-            for slot, episode in list(live.items()):
-                episode.broken(error)
-                self._end(run, live, slot)
+            for run in runs:
+                for slot, episode in list(run.live.items()):
+                    episode.broken(error)
+                    self._end(run, run.live, slot)
             raise
         finally:
-            self.policy.forget([episode.name for episode in live.values()])
+            self.policy.forget([episode.name for run in runs for episode in run.live.values()])
 
-    def _round(self, run: _Run, live: dict[int, Episode]) -> None:
-        """One reply of every live episode, and what the environments answer; then the free slots take new jobs."""
+    def _spent(self, run: _Run, since: float) -> float:
+        """Count the time since `since` as the run's; returns now."""
+        now = time.perf_counter()
+        run.spent += now - since
+        return now
+
+    def _ask_and_step(self, run: _Run, live: dict[int, Episode]) -> None:
+        """One reply of every live episode; their environments begin to step."""
         wanted: dict[int, Request | None] = {}
         for slot, episode in list(live.items()):
             try:
@@ -275,18 +336,22 @@ class RolloutEngine:
                     self._end(run, live, slot)
             run.timing.turns += len(texts)
         self._check()  # before anything is made anew
-        calls: dict[int, Future[Step]] = {}
+        run.texts, run.stepping = texts, True
         for slot, episode in live.items():
             call = (
                 partial(episode.step, texts[slot]) if slot in texts else partial(episode.finish, StopReason.MAX_TOKENS)
             )
-            calls[slot] = self._environments.submit(episode.env, call)
+            run.calls[slot] = self._environments.submit(episode.env, call)
+
+    def _answered(self, run: _Run, live: dict[int, Episode]) -> None:
+        """What the environments answer; then the free slots take new jobs."""
         again: list[int] = []
+        calls, run.calls, run.stepping = run.calls, {}, False
         for slot, step in self._together(run, calls):
             episode = live[slot]
             if not isinstance(step, Step):
                 self._failed(run, live, slot, step, again)
-            elif slot in texts:
+            elif slot in run.texts:
                 episode.stepped(step)
             else:
                 episode.ended(step)
@@ -306,7 +371,7 @@ class RolloutEngine:
         """Start the next jobs in the free slots, and start over those that failed."""
         while True:
             starting = {slot: self._environments.submit(live[slot].env, live[slot].reset) for slot in again}
-            for slot in range(self.slots):
+            for slot in range(run.slots):
                 if slot not in live and run.next < len(run.jobs):
                     live[slot], starting[slot] = self._take(run)
                     self._begin(live[slot])
@@ -326,9 +391,9 @@ class RolloutEngine:
         """The next job in line, and its task being laid out."""
         job, index = run.jobs[run.next], run.next
         run.next += 1
-        opening = self._environments.open(job)
+        opening = self._environments.open(job, run.lane)
         template = self._raw() if opening.env.raw_prompts else self.template
-        name = f"{index}:{job.task.id}:{job.attempt}"
+        name = f"{index}:{job.task.id}:{job.attempt}" + (f"/{run.lane}" if run.lane else "")
         return Episode(job, index, name, opening.env, template, run.label), opening.step
 
     def _raw(self) -> ChatTemplate:
@@ -383,6 +448,11 @@ class RolloutEngine:
         run.lost += episode.trajectory.reward is None
         if run.on_episode is not None:
             run.on_episode(episode.trajectory)
+
+
+def _share(whole: int, parts: int, index: int) -> int:
+    """Of `whole` things for `parts`, how many the one at `index` gets: as even as can be, the first ones more."""
+    return whole // parts + (index < whole % parts)
 
 
 def capped(policy: Policy, sampling: Sampling) -> Sampling:

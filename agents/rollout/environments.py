@@ -43,7 +43,8 @@ class Environments:
         self._workers = workers
         self._made: list[ConversationEnv] = []
         self._free: deque[ConversationEnv] = deque()
-        self._line: deque[Opening] = deque()
+        self._lines: dict[int, deque[Opening]] = {}
+        """What is laid out ahead, for each list of jobs that is played at the same time."""
         self._steps: ThreadPoolExecutor | None = None
         self._ahead: ThreadPoolExecutor | None = None
         self._calls: dict[Future[Step], ConversationEnv] = {}
@@ -62,10 +63,11 @@ class Environments:
         call.add_done_callback(self._calls.pop)
         return call
 
-    def open(self, job: Job) -> Opening:
-        """The job's task, laid out now: the first in line if it is this one, else in a free environment."""
-        if self._line and self._line[0].job == job:
-            return self._line.popleft()
+    def open(self, job: Job, lane: int = 0) -> Opening:
+        """The job's task, laid out now: the first in the lane's line if it is this one, else in a free environment."""
+        line = self._lines.get(lane)
+        if line and line[0].job == job:
+            return line.popleft()
         env = self._take()
         return Opening(job, env, self.submit(env, partial(lay_out, env, job)))
 
@@ -75,28 +77,31 @@ class Environments:
 
     # -- ahead --------------------------------------------------------------------------------------------------------
 
-    def open_ahead(self, jobs: Sequence[Job]) -> None:
+    def open_ahead(self, jobs: Sequence[Job], lane: int = 0) -> None:
         """Begin to lay out those of `jobs` that do not stand in line yet, while environments are free.
 
         Args:
             jobs: The next ones in their order; the first are those in line.
+            lane: Whose line: lists of jobs that are played at the same time have one each.
         """
-        for job in jobs[len(self._line) :]:
+        line = self._lines.setdefault(lane, deque())
+        for job in jobs[len(line) :]:
             if not self._free and len(self._made) == self.count:
                 return
             if self._ahead is None:
                 self._ahead = ThreadPoolExecutor(self._workers, thread_name_prefix="turngym-ahead")
             env = self._take()
             step = self._called(env, self._ahead.submit(partial(lay_out, env, job)))
-            self._line.append(Opening(job, env, step))
+            line.append(Opening(job, env, step))
 
-    def expect(self, jobs: Sequence[Job]) -> None:
+    def expect(self, jobs: Sequence[Job], lane: int = 0) -> None:
         """`jobs` come next: what stands in line for others is waited for, and its environments are free again."""
-        if [opening.job for opening in self._line] == list(jobs[: len(self._line)]):
+        line = self._lines.get(lane, deque())
+        if [opening.job for opening in line] == list(jobs[: len(line)]):
             return
-        while self._line:
-            self._line[0].step.exception()  # whatever it is, nobody plays this task
-            self._free.append(self._line.popleft().env)
+        while line:
+            line[0].step.exception()  # whatever it is, nobody plays this task
+            self._free.append(line.popleft().env)
 
     def _take(self) -> ConversationEnv:
         """The environment that has been free for longest; a new one where none is."""
@@ -118,7 +123,7 @@ class Environments:
         threads = [pool for pool in (self._steps, self._ahead) if pool is not None]
         made = self._made
         self._steps = self._ahead = None
-        self._made, self._free, self._line = [], deque(), deque()
+        self._made, self._free, self._lines = [], deque(), {}
         for pool in threads:
             pool.shutdown(wait=False, cancel_futures=True)
         if not made:

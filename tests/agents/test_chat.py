@@ -292,6 +292,17 @@ def test_an_end_token_that_takes_spaces_along_takes_none_from_a_message() -> Non
     assert tokens.decode(talk.observe("\n\nok")) == "\n\nok"
 
 
+def test_a_template_whose_end_is_no_end_says_so() -> None:
+    tokens = tokenizer()
+    assert ChatTemplate(tokens).overrun is None
+    start = encode(tokens, "<|im_start|>")[0]
+    end = encode(tokens, "<|im_end|>")[0]
+    wrong = ChatTemplate(tokens, [start]).overrun
+    assert wrong is not None and f"'<|im_end|>' ({end})" in wrong and f"'<|im_start|>' ({start})" in wrong
+    assert ChatTemplate(tokens, [start, end]).overrun is None
+    assert ChatTemplate(tokens, raw=True).overrun is None and ChatTemplate(ByteTokenizer()).overrun is None
+
+
 def test_fingerprints_tell_tokenizers_and_templates_apart() -> None:
     plain = ChatTemplate(tokenizer()).fingerprint
     assert plain == ChatTemplate(tokenizer(), [2, 0]).fingerprint and len(plain) == 16

@@ -11,7 +11,8 @@ from agents.rollout import RolloutResult, Timing
 from tests.trainers.toy import NotingTrainer, ToyEnv, make_config, make_model, make_task, make_tokenizer, make_trainer
 from trainers.gigpo import GiGPOTrainer, episode_reward
 from trainers.pool import pool_dataset
-from trainers.rollouts import Draw, Played, as_completion
+from trainers.rollouts.completion import as_completion
+from trainers.rollouts.played import Draw, Played
 
 
 def record(tmp_path, batches: int, rows: int = 8) -> list[Played]:
@@ -90,7 +91,8 @@ def make_scripted(tmp_path, episodes: list, *, peft_config=None, model=None, **c
 
     def play(draw: Draw, *, end_id: int) -> Played:
         flats = [as_completion(episode, end_id) for episode in episodes]
-        return Played(episodes, flats, RolloutResult(episodes, Timing()), {})
+        result = RolloutResult(episodes, Timing())
+        return Played(episodes, flats, result, {}, result)
 
     trainer.rollouts.play = play  # type: ignore[method-assign]
     return trainer

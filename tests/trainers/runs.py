@@ -2,7 +2,7 @@
 
 A run is a child of a fork server that has loaded the libraries once. It watches what it does to the files of its run
 folder (audit events of the interpreter) and kills itself, as `kill -9` does, just before the event it was told: the
-same one each time. Or the parent kills it after some time, anywhere in between.
+same one each time. Or some time after it, anywhere in between.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import re
 import signal
 import socket
 import sys
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +32,8 @@ class Moment:
     count: int
     signal: signal.Signals = signal.SIGKILL
     """What it gets then."""
+    after: float = 0.0
+    """Seconds from the event until then: between two events, in the middle of whatever it does."""
 
 
 def start(args: list[str], folder: Path, log: Path, moment: Moment | None = None) -> Any:
@@ -92,6 +95,11 @@ def _run(args: list[str], folder: str, log: str, moment: Moment | None) -> None:
     out = _write_to(log)
     count = 0
 
+    def die(when: str) -> None:
+        assert moment is not None
+        os.write(out, f"killed {when}\n".encode())
+        os.kill(os.getpid(), moment.signal)
+
     def hook(event: str, values: tuple[Any, ...]) -> None:
         nonlocal count
         if event not in EVENTS or not isinstance(values[0], str | Path) or not str(values[0]).startswith(folder):
@@ -100,12 +108,11 @@ def _run(args: list[str], folder: str, log: str, moment: Moment | None) -> None:
             return
         name = f"{event} {str(values[0])[len(folder) :]}"
         if moment is not None and re.search(moment.pattern, name):
-            if count == moment.count:
-                os.write(out, f"killed before: {name}\n".encode())
-                count += 1
-                os.kill(os.getpid(), moment.signal)
-                return
             count += 1
+            if count - 1 == moment.count and moment.after:
+                threading.Timer(moment.after, die, [f"{moment.after:.2f} s after: {name}"]).start()
+            elif count - 1 == moment.count:
+                die(f"before: {name}")
 
     from trainers import grpo
 

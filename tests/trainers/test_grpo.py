@@ -96,6 +96,35 @@ def test_a_run_leaves_a_whole_record(tmp_path, capsys):
 
 
 @needs_sandbox
+def test_one_slot_and_a_best_by_unseen_families(tmp_path, capsys, monkeypatch):
+    """Then Ctrl-C while the report is written: it is said where the run was, and what is left to do."""
+
+    def interrupted(*args):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(grpo, "write_report", interrupted)
+    folder = tmp_path / "run"
+    changes = [
+        "--held_out",
+        "split",
+        "--unseen_families",
+        "1",
+        "--held_out_limit",
+        "2",
+        "--slots",
+        "1",
+        "--max_steps",
+        "1",
+    ]
+    assert run(*SMALL, *changes, "--best_metric", "unseen_greedy_reward", "--output_dir", str(folder)) == 130
+    assert "while summary and report were written, after step 1 (finished). Use --resume" in capsys.readouterr().err
+    assert [line["metric"] for line in lines(folder / "held_out.jsonl")] == ["unseen_greedy_reward"] * 2
+    monkeypatch.undo()
+    assert run("--use_cpu", "true", "--output_dir", str(folder), "--resume") == 0
+    assert (folder / "report.html").is_file()
+
+
+@needs_sandbox
 def test_same_seed_same_run(tmp_path):
     for name in ("a", "b"):
         assert run(*SMALL, "--output_dir", str(tmp_path / name), "--max_steps", "1") == 0
@@ -231,3 +260,17 @@ def test_a_reader_that_goes_away_is_no_traceback_and_pipes_still_report(tmp_path
     process.stdout.close()
     assert "Traceback" not in process.stderr.read()
     assert process.wait() == 0
+
+
+@needs_sandbox
+def test_a_run_that_fails_by_any_error_has_a_summary(tmp_path, monkeypatch):
+    folder = tmp_path / "run"
+
+    def fail(trainer, *args, **kwargs):
+        raise RuntimeError("out of memory")
+
+    monkeypatch.setattr(grpo.GiGPOTrainer, "_compute_loss", fail)
+    with pytest.raises(RuntimeError, match="out of memory"):
+        run(*SMALL, "--held_out", "generated:quickstart?n=1&seed=6", "--output_dir", str(folder))
+    summary = json.loads((folder / "summary.json").read_text())
+    assert summary["stopped"] == "failed" and (folder / "report.html").is_file()

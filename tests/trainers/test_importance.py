@@ -10,8 +10,9 @@ import torch
 from tests.trainers.replay import record, replay
 from tests.trainers.test_options import gradient_of
 from tests.trainers.toy import make_config, make_trainer
+from trainers.config.refusals import LOSSES, check_config
+from trainers.errors import ConfigError
 from trainers.importance import correct, importance_weights, log_ratios
-from trainers.refusals import LOSSES, ConfigError, check_config
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 

@@ -34,14 +34,17 @@ EARLY = (r"tasks.lock|config.yaml|environment.json|step_00000[01]|best", 0, 14)
 SAVING = (r"saving|checkpoint|best.old", 3, 20)
 BEST = (r"best", 12, 26)
 MEASURING = (r"held_out", 3, 12)
-LINES = (r"open /(metrics.jsonl|steps.csv|held_out.jsonl|warnings.jsonl)", 2, 8)
+LINES = (r"open /(metrics.jsonl|steps.csv|held_out.jsonl|warnings.jsonl|guards.jsonl)", 2, 8)
 THE_END = (r"checkpoint-4/turngym_state|os.rename /(saving/checkpoint-4|checkpoint-2)|summary|report", 1, 8)
+SOMEWHERE = ("", 10, 120)
+LATER = ("", 10, 60)
 """Which events, and from which to which of them: in a run, and in one that goes on."""
 
 
 def moment(draw: random.Random, part: tuple[str, int, int]) -> Moment:
     pattern, first, last = part
-    return Moment(pattern, draw.randrange(first, last))
+    after = draw.uniform(0.0, 0.3) if part in (SOMEWHERE, LATER) else 0.0
+    return Moment(pattern, draw.randrange(first, last), after=after)
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +62,8 @@ def content(folder: Path) -> dict[str, Any]:
     def lines(name: str) -> list[dict[str, Any]]:
         return [_timeless(json.loads(line)) for line in (folder / name).read_text().splitlines()]
 
-    out: dict[str, Any] = {name: lines(f"{name}.jsonl") for name in ("metrics", "held_out", "warnings", "tasks")}
+    names = ("metrics", "held_out", "warnings", "guards", "tasks")
+    out: dict[str, Any] = {name: lines(f"{name}.jsonl") for name in names}
     with open(folder / "steps.csv") as file:
         out["steps"] = [_timeless(row) for row in csv.DictReader(file)]
     for path in sorted([*folder.glob("trajectories/*"), *folder.glob("held_out/*")]):
@@ -78,20 +82,14 @@ def _timeless(record: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in record.items() if not any(word in name for word in words)}
 
 
-def kill_twice(tmp_path: Path, moments: Sequence[Moment | float], whole: dict[str, Any]) -> list[str]:
+def kill_twice(tmp_path: Path, moments: Sequence[Moment], whole: dict[str, Any]) -> list[str]:
     """Two processes die, a third ends the run; returns where they died."""
     folder, log = tmp_path / "run", tmp_path / "log"
     command = [*ARGS, "--output_dir", str(folder)]
     for when in moments:
-        process = start(command, folder, log, when if isinstance(when, Moment) else None)
-        process.join(None if isinstance(when, Moment) else when)
-        by_clock = process.is_alive()
-        process.kill()
+        process = start(command, folder, log, when)
         process.join()
-        assert process.exitcode in (0, -signal.SIGKILL), log.read_text()
-        if by_clock:
-            with open(log, "a") as file:
-                file.write(f"killed after {when:.1f} s\n")
+        assert process.exitcode == -signal.SIGKILL, log.read_text()
     process = start(command, folder, log)
     process.join()
     assert process.exitcode == 0, log.read_text()
@@ -110,16 +108,18 @@ def test_killed_twice(tmp_path, whole):
     shutil.rmtree(tmp_path)
 
 
-PARTS = [(EARLY, SAVING), (MEASURING, THE_END), (BEST, LINES), (SAVING, None), (None, None)]
+PARTS = [(EARLY, SAVING), (MEASURING, THE_END), (BEST, LINES), (SAVING, LATER), (SOMEWHERE, LATER)]
 
 
 @pytest.mark.whole
 @pytest.mark.parametrize("seed", range(len(PARTS)))
 def test_killed_at_random(tmp_path, whole, seed):
-    """Ten kills: in each part of a run, and three anywhere, by the clock."""
+    """Ten kills: in each part of a run, and three anywhere, between two changes to its files."""
     draw = random.Random(seed)
-    moments = [moment(draw, part) if part else draw.uniform(3, 12) for part in PARTS[seed]]
-    print(seed, moments, *kill_twice(tmp_path, moments, whole), sep="\n  ")
+    moments = [moment(draw, part) for part in PARTS[seed]]
+    died = kill_twice(tmp_path, moments, whole)
+    print(seed, *died, sep="\n  ")
+    assert len(died) == 2
 
 
 @pytest.mark.slow

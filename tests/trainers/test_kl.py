@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from peft import LoraConfig
 from tests.shared_data import shared
 from tests.trainers.replay import record, replay
 from tests.trainers.toy import NotingTrainer, ToyEnv, make_config, make_model, make_task, make_tokenizer, make_trainer
+from trainers.reference import k3_max
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -58,7 +60,16 @@ def test_kl_grows_once_the_adapter_has_moved(tmp_path):
     trainer = make_lora(tmp_path, beta=0.05, max_steps=2, learning_rate=1e-2)
     trainer.train()
     assert trainer.logged[0]["kl"] == 0.0 and trainer.logged[1]["kl"] > 0.0
+    assert trainer.logged[0]["kl_max"] == 0.0 and trainer.logged[1]["kl_max"] > trainer.logged[1]["kl"]
     trainer.close()
+
+
+def test_the_largest_kl_is_that_of_a_trained_token():
+    policy, mask = torch.tensor([[0.0, -1.0, -3.0]]), torch.tensor([[1, 1, 0]])
+    for difference, forward, _ in K3:
+        reference = policy - torch.tensor([[0.0, difference, 50.0]])
+        assert float(k3_max(policy, reference, mask)) == pytest.approx(forward, rel=1e-5)
+    assert "kl_max" not in NotingTrainer._kl_max(SimpleNamespace(beta=0.0), {}, policy)
 
 
 @pytest.fixture(scope="module")

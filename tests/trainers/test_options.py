@@ -9,12 +9,15 @@ import dataclasses
 
 import pytest
 import torch
+from peft import LoraConfig
 from trl import GRPOConfig
 
 from tests.trainers.test_gigpo import rows_of
-from tests.trainers.toy import make_config, make_trainer
-from trainers.idle import ALWAYS
-from trainers.refusals import LOSSES, ConfigError, check_config, check_parts
+from tests.trainers.toy import make_config, make_tokenizer, make_trainer
+from trainers.config.idle import ALWAYS, idle_notes
+from trainers.config.refusals import LOSSES, check_config, check_parts
+from trainers.errors import ConfigError
+from trainers.run.cli import parse
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -76,21 +79,23 @@ PASSES = {
     *("weight_decay", "adam_beta1", "adam_beta2", "adam_epsilon", "optim_target_modules", "max_grad_norm"),
     # Memory and machine.
     *("gradient_checkpointing_kwargs", "activation_checkpointing", "activation_checkpointing_kwargs", "use_cache"),
-    *("torch_empty_cache_steps", "tf32", "use_cpu", "full_determinism", "liger_kernel_config"),
+    *("torch_empty_cache_steps", "tf32", "use_cpu", "full_determinism"),
     *("torch_compile_backend", "torch_compile_mode", "average_tokens_across_devices", "accelerator_config"),
     *("ddp_find_unused_parameters", "ddp_bucket_cap_mb", "ddp_broadcast_buffers", "ddp_static_graph"),
     *("ddp_backend", "ddp_timeout", "local_rank", "fsdp_config", "router_aux_loss_coef"),
     # The loader hands over rows with a task id each; the sampler is ours.
     *("dataloader_drop_last", "dataloader_num_workers", "dataloader_pin_memory", "dataloader_persistent_workers"),
-    *("dataloader_prefetch_factor", "dataloader_multiprocessing_context", "dataloader_in_order", "data_seed"),
+    *("dataloader_prefetch_factor", "dataloader_multiprocessing_context", "dataloader_in_order"),
     # Reports.
     *("logging_strategy", "logging_steps", "logging_first_step", "log_on_each_node", "logging_nan_inf_filter"),
     *("include_num_input_tokens_seen", "log_level", "log_level_replica", "disable_tqdm", "report_to", "run_name"),
     *("project", "trackio_space_id", "trackio_bucket_id", "trackio_static_space_id", "log_completions_hub_repo"),
-    *("debug", "skip_memory_metrics", "push_to_hub", "hub_token", "hub_private_repo", "hub_model_id"),
+    *("debug", "skip_memory_metrics", "hub_token", "hub_private_repo", "hub_model_id"),
     *("hub_strategy", "hub_always_push", "hub_revision", "save_on_each_node"),
     # Only without effect on what is trained: transformers' own callbacks.
     "restore_callback_states_from_checkpoint",
+    # Set by transformers itself.
+    *("do_train", "do_eval", "do_predict"),
 }
 
 BY_TRL = {"auto_find_batch_size"}
@@ -106,6 +111,7 @@ REFUSED = {
     "use_transformers_continuous_batching": True,
     "use_transformers_paged": True,
     "bf16": True,
+    "push_to_hub": True,
     "fp16": True,
     "generation_kwargs": {"num_beams": 2},
     "cache_implementation": "static",
@@ -113,6 +119,7 @@ REFUSED = {
     "neftune_noise_alpha": 5.0,
     "remove_unused_columns": True,
     "sync_ref_model": True,
+    "model_init_kwargs": {"dtype": "bfloat16"},
     "use_liger_kernel": True,
     "torch_compile": True,
     "save_only_model": True,
@@ -174,9 +181,81 @@ def test_clip_bounds_without_a_clip_are_refused(tmp_path, change):
         check_config(make_config(tmp_path, **change))
 
 
+@pytest.mark.parametrize(
+    ("change", "names"),
+    [
+        ({"alpha_episode": -1.0}, "alpha_episode"),
+        ({"beta_turn": float("nan")}, "beta_turn"),
+        ({"beta": float("nan")}, "beta"),
+        ({"importance_cap": float("nan")}, "importance_cap"),
+        ({"temperature": float("nan")}, "temperature"),
+        ({"held_out_temperature": float("nan")}, "held_out_temperature"),
+        ({"sepa_decay": float("nan")}, "sepa_decay"),
+        ({"learning_rate": float("inf")}, "learning_rate"),
+        ({"entropy_coef": -1.0}, "entropy_coef"),
+        ({"epsilon": -1.0}, "epsilon"),
+        ({"top_entropy_quantile": 0.0}, "top_entropy_quantile"),
+        ({"loss_type": "sapo", "sapo_temperature_neg": 0.0}, "sapo_temperature_neg"),
+        ({"num_iterations": 0}, "num_iterations"),
+        ({"num_iterations": 0, "max_staleness": 0}, "num_iterations"),
+        ({"sampler": "vllm:http://127.0.0.1:1", "token_operators": "gtpo", "token_signal": "entropy"}, "token_signal"),
+    ],
+    ids=str,
+)
+def test_values_that_would_train_nothing_or_nonsense_are_refused(tmp_path, change, names):
+    with pytest.raises(ConfigError) as error:
+        check_config(make_config(tmp_path, **change))
+    (line,) = str(error.value).splitlines()
+    assert line.startswith(f"{names}=")
+
+
+@pytest.mark.parametrize("name", ["steps_per_generation", "gradient_accumulation_steps", "num_generations"])
+def test_sizes_of_0_are_refused_before_trl_divides_by_them(tmp_path, name):
+    with pytest.raises(ValueError, match=f"{name}=0: 1 or more"):
+        make_config(tmp_path, **{name: 0})
+
+
+SEVERAL = {"num_iterations": 2}
+
+
+@pytest.mark.parametrize(
+    ("change", "acts"),
+    [
+        ({"epsilon": 0.01}, SEVERAL),
+        ({"epsilon_high": 0.9}, {"steps_per_generation": 2}),
+        (
+            {"delta": 1.5},
+            {
+                "steps_per_generation": 3,
+                "gradient_accumulation_steps": 2,
+                "num_generations": 3,
+                "per_device_train_batch_size": 9,
+            },
+        ),
+        ({"off_policy_mask_threshold": 0.1}, {"sample_dtype": "bfloat16"}),
+        ({"loss_type": "sapo", "sapo_temperature_pos": 9.0}, SEVERAL),
+        ({"importance_cap": 9.0}, {"sample_dtype": "bfloat16"}),
+        ({"curriculum": "/tmp", "shuffle_dataset": False}, {"curriculum": ""}),
+    ],
+    ids=lambda change: next(iter(change)),
+)
+def test_what_acts_only_with_other_settings_is_noted_without_them(tmp_path, change, acts):
+    idle = make_config(tmp_path, **change)
+    check_config(idle)
+    (note,) = idle_notes(idle)
+    assert note.split("=")[0] in change and "does nothing" in note
+    assert not list(idle_notes(make_config(tmp_path, **{**change, **acts})))
+
+
 @pytest.mark.parametrize("loss_type", LOSSES)
 def test_allowed_losses_are_accepted(tmp_path, loss_type):
     check_config(make_config(tmp_path, loss_type=loss_type))
+
+
+def test_the_quickstart_and_its_overrides_are_accepted():
+    """With held-out evaluation on, as people run it: transformers then sets options of its own."""
+    check_config(parse([]).config)
+    check_config(parse(["--loss_type", "sapo", "--sapo_temperature_neg", "1.2", "--beta", "0.01"]).config)
 
 
 def test_a_batch_size_that_finds_itself_is_refused_by_trl(tmp_path):
@@ -184,9 +263,12 @@ def test_a_batch_size_that_finds_itself_is_refused_by_trl(tmp_path):
         make_config(tmp_path, auto_find_batch_size=True)
 
 
-def test_processors_and_dropout_are_refused_before_a_trainer_is_made(tmp_path):
-    with pytest.raises(ConfigError, match="tokenizer"):
-        check_parts(make_config(tmp_path), object(), None)
+def test_processors_and_dropout_are_refused_before_a_trainer_is_made():
+    with pytest.raises(ConfigError, match="tokenizer is needed, got object"):
+        check_parts(object(), None)
+    with pytest.raises(ConfigError, match="lora_dropout=0.1"):
+        check_parts(make_tokenizer(), LoraConfig(lora_dropout=0.1))
+    check_parts(make_tokenizer(), LoraConfig())
 
 
 def gradient_of(trainer, inputs):

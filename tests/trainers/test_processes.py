@@ -25,7 +25,10 @@ from tests.trainers import two_processes
 from tests.trainers.runs import start_together
 from tests.trainers.toy import make_config, make_task
 from trainers import grpo, processes
-from trainers.refusals import ConfigError, check_processes
+from trainers.config.refusals import check_processes
+from trainers.errors import ConfigError
+from trainers.gigpo import GiGPOTrainer
+from trainers.rollouts.played import over_processes
 
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.timeout(300)]
 needs_sandbox = pytest.mark.skipif(
@@ -58,8 +61,14 @@ def test_two_processes_are_one(tmp_path):
     assert (first["weights"] - alone["weights"]).norm() < 1e-5 * alone["weights"].norm()
     assert first["held_out"] == second["held_out"] == alone["held_out"]
     for one, two in zip(alone["logged"], first["logged"], strict=True):
-        ours = [name for name in one if name.startswith(("env/", "gigpo/", "t2po/", "sampling/", "eval_", "reward"))]
-        assert {name: two[name] for name in ours} == pytest.approx({name: one[name] for name in ours}, rel=1e-6)
+        ours = [
+            name
+            for name in one
+            if name.startswith(("env/", "gigpo/", "mask/", "t2po/", "sampling/", "eval_", "reward"))
+        ]
+        assert {name: two[name] for name in ours} == pytest.approx(
+            {name: one[name] for name in ours}, rel=1e-6, abs=1e-5
+        )  # `sampling/logp_difference` is rounding itself
     saved = sorted(path.name for path in (tmp_path / "two/run/checkpoint-2").glob("*_1.*"))
     assert saved == ["rng_state_1.pth", "turngym_process_1.json"]
 
@@ -106,6 +115,16 @@ def test_two_processes_leave_one_run_folder(tmp_path):
     code, said = alone([*SMALL, "--output_dir", str(two), "--resume", "--max_steps", "3"], tmp_path / "alone")
     assert code == 2 and "2 processes wrote it, now there are 1" in said
 
+    # A guard of the main process ends both, here before a step or a measurement.
+    stop = ["--resume", "--max_steps", "4", "--eval_strategy", "no", "--guards", "ship_by_held_out=stop"]
+    again = start_together(2, tmp_path / "guard", grpo.main, [*SMALL, *rows, *stop])
+    for process in again:
+        process.join(240)
+    assert [process.exitcode for process in again] == [3, 0], (tmp_path / "guard.1").read_text()
+    assert json.loads((two / "summary.json").read_text())["stopped"] == "guard"
+    assert [line["step"] for line in lines(two / "held_out.jsonl")] == [0, 2]
+    assert [line["step"] for line in lines(two / "metrics.jsonl") if "reward" in line] == [1, 2]
+
 
 def alone(args: list[str], log: Path) -> tuple[int, str]:
     (process,) = start_together(1, log, grpo.main, args)
@@ -115,17 +134,19 @@ def alone(args: list[str], log: Path) -> tuple[int, str]:
 
 @needs_sandbox
 @pytest.mark.whole
-def test_accelerate_launch(tmp_path):
+def test_under_a_launcher(tmp_path):
     """As people start it; then all of it ends with one of its processes, and goes on where it was."""
     folder = tmp_path / "run"
     command = [
-        sys.executable, "-m", "accelerate.commands.launch", "--cpu", "--num_processes", "2", "--num_machines", "1",
-        "--mixed_precision", "no", "--dynamo_backend", "no", "--main_process_port", "0", "-m", "trainers.grpo", *SMALL,
-        "--per_device_train_batch_size", "4", "--output_dir", str(folder), "--resume", "--max_steps", "4",
+        sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2",
+        "-m", "trainers.grpo", *SMALL, "--per_device_train_batch_size", "4", "--output_dir", str(folder), "--resume",
+        "--max_steps", "4",
     ]  # fmt: skip
     env = {**os.environ, "PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1"}
     first = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    while not (folder / "checkpoint-1").is_dir() and first.poll() is None:
+    for _ in range(1200):
+        if (folder / "checkpoint-1").is_dir() or first.poll() is not None:
+            break
         time.sleep(0.1)
     children = Path(f"/proc/{first.pid}/task/{first.pid}/children").read_text().split()
     os.kill(int(children[1]), signal.SIGKILL)
@@ -143,11 +164,12 @@ def test_accelerate_launch(tmp_path):
 
 @pytest.fixture
 def second_of_two(monkeypatch):
-    """This process is the second; `others` holds what the first one gathers, in the order of the exchanges."""
+    """This process is the second; `others` holds what the first one gives, in the order of the exchanges."""
     others: list[Any] = []
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setattr(processes, "gather_object", lambda mine: [*others.pop(0), *mine])
+    monkeypatch.setattr(processes, "broadcast_object_list", lambda box: box.__setitem__(0, others.pop(0)))
 
     class State:
         num_processes, process_index = 2, 1
@@ -178,6 +200,27 @@ def test_figures_are_weighed_by_what_they_count(second_of_two):
     assert processes.mean_figures({"a": 1.0}, 0.0) == {"a": 1.0}
 
 
+def test_counts_are_summed_and_shares_averaged(second_of_two):
+    here = {"rollouts/fate/produced": 8.0, "rollouts/dropped_groups": 1.0, "rollouts/attempts_per_task": 4.0}
+    there = {"rollouts/fate/produced": 12.0, "rollouts/dropped_groups": 0.0}
+    second_of_two += [[there], [(1.0, {"rollouts/attempts_per_task": 6.0})]]
+    assert over_processes(here) == {
+        "rollouts/fate/produced": 20.0,
+        "rollouts/dropped_groups": 1.0,
+        "rollouts/attempts_per_task": 5.0,
+    }
+    second_of_two += [[{"mask/trained_tokens": 30.0}]]
+    assert processes.sum_figures({"mask/trained_tokens": 12.0}) == {"mask/trained_tokens": 42.0}
+
+
+def test_no_process_ends_before_the_main_one_has_written_its_summary(second_of_two, monkeypatch):
+    done = []
+    for name in ("wait_for_everyone", "destroy_process_group"):
+        monkeypatch.setattr(processes.PartialState, name, lambda self, name=name: done.append(name), raising=False)
+    processes.close_group()
+    assert done == ["wait_for_everyone", "destroy_process_group"]
+
+
 def test_what_one_process_refuses_starts_nowhere(second_of_two):
     second_of_two += [[], [(0, "no sandbox works")], []]
     assert processes.together(lambda: 7, (ConfigError,)) == 7
@@ -190,6 +233,14 @@ def test_what_one_process_refuses_starts_nowhere(second_of_two):
     with pytest.raises(ConfigError, match="slots"):
         processes.together(refuse, (ConfigError,))
     assert not processes.is_main()
+
+
+def test_what_the_guards_of_the_main_process_end_ends_everywhere(second_of_two):
+    class Here:
+        callback_handler = type("Handler", (), {"callbacks": []})  # only the main process has guards
+
+    second_of_two += [True, False]
+    assert GiGPOTrainer.ended_by_guard(Here()) and not GiGPOTrainer.ended_by_guard(Here())
 
 
 def test_calibrating_on_several_processes_is_refused(tmp_path):

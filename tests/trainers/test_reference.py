@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
 
 from tests.trainers.toy import NotingTrainer, ToyEnv, make_config, make_model, make_task, make_tokenizer, make_trainer
 from trainers.dropout import active_dropout
+from trainers.errors import ConfigError
 from trainers.reference import frozen_copy
-from trainers.refusals import ConfigError
 from trainers.run.checkpoints import last_complete_checkpoint
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -79,6 +81,9 @@ def test_the_saved_policy_is_the_adapter_alone(tmp_path):
     trainer.save_policy(tmp_path / "best")
     names = {path.name for path in (tmp_path / "best").iterdir()}
     assert {"adapter_config.json", "adapter_model.safetensors"} <= names and "ref" not in names
+    saved = json.loads((tmp_path / "best" / "adapter_config.json").read_text())
+    assert (saved["r"], saved["lora_alpha"]) == (4, 8)
+    assert {name.rsplit(".", 1)[-1] for name in saved["target_modules"]} >= {"q_proj", "down_proj"}
     trainer.close()
 
 
@@ -116,3 +121,21 @@ def test_attention_dropout_is_off_too(tmp_path):
     trainer.train()
     trainer.close()
     assert active_dropout(trainer.model) == []
+
+
+@pytest.mark.parametrize("kind", ["full", "lora"])
+def test_gradient_checkpointing_changes_memory_and_not_the_weights(tmp_path, kind):
+    plain, saving = (
+        make(tmp_path / str(on), kind, beta=0.1, max_steps=2, gradient_checkpointing=on) for on in (False, True)
+    )
+    start = state(plain.model)
+    for trainer in (plain, saving):
+        torch.manual_seed(0)
+        trainer.train()
+        trainer.close()
+    assert saving.model.is_gradient_checkpointing and not plain.model.is_gradient_checkpointing
+    assert kl(saving) == pytest.approx(kl(plain), abs=1e-6) and kl(plain)[1] > 0
+    for name, value in state(saving.model).items():
+        other = plain.model.get_parameter(name)
+        assert torch.allclose(value, other, atol=1e-6)
+        assert not torch.equal(other, start[name]) or (kind == "lora" and "lora_" not in name)

@@ -13,9 +13,13 @@ from transformers import TrainerCallback
 from agents.policy import Sampling
 from agents.t2po import T2POConfig
 from tests.trainers.toy import make_config, make_task, make_trainer
-from trainers.heldout import Best, HeldOut
-from trainers.refusals import ConfigError, check_config
-from trainers.run.checkpoints import STATE_FILE, last_complete_checkpoint
+from trainers import grpo
+from trainers.best import Best, save_best
+from trainers.config.refusals import check_config
+from trainers.errors import ConfigError
+from trainers.heldout import HeldOut
+from trainers.resuming import check_checkpoint
+from trainers.run.checkpoints import FORMAT, STATE_FILE, last_complete_checkpoint
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -176,6 +180,38 @@ def test_another_number_of_processes_is_refused(tmp_path):
         trainer._load_from_checkpoint(str(checkpoint))
 
 
+def test_a_checkpoint_of_another_release_is_refused(tmp_path):
+    """Before a model loads: see `grpo.load`, which asks the same question first."""
+    folder = tmp_path / "checkpoint-3"
+    folder.mkdir()
+    (folder / STATE_FILE).write_text(json.dumps({"held_out": None, "processes": 1}))  # as 0.5.0 wrote it
+    run_ = type("Run", (), {"settings": type("S", (), {"config": make_config(tmp_path)}), "model_folder": None})
+    with pytest.raises(ConfigError, match="TurnGym 0.5.0 or an older release wrote it.*--model_name_or_path"):
+        grpo.load(run_, folder)
+    (folder / STATE_FILE).write_text(json.dumps({"format": FORMAT + 1, "processes": 1}))
+    with pytest.raises(ConfigError, match="a newer release"):
+        check_checkpoint(folder, 1)
+
+
+def test_settings_said_anew_hold(tmp_path):
+    """The optimizer's state would bring the old ones back, while config.yaml says the new ones."""
+    changes = {"save_strategy": "steps", "save_steps": 1, "lr_scheduler_type": "linear", "weight_decay": 0.1}
+    run(tmp_path, "part", max_steps=2, **changes)
+    checkpoint = str(last_complete_checkpoint(tmp_path / "part" / "run"))
+    new = {"learning_rate": 1e-5, "adam_epsilon": 1e-3, "adam_beta2": 0.99, "weight_decay": 0.3}
+    trainer, told = make_trainer(tmp_path / "part", max_steps=4, **{**changes, **new}), Told()
+    trainer.add_callback(told)
+    trainer.train(resume_from_checkpoint=checkpoint)
+    trainer.close()
+    group = trainer.optimizer.param_groups[0]
+    assert (group["eps"], group["betas"], group["weight_decay"]) == (1e-3, (0.9, 0.99), 0.3)
+    assert [g["weight_decay"] for g in trainer.optimizer.param_groups][1:] == [0.0]  # norms and biases have none
+    assert [log["learning_rate"] for log in trainer.logged if "learning_rate" in log] == [5e-6, 2.5e-6]
+    ((step, message),) = told.said
+    assert step == 2 and "learning_rate is 1e-05, was 0.001" in message and "weight_decay is 0.3, was 0.1" in message
+    assert "adam_epsilon is 0.001, was 1e-08" in message and "was (0.9, 0.999)" in message
+
+
 def test_entropy_controller_goes_on(tmp_path):
     changes = {"save_strategy": "steps", "save_steps": 1, "lr_scheduler_type": "constant", "use_adaptive_entropy": True}
     changes |= {"entropy_target": 6.0}
@@ -197,7 +233,7 @@ def test_two_bests_after_a_checkpoint_twice(tmp_path):
 
     rule = held_out(tmp_path)
     for step in (1, 2):
-        rule._save_best(Player(), Best(step, 0.1 * step, "sampled_reward", ""))
+        save_best(tmp_path, Best(step, 0.1 * step, "sampled_reward", ""), Player().save_policy)
         rule.best = Best(step, 0.1 * step, "sampled_reward", "")
         if step == 2:
             state = rule.state()  # of a checkpoint, whose process dies before it takes best.old away
@@ -206,7 +242,7 @@ def test_two_bests_after_a_checkpoint_twice(tmp_path):
         again = held_out(tmp_path)
         again.restore(state)
         assert best("best") == 2
-        again._save_best(Player(), Best(later, 0.1 * later, "sampled_reward", ""))
+        save_best(tmp_path, Best(later, 0.1 * later, "sampled_reward", ""), Player().save_policy)
     again = held_out(tmp_path)
     again.restore(state)
     assert best("best") == 2

@@ -12,6 +12,7 @@ from agents.models.card import read_card
 from agents.models.loading import load_model
 from agents.policy import FinishReason
 from agents.trajectory import Trajectory, Turn, write_jsonl
+from tests.trainers.toy import make_model, make_tokenizer
 from trainers import sft
 from trainers.warmstart.config import WARM_START, SFTConfigError, SFTSettings, load_settings
 from trainers.warmstart.corpus import ConversationEncoder, Corpus, CorpusError
@@ -117,6 +118,26 @@ def test_lora_changes_the_merged_model(made, tmp_path):
     assert torch.equal(before["model.embed_tokens.weight"], after["model.embed_tokens.weight"])
 
 
+@pytest.mark.parametrize("lora_r", [0, 4])
+def test_any_chat_model_learns_the_generated_demonstrations(tmp_path, lora_r):
+    """A model that is not ours, with a template of its own: the loss counts the assistant's tokens alone."""
+    tokenizer = make_tokenizer()
+    make_model(tokenizer).save_pretrained(tmp_path / "model")
+    tokenizer.save_pretrained(tmp_path / "model")
+    settings = SFTSettings(
+        model_name_or_path=str(tmp_path / "model"), output_dir=str(tmp_path / "out"), n_demonstrations=12, max_steps=8,
+        batch_tokens=2000, lora_r=lora_r, learning_rate=1e-2, warmup_steps=1, logging_steps=1, processes=1,
+        device="cpu",
+    )  # fmt: skip
+    sft.run(settings, say=silent)
+    losses = [json.loads(line)["loss"] for line in (tmp_path / "out" / "metrics.jsonl").read_text().splitlines()]
+    assert losses[-1] < losses[0] - 0.3
+    recipe = json.loads((tmp_path / "out" / "recipe.json").read_text())
+    assert 0 < recipe["data"]["trained_tokens"] < recipe["data"]["tokens"] / 2
+    assert read_card(tmp_path / "out").prompt_style == "compact"
+    assert load_model(tmp_path / "out")[1].chat_template == tokenizer.chat_template
+
+
 def trajectory(tokenizer, *, passed: bool = True, forced: bool = False) -> Trajectory:
     prompt = tokenizer.encode("<|im_start|>user\ncopy<|im_end|>\n<|im_start|>assistant\n")
     ids = [*tokenizer.encode("TASK_COMPLETE"), tokenizer.eos_token_id]
@@ -219,7 +240,17 @@ def test_an_occupied_folder_is_refused(made, tmp_path, capsys):
 
 def test_a_dry_run_says_the_plan_and_writes_nothing(tmp_path, capsys):
     out = tmp_path / "none"
-    arguments = ["--dry-run", "--output_dir", str(out), "--n_demonstrations", "600", "--processes", "1"]
+    arguments = [
+        "--dry-run",
+        "--config",
+        "warm_start",
+        "--output_dir",
+        str(out),
+        "--n_demonstrations",
+        "600",
+        "--processes",
+        "1",
+    ]
     assert sft.main([*arguments, "--device", "cpu"]) == 0
     assert "dry run: about" in capsys.readouterr().out
     assert not out.exists()

@@ -5,14 +5,15 @@ from __future__ import annotations
 import pytest
 import torch
 from peft import LoraConfig
-from transformers import EarlyStoppingCallback
+from transformers import EarlyStoppingCallback, TrainerCallback
 
 from agents.policy import Sampling
 from tests.trainers.test_resume import Told
 from tests.trainers.toy import make_config, make_model, make_task, make_tokenizer, make_trainer
 from trainers.best import Best
+from trainers.config.refusals import check_config
+from trainers.errors import ConfigError
 from trainers.heldout import HeldOut
-from trainers.refusals import ConfigError, check_config
 from trainers.run.cli import parse
 from trainers.stock_selection import load_weights
 
@@ -146,6 +147,37 @@ def test_early_stopping_of_transformers_counts_beside_our_patience(tmp_path):
     assert trainer.state.global_step == 3 and trainer.held_out.best.step == 0
     assert any("EarlyStoppingCallback ends the run at step 3" in m and "`best/` is step 0" in m for _, m in told.said)
     assert any("`best/` wins" in m for _, m in told.said)
+
+
+class Guard(TrainerCallback):
+    """Ends the run after its first step, as `RunCallback` does for a guard."""
+
+    stopped = None
+
+    def on_step_end(self, args, state, control, **kwargs):
+        self.stopped = "planted"
+        control.should_training_stop = True
+        control.should_evaluate = control.should_save = False
+
+
+def test_what_a_guard_ended_is_not_measured(tmp_path):
+    trainer, _ = run(tmp_path, tmp_path, [Guard()], load_best_model_at_end=True, max_steps=3)
+    assert trainer.ended_by_guard() and trainer.state.global_step == 1
+    assert [e.step for e in trainer.held_out.history] == [0]
+    kept = type(trainer.model).from_pretrained(tmp_path / "best")
+    assert torch.equal(weights(kept), weights(trainer.accelerator.unwrap_model(trainer.model)))
+
+
+def test_a_run_that_was_killed_after_its_last_step_settles_too(tmp_path):
+    changes = {"metric_for_best_model": "sampled_reward", "learning_rate": 0.0, "max_steps": 1}
+    _, told = run(tmp_path, tmp_path, **changes)
+    again = make_trainer(tmp_path, held_out=held_out(tmp_path), **{**EVERY_STEP, **changes})
+    late = Told()
+    again.add_callback(late)
+    again.stand_at(tmp_path / "run" / "checkpoint-1")
+    again.close()
+    assert late.said == told.said and "`best/` wins" in late.said[0][1]
+    assert again.state.best_model_checkpoint == str(tmp_path / "best")
 
 
 def test_a_run_with_both_sets_and_several_samples_goes_on_where_it_stood(tmp_path):

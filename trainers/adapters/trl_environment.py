@@ -12,6 +12,7 @@ them takes the row out of its group's mean and out of the loss.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from types import TracebackType
 from typing import Any, Self
 
@@ -202,8 +203,9 @@ class ShellTasks:
     def close(self) -> None:
         """End every environment and its sandbox. Idempotent. A pool stays the caller's."""
         made, self._made = self._made, []
-        for env in made:
-            env.close()
+        with ExitStack() as everything:  # one that fails leaves none of the others open, and is still reported
+            for env in made:
+                everything.callback(env.close)
 
     def __enter__(self) -> Self:
         return self

@@ -10,6 +10,8 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from transformers.integrations import get_available_reporting_integrations
+
 LORA = "Use LoRA (adapter=lora) with dtype=bfloat16"
 SMALLER = f"{LORA}, gradient_checkpointing, or a smaller per_device_train_batch_size"
 
@@ -27,9 +29,6 @@ _SWITCHES = {
     ),
     "model_init_kwargs": "the model is loaded before the trainer is made. Use model_name_or_path and dtype.",
     "sync_ref_model": "the KL is measured from where the run started, so the reference never moves. Leave it off.",
-    "cast_lm_head_to_fp32": (
-        "it casts the head that sampling reads and leaves the rest, which is untested here. Use dtype=float32."
-    ),
 }
 """Settings that are refused wherever they are set, with the reason and the remedy."""
 
@@ -41,7 +40,7 @@ _LAUNCHERS = {
 }
 """What `accelerate launch` sets in the environment."""
 
-_EIGHT_BIT = ("8bit", "4bit", "bnb")
+_OF_OTHER_PACKAGES = ("8bit", "4bit", "bnb", "paged", "lion")
 
 
 def backend_problems(config: Any) -> Iterator[str]:
@@ -53,22 +52,42 @@ def backend_problems(config: Any) -> Iterator[str]:
     if getattr(config, "fsdp_config", None) and not getattr(config, "fsdp", None) and _set(config.fsdp_config):
         yield f"fsdp_config: {_SWITCHES['fsdp']}"
     optim = str(getattr(config.optim, "value", config.optim))
-    if any(part in optim for part in _EIGHT_BIT):
+    if any(part in optim for part in _OF_OTHER_PACKAGES):
         yield (
-            f"optim={optim}: 8-bit optimizers need bitsandbytes, which is untested here. Use adamw_torch; with LoRA "
-            "its states are small."
+            f"optim={optim}: an optimizer of bitsandbytes or torchao, which are untested here. Use adamw_torch; with "
+            "LoRA its states are small."
         )
+    yield from reporting_problems(config.report_to)
     for variable, name in _LAUNCHERS.items():
         if os.environ.get(variable, "false").lower() in ("true", "1"):
             yield f"accelerate launches {name} ({variable}): untested here. Choose plain multi-GPU. {SMALLER}."
 
 
-def refuse_early(deepspeed: Any) -> None:
-    """Refuse what transformers would look a package up for while it reads the settings.
+def reporting_problems(report_to: Any) -> Iterator[str]:
+    """One line per tracker that transformers does not know or that is not installed."""
+    names = [report_to] if isinstance(report_to, str) else list(report_to or ())
+    there = get_available_reporting_integrations()
+    for name in names:
+        if name not in ("none", "all", *there):
+            here = f"here there are {', '.join(there)}" if there else "none is installed here"
+            yield f"report_to={name}: no tracker of that name is installed ({here}). Install it, or leave it out."
+
+
+AUTOCAST = "choose the weights' type with dtype, which sampling and training share"
+
+
+def refuse_early(deepspeed: Any, *, autocast: str = "") -> None:
+    """Refuse what transformers would look a package or a GPU up for while it reads the settings.
+
+    Args:
+        deepspeed: The setting.
+        autocast: Which of bf16 and fp16 is on, where there is no GPU.
 
     Raises:
-        ValueError: DeepSpeed is asked for.
+        ValueError: DeepSpeed is asked for, or autocast where transformers' own message would send people astray.
     """
+    if autocast:
+        raise ValueError(f"{autocast}: autocast is always refused here. Leave it off and {AUTOCAST}.")
     if deepspeed:
         raise ValueError(f"deepspeed={deepspeed!r}: {_SWITCHES['deepspeed']}")
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 from trainers.config.token_credit import TokenCreditFields
 from trainers.credit import CreditSettings, EpisodeOperator, EpisodeScale, TurnGrouping, TurnRevisits, TurnSignal
@@ -17,16 +18,25 @@ _SCALED_BY_ITSELF = {
 }
 
 
+DETAILS = frozenset(
+    {f.name for f in fields(TokenCreditFields) if f.name != "token_operators"} | {"turn_similarity", "turn_revisits"}
+)
+"""Settings that `--help-all` and docs/credit.md are enough for."""
+
+
 @dataclass
 class CreditFields(TokenCreditFields):
-    """Who gets how much of a reward. Source: GiGPO (Feng et al. 2025); `beta_turn` 0.3 from our own runs."""
+    """Who gets how much of a reward.
+
+    Source: GiGPO (Feng et al. 2025); `beta_turn` 1 as there, and as measured on the quickstart (docs/trainers.md).
+    """
 
     episode_operator: str = field(
         default=EpisodeOperator.GRPO.value,
         metadata={"help": "The episode term: grpo | dr_grpo | maxrl | reinforce_pp | discover."},
     )
     alpha_episode: float = field(default=1.0, metadata={"help": "Weight of the episode term of the advantage."})
-    beta_turn: float = field(default=0.3, metadata={"help": "Weight of the turn term of the advantage."})
+    beta_turn: float = field(default=1.0, metadata={"help": "Weight of the turn term of the advantage."})
     turn_grouping: str = field(
         default=TurnGrouping.ANCHOR.value,
         metadata={
@@ -79,13 +89,16 @@ class CreditFields(TokenCreditFields):
         ):
             if getattr(self, name) not in tuple(choices):
                 yield f"{name}={getattr(self, name)!r}: one of {', '.join(choices)}."
+        for name in ("alpha_episode", "beta_turn"):
+            if not 0 <= getattr(self, name) < math.inf:
+                yield f"{name}={getattr(self, name)}: a weight, 0 or more."
         if self.alpha_episode == 0 and (self.beta_turn == 0 or self.turn_grouping == TurnGrouping.NONE):
             yield "alpha_episode=0 without a turn term: every advantage would be 0 and nothing could be learned."
         if not 0.0 <= self.turn_gamma <= 1.0:
             yield f"turn_gamma={self.turn_gamma}: a discount lies between 0 and 1."
         if not 0.0 < self.turn_similarity <= 1.0:
             yield f"turn_similarity={self.turn_similarity}: above 0 and at most 1 (equal text)."
-        if not self.invalid_action_penalty >= 0:
+        if not 0 <= self.invalid_action_penalty < math.inf:
             yield f"invalid_action_penalty={self.invalid_action_penalty}: 0 or more; it is taken off."
         reason = _SCALED_BY_ITSELF.get(self.episode_operator)  # type: ignore[call-overload]
         scale = getattr(self, "scale_rewards", EpisodeScale.NONE)

@@ -122,6 +122,8 @@ class HeldOutFields:
         yield from self._stock_problems()
         if self.patience < 0:
             yield f"patience={self.patience}: 0 never stops; else a number of evaluations."
+        if self.min_delta < 0:
+            yield f"min_delta={self.min_delta}: 0 or more; a new best is never a worse one."
         if self.held_out_samples < 1:
             yield f"held_out_samples={self.held_out_samples}: at least 1."
         if self.held_out_temperature <= 0:

@@ -94,13 +94,22 @@ def _idle_operators(c: CreditFields, operators: tuple[str, ...]) -> Iterator[str
         yield "entropy_mask_share=1 does nothing: every token is kept"
     if "delight" in operators and c.delight_mode != DelightMode.SOFT and c.delight_lambda == 0:
         yield "delight_lambda=0 does nothing: every weight is 1"
-    steps = getattr(c, "max_steps", 0)
+    steps = _last_generation(c)
     ramp = c.sepa_schedule == SepaSchedule.LINEAR and ("sepa" in operators or _annealed(c, operators))
     if ramp and (not c.sepa_steps or 0 < steps <= c.sepa_delay + 1):
-        why = "sepa_steps=0 has no ramp" if not c.sepa_steps else f"{steps} steps end before sepa_delay={c.sepa_delay}"
+        ends = f"{getattr(c, 'max_steps', 0)} steps end before sepa_delay={c.sepa_delay}"
+        why = "sepa_steps=0 has no ramp" if not c.sepa_steps else ends
         yield f"sepa_schedule=linear does nothing: {why}, and lambda stays 0"
     if c.advantage_cap and not operators and (c.beta_turn == 0 or c.turn_grouping == TurnGrouping.NONE):
         yield from _idle_cap(c)
+
+
+def _last_generation(c: CreditFields) -> int:
+    """Optimizer steps up to the last generation, it included: lambda moves when episodes are played."""
+    steps: int = getattr(c, "max_steps", 0)
+    passes = (getattr(c, "steps_per_generation", None) or 1) * getattr(c, "num_iterations", 1)
+    every = passes // max(1, getattr(c, "gradient_accumulation_steps", 1))  # steps that one generation lasts
+    return steps if every < 2 or not steps else (steps - 1) // every * every + 1
 
 
 def _annealed(c: CreditFields, operators: tuple[str, ...]) -> bool:

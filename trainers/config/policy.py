@@ -9,6 +9,14 @@ ADAPTERS = ("auto", "lora", "none")
 DTYPES = ("float32", "bfloat16", "float16")
 
 
+def dropout_problem(value: float) -> str:
+    """Why an adapter has no dropout, whether its settings come from flags or from Python."""
+    return (
+        f"lora_dropout={value}: would do nothing, dropout is off in training (sampling runs without it, and what was "
+        "sampled is trained). Set it to 0."
+    )
+
+
 @dataclass
 class PolicyArguments:
     """Which model acts and learns."""
@@ -31,7 +39,7 @@ class PolicyArguments:
     lora_r: int = field(default=16, metadata={"help": "LoRA rank."})
     lora_alpha: int = field(default=32, metadata={"help": "LoRA scale."})
     lora_dropout: float = field(
-        default=0.0, metadata={"help": "Written into the adapter's config; training runs without dropout."}
+        default=0.0, metadata={"help": "Always 0: what was sampled is trained, and sampling runs without dropout."}
     )
     lora_target_modules: str = field(default="all-linear", metadata={"help": "LoRA targets, comma separated."})
 
@@ -40,21 +48,18 @@ class PolicyArguments:
         """Whether all weights are trained (of a model; an adapter is never trained so)."""
         return self.adapter == "none" or (self.adapter == "auto" and self.model_name_or_path == "quickstart")
 
-    def policy_problems(self, *, disable_dropout: bool = True) -> Iterator[str]:
+    def policy_problems(self) -> Iterator[str]:
         """One line per setting that cannot work."""
         if self.adapter not in ADAPTERS:
             yield f"adapter={self.adapter!r}: one of {', '.join(ADAPTERS)}."
         if self.dtype not in DTYPES:
             yield f"dtype={self.dtype!r}: one of {', '.join(DTYPES)}."
+        if self.torch_threads < 0:
+            yield f"torch_threads={self.torch_threads}: 0 or more."
         if self.lora_r < 1 or self.lora_alpha <= 0:
             yield f"lora_r={self.lora_r}, lora_alpha={self.lora_alpha}: a rank and a scale are 1 or more."
-        if not 0.0 <= self.lora_dropout < 1.0:
-            yield f"lora_dropout={self.lora_dropout}: a share from 0 up to, without, 1."
-        elif self.lora_dropout and not disable_dropout:
-            yield (
-                f"lora_dropout={self.lora_dropout} with disable_dropout false: the log-probabilities that are trained "
-                "would not be those that were sampled, and the KL would have a floor above 0. Leave one of them out."
-            )
+        if self.lora_dropout != 0:
+            yield dropout_problem(self.lora_dropout)
         if not [name for name in self.lora_target_modules.split(",") if name.strip()]:
             yield "lora_target_modules: names of layers with commas between, or all-linear."
 
@@ -76,5 +81,3 @@ class PolicyArguments:
                 yield f"{name}={value} does nothing: the adapter in {self.model_name_or_path} has its own settings"
             elif self.full:
                 yield f"{name}={value} does nothing: all weights are trained (adapter)"
-            elif name == "lora_dropout":
-                yield f"lora_dropout={value} does nothing in training: disable_dropout is on"

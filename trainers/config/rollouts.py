@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
+from trainers.credit.token import TokenSignal
 from trainers.rollouts.adaptive import Adaptive
 from trainers.rollouts.curriculum import CurriculumOrder
-from trainers.rollouts.samplers import IN_PROCESS, SAME, SAMPLE_DTYPES, VLLM
-from trainers.rollouts.staleness import Schedule, schedule
+from trainers.rollouts.names import IN_PROCESS, SAME, SAMPLE_DTYPES, VLLM
+from trainers.rollouts.schedule import Schedule, schedule
+
+RARE = frozenset(
+    {"adaptive_attempts", "adaptive_chunk", "curriculum_allow_missing", "max_staleness", "sampler_adapters"}
+)
+"""Fields that the short help leaves to `--help-all`; each refines one that it shows."""
 
 
 @dataclass
@@ -94,14 +102,14 @@ class RolloutFields:
 
     def rollout_problems(self) -> Iterator[str]:
         """One line per setting that cannot work."""
-        if self.importance_cap <= 0:
-            yield f"importance_cap={self.importance_cap}: above 0; 1 never raises a token's weight."
+        if not 0 < self.importance_cap < math.inf:
+            yield f"importance_cap={self.importance_cap}: a finite number above 0; 1 never raises a token's weight."
         if self.refill_rounds < 0:
             yield f"refill_rounds={self.refill_rounds}: 0 or more."
         yield from self._adaptive_problems()
         yield from self._curriculum_problems()
         yield from self._sampler_problems()
-        if self.max_staleness is not None:
+        if self.max_staleness is not None and self._trl("num_iterations") >= 1:
             needed = self.step_schedule().required_staleness
             if self.max_staleness < needed:
                 yield (
@@ -144,13 +152,35 @@ class RolloutFields:
         served = self.sampler.startswith(VLLM)
         if self.sampler != IN_PROCESS and not served:
             yield f"sampler={self.sampler!r}: in_process, or vllm:URL such as vllm:http://127.0.0.1:8000."
+        elif served and not _is_address(self.sampler.removeprefix(VLLM)):
+            yield f"sampler={self.sampler!r}: no address of a server; such as vllm:http://127.0.0.1:8000."
         if self.sample_dtype not in SAMPLE_DTYPES:
             yield f"sample_dtype={self.sample_dtype!r}: one of {', '.join(SAMPLE_DTYPES)}."
         elif served and self.sample_dtype != SAME:
             yield f"sample_dtype={self.sample_dtype}: a vLLM server has its own --dtype. Leave it at same."
+        if served and self._needs_entropies():
+            yield (
+                "token_signal=entropy: a vLLM server gives only bounds of the entropy, and token_operators read it "
+                "exactly. Use token_signal=surprisal, or sampler=in_process."
+            )
         if self.sampler_adapters and not served:
             yield "sampler_adapters: does nothing without sampler=vllm:URL."
+
+    def _needs_entropies(self) -> bool:
+        """Whether a token operator reads exact entropies (settings of credit, where there are any)."""
+        operators = getattr(self, "token_operators", "none").strip()
+        return operators not in ("", "none") and getattr(self, "token_signal", "") == TokenSignal.ENTROPY
 
     def _trl(self, name: str) -> Any:
         """A setting of TRL's, which this part does not declare."""
         return getattr(self, name)
+
+
+def _is_address(url: str) -> bool:
+    """Whether a request can be sent there."""
+    try:
+        parts = urlsplit(url)
+        _ = parts.port  # fails where it is no number
+    except ValueError:
+        return False
+    return parts.scheme in ("http", "https") and bool(parts.hostname)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -26,7 +27,7 @@ class TokenCreditFields:
 
     token_operators: str = field(
         default="none",
-        metadata={"help": f"Weights on the episode term, per token: none, or a comma list of {', '.join(OPERATORS)}."},
+        metadata={"help": f"Weights per token on the episode term: none, or of {', '.join(OPERATORS)} with commas."},
     )
     token_signal: str = field(
         default=TokenSignal.SURPRISAL.value,
@@ -38,18 +39,20 @@ class TokenCreditFields:
     sepa_schedule: str = field(
         default=SepaSchedule.LINEAR.value, metadata={"help": "Growth of SEPA's lambda: linear | auto (variance)."}
     )
-    sepa_steps: int = field(default=500, metadata={"help": "Length of the linear ramp; 0: no linear part."})
-    sepa_delay: int = field(default=50, metadata={"help": "Steps before the linear ramp starts."})
+    sepa_steps: int = field(default=500, metadata={"help": "Optimizer steps of the linear ramp; 0: no linear part."})
+    sepa_delay: int = field(default=50, metadata={"help": "Optimizer steps before the linear ramp starts."})
     sepa_gate: float = field(
-        default=0.1, metadata={"help": "Share of passed episodes in a step that lets lambda leave 0; 0: no gate."}
+        default=0.1, metadata={"help": "Share of passed episodes in a generation that lets lambda leave 0; 0: no gate."}
     )
     sepa_decay: float = field(default=0.99, metadata={"help": "Auto: decay of the running variance."})
     sepa_variance: float = field(default=0.2, metadata={"help": "Auto: share of the first variance where it starts."})
-    sepa_warmup: int = field(default=50, metadata={"help": "Auto: steps that make the first variance."})
+    sepa_warmup: int = field(default=50, metadata={"help": "Auto: optimizer steps that make the first variance."})
     entropy_mask_share: float = field(
         default=0.2, metadata={"help": "entropy_mask: share of tokens kept, exactly (Wang et al. 2025 use 0.2)."}
     )
-    entropy_mask_scope: str = field(default=MaskScope.GROUP.value, metadata={"help": "Kept among: group | batch."})
+    entropy_mask_scope: str = field(
+        default=MaskScope.GROUP.value, metadata={"help": "Among: group | batch (a generation)."}
+    )
     delight_mode: str = field(default=DelightMode.SOFT.value, metadata={"help": "Delight: soft | annealed | hard."})
     delight_norm: str = field(
         default=DelightNorm.NONE.value, metadata={"help": "Signal over its spread in an episode: none | scale | mad."}
@@ -116,10 +119,10 @@ class TokenCreditFields:
             if value is not None and not low <= value <= high:
                 yield f"{name}={value}: it lies between {low:g} and {high:g}."
         for name in _ABOVE_ZERO:
-            if not getattr(self, name) > 0:
+            if not 0 < getattr(self, name) < math.inf:
                 yield f"{name}={getattr(self, name)}: it must be above 0."
         for name in ("sepa_steps", "sepa_delay", "advantage_cap"):
-            if not getattr(self, name) >= 0:
+            if not 0 <= getattr(self, name) < math.inf:
                 yield f"{name}={getattr(self, name)}: 0 or more."
         if self.delight_eta_min > self.delight_eta_max:
             yield f"delight_eta_min={self.delight_eta_min} is above delight_eta_max={self.delight_eta_max}."
@@ -155,5 +158,6 @@ _ABOVE_ZERO = (
     "delight_keep",
     "delight_eta",
     "delight_eta_min",
+    "delight_eta_max",
     "planning_window",
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
 from trl import GRPOConfig
 
 from trainers.config.backends import refuse_early
@@ -11,7 +12,7 @@ from trainers.config.credit import CreditFields
 from trainers.config.guards import GuardFields
 from trainers.config.held_out import HeldOutFields
 from trainers.config.rollouts import RolloutFields
-from trainers.config.trl_fields import TRLFields
+from trainers.config.trl_fields import TRLFields, refuse_counts
 
 
 @dataclass
@@ -24,5 +25,7 @@ class GiGPOConfig(CreditFields, HeldOutFields, RolloutFields, GuardFields, TRLFi
         Raises:
             ValueError: A value does not fit.
         """
-        refuse_early(self.deepspeed)
+        asked = next((name for name in ("bf16", "fp16") if getattr(self, name)), "")
+        refuse_early(self.deepspeed, autocast="" if self.use_cpu or torch.cuda.is_available() else asked)
+        refuse_counts(self)
         super().__post_init__()

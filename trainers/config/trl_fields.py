@@ -2,9 +2,59 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any
+
+
+class _Range(StrEnum):
+    """Where a number may lie; what is no finite number lies nowhere."""
+
+    WEIGHT = "a finite number, 0 or more"
+    ABOVE = "a finite number above 0"
+    SHARE = "a share above 0, at most 1"
+    COUNT = "1 or more"
+    DECAY = "0 or more, below 1"
+    SEED = "0 or more, below 2**32"
+
+    def holds(self, value: float) -> bool:
+        """Whether `value` lies there."""
+        if self is _Range.WEIGHT:
+            return 0 <= value < math.inf
+        if self is _Range.COUNT:
+            return value >= 1
+        if self in (_Range.DECAY, _Range.SEED):
+            return 0 <= value < (1 if self is _Range.DECAY else 2**32)
+        return 0 < value <= 1 if self is _Range.SHARE else 0 < value < math.inf
+
+
+_RANGES = {
+    **dict.fromkeys(("beta", "learning_rate", "weight_decay", "warmup_steps"), _Range.WEIGHT),
+    **dict.fromkeys(("epsilon", "epsilon_high", "max_grad_norm"), _Range.WEIGHT),
+    **dict.fromkeys(("entropy_coef", "entropy_coef_delta", "entropy_coef_min", "entropy_coef_max"), _Range.WEIGHT),
+    **dict.fromkeys(("adam_epsilon", "delta", "off_policy_mask_threshold"), _Range.ABOVE),
+    **dict.fromkeys(("sapo_temperature_pos", "sapo_temperature_neg"), _Range.ABOVE),
+    "top_entropy_quantile": _Range.SHARE,
+    "num_iterations": _Range.COUNT,
+    **dict.fromkeys(("adam_beta1", "adam_beta2"), _Range.DECAY),
+    "seed": _Range.SEED,
+}
+COUNTS = ("num_generations", "per_device_train_batch_size", "gradient_accumulation_steps", "steps_per_generation")
+"""Sizes that TRL divides by while it reads the settings."""
+
+
+def refuse_counts(config: Any) -> None:
+    """Refuse sizes below 1 before TRL reads them.
+
+    Raises:
+        ValueError: One line per size.
+    """
+    given = {name: getattr(config, name, None) for name in COUNTS}
+    wrong = [f"{name}={value}: {_Range.COUNT}." for name, value in given.items() if value is not None and value < 1]
+    if wrong:
+        raise ValueError("\n".join(wrong))
 
 
 @dataclass
@@ -58,7 +108,7 @@ class TRLFields:
     num_generations_eval: int | None = field(default=1, metadata={"help": "Not used: held-out has its own rule."})
     bf16: bool | None = field(
         default=False,
-        metadata={"help": "Autocast in training only: sampled and trained log-probabilities then differ by ~0.03."},
+        metadata={"help": "Autocast: always refused, sampled and trained log-probabilities would differ; see dtype."},
     )
     disable_dropout: bool = field(default=True, metadata={"help": "Dropout makes sampled and trained ids disagree."})
     gradient_checkpointing: bool = field(default=False, metadata={"help": "Slower, less memory."})
@@ -71,17 +121,17 @@ class TRLFields:
 
     def trl_problems(self) -> Iterator[str]:
         """One line per setting that cannot work."""
-        if self.beta < 0:
-            yield f"beta={self.beta}: a weight, 0 or more."
-        if self.adam_epsilon <= 0:
-            yield f"adam_epsilon={self.adam_epsilon}: above 0."
-        if self.warmup_steps < 0:
-            yield f"warmup_steps={self.warmup_steps}: 0 or more."
+        for name, kind in _RANGES.items():
+            value = getattr(self, name, None)
+            if value is not None and not kind.holds(value):
+                yield f"{name}={value}: {kind}."
 
     def idle_trl_settings(self) -> Iterator[str]:
         """Settings of the schedule that do nothing, or not what one would think, one sentence each."""
         warmup: Any = self.warmup_steps
         schedule = str(getattr(self.lr_scheduler_type, "value", self.lr_scheduler_type))
+        if self.learning_rate == 0:
+            yield "learning_rate=0: nothing is learned"
         if warmup and schedule == "constant":
             yield f"warmup_steps={warmup:g} does nothing with lr_scheduler_type constant (constant_with_warmup has one)"
         elif warmup >= 1 and self.max_steps <= warmup:

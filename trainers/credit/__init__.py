@@ -8,8 +8,10 @@ turns of its group that began in the same state; token operators share the episo
 from trainers.credit.combine import combine
 from trainers.credit.episode import EpisodeOperator, EpisodeScale, advantage_bound, episode_advantages
 from trainers.credit.grouping import TurnGrouping
-from trainers.credit.pipeline import NO_TURN, Credit, CreditBatch, CreditResult, CreditSettings
+from trainers.credit.pipeline import NO_TURN, Credit, CreditBatch, CreditResult
 from trainers.credit.planning import Planning
+from trainers.credit.settings import CreditSettings
+from trainers.credit.terms import Terms, credit_terms
 from trainers.credit.token_text import TokenText
 from trainers.credit.turn import TurnCredit, TurnRevisits, discounted_returns, turn_advantages
 from trainers.credit.turn_record import TurnRecord, TurnSignal
@@ -23,6 +25,7 @@ __all__ = [
     "EpisodeOperator",
     "EpisodeScale",
     "Planning",
+    "Terms",
     "TokenText",
     "TurnCredit",
     "TurnGrouping",
@@ -31,6 +34,7 @@ __all__ = [
     "TurnSignal",
     "advantage_bound",
     "combine",
+    "credit_terms",
     "discounted_returns",
     "episode_advantages",
     "turn_advantages",

@@ -35,8 +35,7 @@ def combine(
         raise ValueError(f"{len(episode)} episode terms, {len(turns)} turn lists, {len(turn_ids)} rows of turn ids")
     if not turn_ids.size:
         return np.zeros(turn_ids.shape, dtype=np.float64)
-    # One row of values per episode, one column per turn, and a last column that stays 0: the one before a row's first,
-    # where the turn id -1 (no turn) of the next row points to.
+    # One row of values per episode, one column per turn, and a last column that stays 0: it is that of turn id -1.
     if turn_ids.min() < -1:
         raise ValueError(f"a turn id of {turn_ids.min()}: -1 means no turn")
     last = turn_ids.max(axis=1)
@@ -47,5 +46,7 @@ def combine(
             raise ValueError(f"row {i}: a token of turn {last[i]}, but the episode has {len(values)} turns")
         table[i, : len(values)] = beta * np.asarray(values, dtype=np.float64)
     table[:, :width] = alpha * episode[:, None] + table[:, :width]
-    index = turn_ids + np.arange(len(episode))[:, None] * (width + 1)
-    return np.asarray(table.ravel()[index], dtype=np.float64)
+    out = np.empty(turn_ids.shape, dtype=np.float64)
+    for row, ids, values_of_row in zip(out, turn_ids, table, strict=True):
+        np.take(values_of_row, ids, out=row, mode="wrap")  # row by row: it stays in the cache
+    return out

@@ -18,7 +18,7 @@ from trainers.credit.numeric import centred_rows
 EPS = 1e-4
 """Added to the standard deviation, as in TRL's GRPO."""
 MAXRL_EPS = 1e-6
-"""Added to MaxRL's mean; a group whose mean is not above it gets 0."""
+"""Added to MaxRL's mean; a group whose mean is not above it, or that holds a reward below 0, gets 0."""
 DISCOVER_KL = 0.2
 """Kullback-Leibler divergence from the uniform weights that the entropic operator aims at, nats."""
 _BISECTIONS = 24
@@ -44,7 +44,7 @@ class EpisodeOperator(StrEnum):
     DR_GRPO = "dr_grpo"
     """The same, never divided (Liu et al. 2025); its other half is TRL's `loss_type=dr_grpo`."""
     MAXRL = "maxrl"
-    """Centred, over the mean: hard tasks weigh more. A group whose mean is not positive gets 0."""
+    """Centred, over the mean: hard tasks weigh more. For rewards of 0 or more: a group with one below 0 gets 0."""
     REINFORCE_PP = "reinforce_pp"
     """Centred, then normalised over all trained tokens of the step (Hu 2025)."""
     DISCOVER = "discover"
@@ -57,10 +57,21 @@ def grpo(rewards: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def maxrl(rewards: NDArray[np.float64], eps: float = MAXRL_EPS) -> NDArray[np.float64]:
-    """`(r - mean) / (mean + eps)`; 0 for a group whose mean is at most `eps`, even if its rewards differ."""
+    """`(r - mean) / (mean + eps)`; 0 for a group whose mean is at most `eps`, even if its rewards differ.
+
+    A group with a reward below 0 gets 0, too: its mean may lie anywhere near 0, where the quotient has no bound (it is
+    at most K - 1 for rewards of 0 or more). `negative_groups` counts them.
+    """
     mean = rewards.mean(axis=1, keepdims=True)
-    positive = mean > eps
-    return np.where(positive, grpo(rewards) / np.where(positive, mean + eps, 1.0), 0.0)
+    usable = (mean > eps) & (rewards.min(axis=1, keepdims=True) >= 0)
+    return np.where(usable, grpo(rewards) / np.where(usable, mean + eps, 1.0), 0.0)
+
+
+def negative_groups(rewards: Sequence[float | None], group_size: int) -> float:
+    """Share of the groups that hold a reward below 0."""
+    starts = range(0, len(rewards), group_size)
+    held = [any(r is not None and r < 0 for r in rewards[start : start + group_size]) for start in starts]
+    return sum(held) / max(1, len(held))
 
 
 def discover(rewards: NDArray[np.float64], kl: float = DISCOVER_KL, beta: float | None = None) -> NDArray[np.float64]:

@@ -26,15 +26,19 @@ class Normalised:
     std: float
 
 
-def batch_norm(values: NDArray[np.float64], mask: NDArray[np.bool_]) -> Normalised:
-    """`(a - mean) / (std + eps)` over the tokens where `mask` is on, population deviation. `values` are finite.
+def batch_norm(
+    values: NDArray[np.float64], mask: NDArray[np.bool_], out: NDArray[np.float64] | None = None
+) -> Normalised:
+    """`(a - mean) / (std + eps)` over the tokens where `mask` is on, population deviation.
+
+    `values` are finite; `out` takes the result, and may be `values`.
 
     A reference takes the tokens whose value is not 0 instead, which also drops tokens whose advantage happens to be 0.
     """
     count = int(np.count_nonzero(mask))
     if not count:
         return Normalised(np.zeros(values.shape), 0, 0.0, 0.0)
-    kept = values * mask
+    kept = np.multiply(values, mask, out=out)
     mean = float(kept.sum()) / count
     kept -= mean
     kept *= mask

@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from trainers.credit.combine import combine
-from trainers.credit.episode import EpisodeOperator, EpisodeScale, advantage_bound, episode_advantages
-from trainers.credit.grouping import TurnGrouping
-from trainers.credit.meter import measure
+from trainers.credit.episode import EpisodeOperator, advantage_bound, negative_groups
+from trainers.credit.meter import cosine_figure, weight_figures
 from trainers.credit.normalise import batch_norm, cap_advantages
-from trainers.credit.planning import WINDOW, Planning
+from trainers.credit.numeric import keep_freed_memory
+from trainers.credit.planning import Planning
+from trainers.credit.settings import CreditSettings
 from trainers.credit.step_metrics import signal_metrics, step_metrics
-from trainers.credit.token import OPERATORS, TokenSettings, TokenSignal, make_tokens, token_signal, token_weights
+from trainers.credit.terms import Terms, credit_terms
+from trainers.credit.token import OPERATORS, TokenSignal, make_tokens, token_signal, token_weights
 from trainers.credit.token.settings import DelightMode
 from trainers.credit.token.state import TokenState
 from trainers.credit.token_text import TokenText
-from trainers.credit.turn import SIMILARITY, TurnRevisits, turn_advantages
 from trainers.credit.turn_record import TurnRecord
 
 NO_TURN = -1
@@ -67,26 +67,6 @@ class CreditResult:
     metrics: dict[str, float]
 
 
-@dataclass(frozen=True, slots=True)
-class CreditSettings:
-    """Which operators, with which constants; `trainers.config.CreditFields` explains each."""
-
-    episode_scale: EpisodeScale = EpisodeScale.NONE
-    episode_operator: EpisodeOperator = EpisodeOperator.GRPO
-    alpha_episode: float = 1.0
-    beta_turn: float = 0.3
-    turn_grouping: TurnGrouping = TurnGrouping.ANCHOR
-    turn_gamma: float = 0.95
-    turn_std: bool = False
-    turn_similarity: float = SIMILARITY
-    turn_revisits: TurnRevisits = TurnRevisits.ALL
-    invalid_action_penalty: float = 0.0
-    tokens: TokenSettings = field(default_factory=TokenSettings)
-    planning: str = "default"
-    planning_window: int = WINDOW
-    advantage_cap: float = 0.0
-
-
 class Credit:
     """Applies the operators of a run; keeps the state of those that have one (schedules, calibrated constants)."""
 
@@ -94,6 +74,8 @@ class Credit:
         self.settings = settings
         self.state = TokenState(settings.tokens)
         self.planning = Planning(settings.planning, settings.planning_window)
+        if settings.tokens.operators:
+            keep_freed_memory()
 
     @property
     def needs_tokens(self) -> bool:
@@ -108,7 +90,7 @@ class Credit:
     @property
     def needs_states(self) -> bool:
         """True when turns are compared by the text of the observation before them."""
-        return self.settings.turn_grouping is TurnGrouping.SIMILARITY
+        return self.settings.needs_states
 
     @property
     def _waits_for_variance(self) -> bool:
@@ -121,26 +103,22 @@ class Credit:
             and s.sepa_schedule == "auto"
         )
 
-    def assign(self, batch: CreditBatch) -> CreditResult:
-        """Advantages of one step; moves the state on by one step.
+    def assign(self, batch: CreditBatch, step: int | None = None) -> CreditResult:
+        """Advantages of the episodes of one generation; moves the state on.
+
+        Args:
+            batch: The episodes.
+            step: Optimizer steps taken before, which schedules go by; `None`: every batch is a step.
 
         Raises:
             ValueError: Shapes disagree, a value is not finite, or an operator lacks what it reads.
         """
         s = self.settings
-        episodes = episode_advantages(batch.rewards, batch.group_size, s.episode_scale, operator=s.episode_operator)
-        turns = turn_advantages(
-            batch.turns,
-            batch.group_size,
-            s.turn_grouping,
-            gamma=s.turn_gamma,
-            divide_by_std=s.turn_std,
-            similarity=s.turn_similarity,
-            revisits=s.turn_revisits,
-            invalid_penalty=s.invalid_action_penalty,
-        )
-        alpha, beta = s.alpha_episode, s.beta_turn
-        combined = uniform = combine(episodes, turns.advantages, batch.turn_ids, alpha=alpha, beta=beta)
+        if step is not None:
+            self.state.stands_at(step)
+        terms = credit_terms(batch.rewards, batch.turns, batch.group_size, s)
+        episodes, turns, alpha = terms.episodes, terms.turns, s.alpha_episode
+        combined = uniform = terms.combined(batch.turn_ids, s)
         mask = batch.turn_ids >= 0
         notes: dict[str, float] = {}
         weights = None
@@ -149,13 +127,19 @@ class Credit:
         normalises = s.episode_operator is EpisodeOperator.REINFORCE_PP
         if weights is not None or normalises:
             shared = mask * episodes[:, None]
-            term = shared if weights is None else weights * shared
-            if normalises:
-                term = self._normalised(batch, mask, episodes, weights, term, notes)
+            if weights is not None:
+                notes |= weight_figures(weights, mask & (episodes != 0)[:, None])
+            trained = self._trained(batch, mask, episodes, weights) if normalises else None
+            term = shared.copy() if weights is None else np.multiply(weights, shared, out=weights)
+            if trained is not None:
+                done = batch_norm(term, trained, out=term)
+                term = done.values
+                notes |= {"credit/norm_mean": done.mean, "credit/norm_std": done.std}
             # Only the episode term is exchanged; where every weight is 1 the sum stays what it was, bit for bit.
-            combined = np.subtract(term, shared, out=term)
-            combined *= alpha
-            combined += uniform
+            term -= shared
+            term *= alpha
+            term += uniform
+            combined = term
         if s.advantage_cap:
             capped = cap_advantages(combined, s.advantage_cap)
             combined = capped.values
@@ -163,8 +147,11 @@ class Credit:
             bound = advantage_bound(s.episode_operator, s.episode_scale, batch.group_size)
             if bound is not None:
                 notes["credit/cap_bound"] = abs(alpha) * bound
+        _check_finite(combined, terms, weights, s)
+        if s.episode_operator is EpisodeOperator.MAXRL:
+            notes["credit/maxrl_negative_frac"] = negative_groups(batch.rewards, batch.group_size)
         if weights is not None:
-            notes |= measure(weights, mask & (episodes != 0)[:, None], combined, uniform)
+            notes |= cosine_figure(combined, uniform)
         metrics = step_metrics(batch.rewards, batch.group_size, episodes, turns, combined, mask)
         return CreditResult(combined, episodes, metrics | notes)
 
@@ -191,35 +178,31 @@ class Credit:
         lam = self.state.lam
         weights = token_weights(s.operators, tokens)
         notes = tokens.notes
-        execution = None
+        variance = None
         if planning is not None:
             notes |= signal_metrics(tokens, planning)
-            if s.sepa_schedule == "auto":
-                execution = signal[mask & ~planning]
+            if np.count_nonzero(mask & ~planning) > 1:
+                variance = notes["credit/exec_signal_var"]
         if "sepa" in s.operators or "delight" in s.operators:
             notes["credit/lambda"] = lam
         known = [passed for passed in batch.passed if passed is not None]
-        self.state.see(sum(known) / len(known) if known else None, execution)
+        self.state.see(sum(known) / len(known) if known else None, variance)
         return weights, notes
 
-    def _normalised(
+    def _trained(
         self,
         batch: CreditBatch,
         mask: NDArray[np.bool_],
         episodes: NDArray[np.float64],
         weights: NDArray[np.float64] | None,
-        term: NDArray[np.float64],
-        notes: dict[str, float],
-    ) -> NDArray[np.float64]:
-        """REINFORCE++ over the tokens that are trained on: a flat group and a weight of 0 stay exactly 0."""
+    ) -> NDArray[np.bool_]:
+        """Tokens over which REINFORCE++ normalises: those of a flat group and those with weight 0 stay exactly 0."""
         live = np.repeat(episodes.reshape(-1, batch.group_size).any(axis=1), batch.group_size)
         live &= np.array([reward is not None for reward in batch.rewards])
         trained = mask & live[:, None]
         if weights is not None:
             trained &= weights > 0
-        done = batch_norm(term, trained)
-        notes |= {"credit/norm_mean": done.mean, "credit/norm_std": done.std}
-        return done.values
+        return trained
 
     def state_dict(self) -> dict[str, Any]:
         """State, JSON-able: part of every checkpoint."""
@@ -229,3 +212,26 @@ class Credit:
         """Go on from the state of a checkpoint."""
         if "tokens" in state:
             self.state.load_state_dict(state["tokens"])
+
+
+def _check_finite(
+    combined: NDArray[np.float64], terms: Terms, weights: NDArray[np.float64] | None, settings: CreditSettings
+) -> None:
+    """Name what made an advantage that is not finite: nothing of the kind may reach the weights.
+
+    Raises:
+        ValueError: One is not.
+    """
+    # A sum is finite exactly when all terms are, but for an overflow: then look closer.
+    if np.isfinite(combined.sum()) or np.isfinite(combined).all():
+        return
+    s = settings
+    if not np.isfinite(s.alpha_episode * terms.episodes).all():
+        what = f"the episode term (alpha_episode={s.alpha_episode} x {s.episode_operator})"
+    elif not all(np.isfinite(s.beta_turn * np.asarray(values)).all() for values in terms.turns.advantages):
+        what = f"the turn term (beta_turn={s.beta_turn} x {s.turn_grouping})"
+    elif weights is not None:
+        what = f"the token operators ({', '.join(s.tokens.operators)})"
+    else:
+        what = f"the last step of episode operator {s.episode_operator}"
+    raise ValueError(f"advantages that are not finite, from {what}")

@@ -107,10 +107,12 @@ class _Tables:
     def phrase_ends(self, text: TokenText, turn_ids: NDArray[np.int64]) -> NDArray[np.int64]:
         """Where a phrase ends, as positions in the flattened batch."""
         self._learn(text.texts)
-        # The last entry of each table is that of "no token". Flat, so that a phrase is looked up where it can end only.
-        ids = np.where(turn_ids >= 0, text.ids, -1).ravel()
-        at = np.flatnonzero(self.last[ids])
-        word, turns, width = self.last[ids[at]], turn_ids.ravel(), max(1, turn_ids.shape[1])
+        # A phrase is looked up only where it can end. Ids that were not sampled may lie beyond the tables:
+        # they read the last entry, which is that of no token.
+        ids, turns, width = text.ids.ravel(), turn_ids.ravel(), max(1, turn_ids.shape[1])
+        at = np.flatnonzero(np.take(self.last, ids, mode="clip"))
+        at = at[turns[at] >= 0]
+        word = self.last[ids[at]]
         ends = [at[word == _WHOLE]]
         for phrase in self.phrases:
             n = len(phrase)
@@ -118,8 +120,8 @@ class _Tables:
             found = found[found % width >= n - 1]
             for back in range(1, n):
                 table = self.first if back == n - 1 else self.inner
-                found = found[table[ids[found - back]] == self.words[phrase[n - 1 - back]]]
                 found = found[turns[found - back] == turns[found]]
+                found = found[table[ids[found - back]] == self.words[phrase[n - 1 - back]]]
             ends.append(found)
         return np.concatenate(ends)
 

@@ -24,18 +24,21 @@ class Facts:
 
     Attributes:
         config: Its settings.
-        pool: Tasks trained on; `held_out` those only measured on.
+        pool: Tasks trained on; `held_out` those only measured on, of families that are trained on and of others.
         choice: How the sides were chosen.
         sampling: Decode settings of training episodes; `arms` those of the held-out ones, by name.
         environment: Id of the environment; `prompt_hash` hash of what it says.
         card: What the policy says it was made for.
         raw_prompts: The environment's messages are one running text for a base model.
         template_ids: Special tokens that the chat template puts around a message, as text.
+        overrun: Why replies run on behind the end that the chat template writes; `None` where they end there.
         pad_id: The tokenizer's; `eos_ids` ids that end a reply.
+        exact: The sampler is exactly the trained weights; where not, importance weights correct for it.
         sampler: Who samples, for people; `dtype` and `training_dtype` the number formats of sampler and trainer.
         self_test: What the gold self-test of question sets found; `None` where no task is a question.
         resampling: Asks the T2PO wrapper what is wrong with turn resampling; `None` where it is off.
         resample_rate: Share of turns that are meant to be resampled.
+        parameters: Of the whole model, trained or not; `None` where unknown.
     """
 
     config: GiGPOConfig
@@ -49,14 +52,17 @@ class Facts:
     card: ModelCard = field(default_factory=ModelCard)
     raw_prompts: bool = False
     template_ids: Sequence[str] = ()
+    overrun: str | None = None
     pad_id: int | None = None
     eos_ids: frozenset[int] = frozenset()
+    exact: bool = True
     sampler: str = ""
     dtype: str = ""
     training_dtype: str = ""
     self_test: Coverage | None = None
     resampling: Callable[[], str | None] | None = None
     resample_rate: float = 0.15
+    parameters: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

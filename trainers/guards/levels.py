@@ -52,7 +52,9 @@ def parse_levels(text: str) -> dict[GuardName, Severity | None]:
             elif name == NONE:
                 levels.clear()
             continue
-        if name not in tuple(GuardName):
+        if name in (ALL, NONE):
+            problems.append(f"`{item}`: a severity is given to single guards, such as `{GuardName.SIGNAL_METER}=stop`")
+        elif name not in tuple(GuardName):
             problems.append(f"`{name}` is no guard{_nearest(name, [*GuardName, ALL, NONE])}")
         elif equals and level == OFF:
             levels.pop(GuardName(name), None)

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from agents.policy import FinishReason
 from agents.rollout import RolloutResult
 from agents.trajectory import Trajectory
 from trainers.guards.events import Facts, Measured
@@ -24,11 +25,14 @@ class PromptParity(Guard):
 
     Attributes:
         garbage: Share of the first episodes' first replies that may repeat themselves.
+        unread: Share of the first step's replies that may be no command and no answer.
     """
 
     name: ClassVar[str] = GuardName.PROMPT_PARITY
     garbage: float = 0.25
+    unread: float = 0.8
     raw: bool = False
+    cap: int = 0
     template_ids: Sequence[str] = ()
     _trained: dict[str, list[str]] = field(default_factory=dict)
     _measured: dict[str, list[str]] = field(default_factory=dict)
@@ -36,8 +40,12 @@ class PromptParity(Guard):
     def begin(self, facts: Facts) -> Iterator[Alarm]:
         """The policy's own card."""
         self.raw, self.template_ids = facts.raw_prompts, facts.template_ids
+        self.cap = facts.sampling.max_tokens
         if why := facts.card.mismatch(facts.environment, facts.prompt_hash):
             yield warn("other_prompts", f"prompts: {why}. Use the prompt_style and the version it was trained with.")
+
+        if facts.overrun is not None:
+            yield warn("overrun", f"prompts: {facts.overrun}")
 
     def episodes(self, step: int, played: RolloutResult) -> Iterator[Alarm]:
         """What the first replies look like, and what they answered to."""
@@ -45,6 +53,7 @@ class PromptParity(Guard):
         yield from self._compare(step)
         if step != 1:
             return
+        yield from self._malformed(played.trajectories)
         first = [episode.turns[0].ids for episode in played.trajectories if episode.turns]
         bad = sum(repeats_itself(ids) for ids in first)
         if first and bad / len(first) > self.garbage:
@@ -59,6 +68,23 @@ class PromptParity(Guard):
                     else "A base model wants no chat template: --prompt_style base, or start from its instruct version."
                 ),
             )
+
+    def _malformed(self, episodes: Sequence[Trajectory]) -> Iterator[Alarm]:
+        turns = [(episode.task_id, turn) for episode in episodes for turn in episode.turns]
+        bad = [(task, turn) for task, turn in turns if turn.action == "malformed"]
+        if not bad or len(bad) / len(turns) <= self.unread:
+            return
+        task, turn = bad[0]
+        cut = sum(turn.finish is FinishReason.LENGTH for _, turn in bad) / len(bad)
+        style = "base, raw text" if self.raw else "a chat"
+        yield warn(
+            "unread",
+            f"prompts: {len(bad)} of the {len(turns)} replies of step 1 ({len(bad) / len(turns):.0%}) are no command "
+            f"and no answer. The first (task {task}): {_shortened(turn.reply)}. Likely reasons: the prompt_style does "
+            f"not fit the policy (it is spoken to as {style}), its chat template is another one, it was never shown "
+            "such turns (a warm start with `python -m trainers.sft` teaches them), or replies are cut before they act "
+            f"({cut:.0%} of these reached their cap{f' of {self.cap} tokens' * bool(self.cap)}: max_turn_tokens).",
+        )
 
     def measured(self, held_out: Measured) -> Iterator[Alarm]:
         """What held-out episodes answered to."""
@@ -84,6 +110,11 @@ def repeats_itself(ids: Sequence[int]) -> bool:
         return False
     grams = [tuple(ids[i : i + GRAM]) for i in range(len(ids) - GRAM + 1)]
     return len(set(grams)) < len(grams) / 2
+
+
+def _shortened(text: str, size: int = 160) -> str:
+    """As a literal, so that blanks and special tokens show."""
+    return repr(text if len(text) <= size else f"{text[:size]}...")
 
 
 def _prompts(episodes: Sequence[Trajectory]) -> dict[str, list[str]]:

@@ -62,7 +62,7 @@ class ResampleBudget(Guard):
         if self.warning is None:
             return
         if (message := self.warning()) is not None:
-            yield warn(re.sub(r"[\d.]+", "", message)[:60], f"{message} {self._figures(metrics)}".rstrip())
+            yield warn(_kind_of(message), f"{message} {self._figures(metrics)}".rstrip())
         elif self._extra.full and self._extra.mean > self.extra_limit:
             yield warn(
                 "cost",
@@ -88,6 +88,11 @@ class ResampleBudget(Guard):
                 f"{cuts[max(0, round(100 * self.target) - 1)]:.2g}"
             )
         return f"({'; '.join(parts)})" if parts else ""
+
+
+def _kind_of(message: str) -> str:
+    """What a message of the wrapper is about, whatever its counts are."""
+    return re.sub(r"[^a-z]+", "_", message.lower())[:48].strip("_")
 
 
 def _changes(episode: Trajectory) -> Iterator[float]:

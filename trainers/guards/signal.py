@@ -9,10 +9,11 @@ from enum import StrEnum
 from typing import ClassVar
 
 from agents.rollout import RolloutResult
-from agents.trajectory import Trajectory, groups
+from agents.trajectory import Trajectory
 from trainers.guards.guard import Alarm, Guard, note, warn
 from trainers.guards.levels import GuardName
 from trainers.guards.window import Window
+from trainers.rollouts.groups import trained_groups
 
 SAME = 1e-6
 """Rewards closer than this are equal."""
@@ -52,10 +53,10 @@ class Meter:
 
 
 def read_groups(episodes: Sequence[Trajectory]) -> Meter:
-    """Sort the groups of a step."""
+    """Sort the groups of a step that are trained on; those of a task drawn twice are two."""
     counts: Counter[GroupKind] = Counter()
     turn_signal = 0
-    for group in groups(episodes).values():
+    for group in trained_groups(episodes):
         kind = _kind([episode for episode in group if episode.reward is not None])
         counts[kind] += 1
         signals = [turn.signal for episode in group for turn in episode.turns if turn.signal is not None]

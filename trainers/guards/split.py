@@ -12,6 +12,7 @@ from trainers.guards.events import Facts, Measured
 from trainers.guards.guard import Alarm, Guard, note, warn
 from trainers.guards.levels import GuardName
 from trainers.measuring.measure import Measurement, measure
+from trainers.rollouts.groups import first_drawn
 from trainers.stats import fisher_exact
 
 SAMPLED = "sampled"
@@ -25,11 +26,13 @@ class SplitLint(Guard):
     Attributes:
         alpha: p-value below which the sides differ; on effective counts, for the K attempts at a task are alike.
         gap: Difference of pass rates below which nothing is said, whatever its p-value.
+        compares: The pool's first step is a fair draw of it; not under a curriculum.
     """
 
     name: ClassVar[str] = GuardName.SPLIT_LINT
     alpha: float = 0.01
     gap: float = 0.1
+    compares: bool = True
     _baseline: list[float] = field(default_factory=list)
     """Passed, graded and effective number of the held-out episodes of step 0."""
     _labels: list[str] = field(default_factory=list)
@@ -45,6 +48,13 @@ class SplitLint(Guard):
                 f"split: {len(shared)} of {len(facts.held_out)} held-out tasks are also in the pool, by id or by "
                 f"content ({', '.join(shared[:3])}): their figure measures memory. Take them out of one side.",
             )
+        self.compares = not facts.config.curriculum
+        if facts.held_out and not self.compares:
+            yield note(
+                "curriculum",
+                "curriculum: the first step's tasks are no fair draw of the pool, so its base rate is not compared "
+                "with that of the held-out tasks.",
+            )
         if facts.choice is Choice.OUTCOME:
             yield note(
                 "outcome",
@@ -55,16 +65,16 @@ class SplitLint(Guard):
     def measured(self, held_out: Measured) -> Iterator[Alarm]:
         """Keep the baseline."""
         if held_out.step == 0:
-            arm = held_out.arms.get(SAMPLED, held_out.arms[held_out.deciding])
+            arm = held_out.arms.get(SAMPLED) or held_out.arms[held_out.deciding]
             self._baseline = [arm.passed, arm.graded, arm.effective_n]
             self._labels = [arm.sampling]
         return iter(())
 
     def episodes(self, step: int, played: RolloutResult) -> Iterator[Alarm]:
         """The pool's first step against the baseline: nothing was learned in between."""
-        if step != 1 or not self._baseline or not self._baseline[1]:
+        if step != 1 or not self.compares or not self._baseline or not self._baseline[1]:
             return
-        pool = measure(played.trajectories, played.label)
+        pool = measure(first_drawn(played.trajectories), played.label)
         if pool.pass_rate is None:
             return
         passed, graded, effective = self._baseline

@@ -20,16 +20,23 @@ DELTA_SHARE = "update/weight_delta_share"
 
 @dataclass
 class UpdateLint(Guard):
-    """Settings of the optimizer that spiked in the reference runs: a tiny eps and no warm-up."""
+    """Settings of the optimizer that spiked in the reference runs: a tiny eps and no warm-up.
+
+    Attributes:
+        small: Parameters of a model up to which they are a measured recipe (the quickstart's), and nothing is said.
+    """
 
     name: ClassVar[str] = GuardName.UPDATE_HEALTH
     eps: float = 1e-5
     warmup: int = 30
+    small: int = 20_000_000
 
     def begin(self, facts: Facts) -> Iterator[Alarm]:
         """Before the first step."""
         c = facts.config
         if "adam" not in str(c.optim).lower():
+            return
+        if facts.parameters is not None and facts.parameters <= self.small:
             return
         warmup = c.get_warmup_steps(c.max_steps)
         if c.adam_epsilon < self.eps or warmup < self.warmup:
@@ -102,7 +109,7 @@ class UpdateHealth(Guard):
                 )
                 break
         self._note("reward", self._reward, metrics.get("reward"))
-        yield from self._gradient(step, metrics.get("grad_norm"))
+        yield from self._gradient(step, metrics.get("grad_norm"), signal=metrics.get("gigpo/frac_zero_adv", 0.0) < 1.0)
         yield from self._collapse(step, metrics.get("entropy", metrics.get("sampling/entropy")))
         share = metrics.get(DELTA_SHARE)
         if self._delta.add(share if step > 1 else None) and self._delta.low > self.fresh:
@@ -113,7 +120,7 @@ class UpdateHealth(Guard):
                 "gradient counts for nothing. Keep one optimizer for the whole run.",
             )
 
-    def _gradient(self, step: int, norm: float | None) -> Iterator[Alarm]:
+    def _gradient(self, step: int, norm: float | None, *, signal: bool) -> Iterator[Alarm]:
         if norm is None:
             return
         if len(self._grads) >= self.grad_history and 0 < self._grads.median * self.grad_times < norm:
@@ -125,7 +132,7 @@ class UpdateHealth(Guard):
                 yield stop("gradient", f"{message}. Lower learning_rate, or raise adam_epsilon and warmup_steps.")
             else:
                 yield note("gradient_small", f"{message}, and below max_grad_norm {self.max_grad_norm:g}.")
-        if norm > 0:  # a step without signal says nothing about what is usual
+        if norm > 0 and signal:  # a step without advantages says nothing about what is usual, whatever its KL term
             self._grads.add(norm)
 
     def _collapse(self, step: int, entropy: float | None) -> Iterator[Alarm]:

@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from agents.rollout import RolloutResult
 from agents.trajectory import Trajectory
-from trainers.guards.events import Facts
+from trainers.guards.events import Facts, Measured
 from trainers.guards.guard import Alarm, Guard, note, stop, warn
 from trainers.guards.levels import GuardName
 from trainers.guards.window import Window
@@ -25,7 +25,7 @@ class VerifierHealth(Guard):
 
     Attributes:
         errors: Share of the last steps' episodes whose grader may fail.
-        lost: Share of a step's episodes that may be lost to the machinery, graders included.
+        lost: Share of a step's episodes, or of a measurement's, that may be lost to the machinery, graders included.
         slower: How many times the p95 of a turn that ends an episode (grading is in it) may grow, and `slow` the
             seconds that it must have reached.
     """
@@ -84,6 +84,18 @@ class VerifierHealth(Guard):
                 f"(p95 was {1000 * self._start:.0f} ms): commands or graders hang until their time "
                 "limit. `python -m agents show` tells which.",
             )
+
+    def measured(self, held_out: Measured) -> Iterator[Alarm]:
+        """Held-out episodes lost to the machinery."""
+        for name, arm in held_out.arms.items():
+            if arm.n and arm.infrastructure > self.lost * arm.n and arm.pass_min is not None:
+                yield warn(
+                    "held_out_lost",
+                    f"infrastructure: {arm.infrastructure} of {arm.n} held-out episodes ({name}, step "
+                    f"{held_out.step}) failed in the sandbox or the grader. The pass rate is over the other "
+                    f"{arm.graded} only; over all it lies between {arm.pass_min:.1%} and {arm.pass_max:.1%}, so do not "
+                    "compare it with other steps. `python -m sandboxes doctor` checks the backends.",
+                )
 
     def step(self, step: int, metrics: Mapping[str, float]) -> Iterator[Alarm]:
         """Episodes lost to the machinery."""

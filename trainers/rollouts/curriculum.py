@@ -175,6 +175,8 @@ def read_counts(path: str | Path) -> dict[str, Count]:
 def _from_evaluation(path: Path) -> dict[str, Count]:
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(record, dict):
+            raise ValueError("a list or a value where a record with `arms` was expected")
         arms, hashes = record["arms"], record["tasks"]
         arm = arms.get("sampled") or max(arms.values(), key=lambda arm: sum(map(len, arm["outcomes"].values())))
         return {

@@ -9,30 +9,43 @@ from __future__ import annotations
 import random
 from collections.abc import Collection, Sequence
 
+import numpy as np
+
 from agents.seeds import derive_seed
 from agents.trajectory import Trajectory
-from trainers.credit import CreditSettings, EpisodeScale, TurnGrouping, TurnSignal, episode_advantages, turn_advantages
-from trainers.crediting import record_of
+from trainers.credit import NO_TURN, CreditSettings, TurnSignal, credit_terms
+from trainers.crediting import padded, turn_records
+from trainers.rollouts.completion import as_completion
+from trainers.truncation import is_truncated, without_tokens
 
 
-def weightless(episodes: Sequence[Trajectory], settings: CreditSettings, signal: TurnSignal) -> bool:
+def weightless(
+    episodes: Sequence[Trajectory], settings: CreditSettings, signal: TurnSignal, *, mask_truncated: bool = False
+) -> bool:
     """Whether credit gives every token of this group the weight 0.
 
-    Read from the episode and the turn term alone: whatever divides or reshapes them afterwards leaves 0 at 0.
+    Read from the episode and the turn term, by the function that credit itself uses, on the tokens that will be
+    trained: whatever divides or reshapes the terms afterwards leaves 0 at 0.
 
     Args:
         episodes: The K attempts at one task.
-        settings: Of the run; a term with weight 0 does not count.
+        settings: Of the run.
         signal: What a turn earns by itself.
+        mask_truncated: Episodes that a token budget cut off are kept out of the loss.
     """
     size = len(episodes)
-    records = [record_of(episode, episode.flat(), signal) for episode in episodes]
-    if settings.alpha_episode and episode_advantages([r.reward for r in records], size, EpisodeScale.NONE).any():
-        return False
-    if not settings.beta_turn or settings.turn_grouping is TurnGrouping.NONE:
-        return True
-    turns = turn_advantages([r.turns for r in records], size, settings.turn_grouping, gamma=settings.turn_gamma)
-    return not any(value for values in turns.advantages for value in values)
+    flats = [as_completion(episode, 0) for episode in episodes]
+    if mask_truncated:
+        flats = [without_tokens(f) if is_truncated(e) else f for e, f in zip(episodes, flats, strict=True)]
+    graded = [episode.reward is not None for episode in episodes]
+    turns = [
+        turn_records(episode, signal, states=settings.needs_states) if counts else []
+        for episode, counts in zip(episodes, graded, strict=True)
+    ]
+    terms = credit_terms([episode.reward for episode in episodes], turns, size, settings)
+    width = max(len(flat.ids) for flat in flats)
+    turn_ids = padded([np.asarray(flat.turn_ids, dtype=np.int64) for flat in flats], width, NO_TURN)
+    return not terms.combined(turn_ids, settings).any()
 
 
 def other_tasks(ids: Collection[str], used: Collection[str], count: int, *seed: int | str) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from agents.rollout import Job
@@ -15,6 +15,32 @@ FIRST_DRAW = "first_draw"
 TRAINED = "trained"
 """Notes of a trajectory in a step whose rules play more than one episode per row: whether figures count it, and
 whether it is in the batch."""
+
+
+def first_drawn(episodes: Iterable[Trajectory]) -> list[Trajectory]:
+    """Those that pass rates count: what rules play beyond them depends on how they ended."""
+    return [episode for episode in episodes if episode.notes.get(FIRST_DRAW, True)]
+
+
+def by_place(episodes: Iterable[Trajectory]) -> list[list[Trajectory]]:
+    """Attempts of one place of the batch together, in the order played; a task drawn twice has two places.
+
+    Args:
+        episodes: All of a step, as `Played.result` has them: attempts at a place side by side, from the first on.
+    """
+    out: list[list[Trajectory]] = []
+    for episode in episodes:
+        last = out[-1][-1] if out else None
+        if last is None or last.task_id != episode.task_id or episode.attempt <= last.attempt:
+            out.append([])
+        out[-1].append(episode)
+    return out
+
+
+def trained_groups(episodes: Iterable[Trajectory]) -> list[list[Trajectory]]:
+    """`by_place`, with only what is in the batch."""
+    groups = ([e for e in group if e.notes.get(TRAINED, True)] for group in by_place(episodes))
+    return [group for group in groups if group]
 
 
 @dataclass(slots=True)

@@ -12,7 +12,7 @@ from functools import partial
 from statistics import fmean
 from typing import Any
 
-from agents.policy import Policy, Sampling
+from agents.policy import Policy, Request, Sampling
 from agents.rollout import Job, RolloutEngine, RolloutResult, RolloutState
 from agents.rollout.duplicates import find_duplicates
 from agents.rollout.timing import Timing
@@ -67,7 +67,7 @@ class Rollouts:
     ) -> None:
         self._make_sampler, self._make_env, self.pool = sampler, make_env, pool
         self._group_size, self._seed = group_size, seed
-        self._sampling = Sampling(temperature=temperature, max_tokens=max_turn_tokens)
+        self.sampling = Sampling(temperature=temperature, max_tokens=max_turn_tokens)
         self._slots, self._workers, self._ahead = slots, workers, ahead
         self.rules, self._step = rules or Rules(), step
         self._on_round = on_round
@@ -100,6 +100,18 @@ class Rollouts:
         """True when log-probabilities are those of the weights being trained, so that the first ratio is 1."""
         return self.sampler.exact
 
+    def try_sampler(self) -> None:
+        """Have the sampler give one id at the temperature of training, so that one that cannot is found before a run.
+
+        Raises:
+            PolicyError: It cannot; the message says what to do.
+        """
+        self.sampler.update(self._step())
+        policy = self.policy.policy if isinstance(self.policy, T2PO) else self.policy
+        request = Request("a try", policy.tokenizer.encode("ready"), seed=self._seed, max_tokens=1)
+        policy.complete([request], self.sampling)
+        policy.forget([request.conversation])
+
     def run(self, jobs: Sequence[Job], sampling: Sampling, *, training: bool) -> RolloutResult:
         """Play `jobs`; in a measurement T2PO keeps its turn cap only, unless asked."""
         self.sampler.update(self._step())
@@ -108,6 +120,20 @@ class Rollouts:
             with self.policy.evaluation():
                 return self.engine.run(jobs, sampling, on_round=watch)
         return self.engine.run(jobs, sampling, on_round=watch)
+
+    def run_together(self, parts: Sequence[tuple[Sequence[Job], Sampling]]) -> list[RolloutResult]:
+        """Play several lists of episodes of a measurement at the same time (see `RolloutEngine.run_together`).
+
+        Where there are fewer slots than lists, one after the other.
+        """
+        if len(parts) > self._slots:
+            return [self.run(jobs, sampling, training=False) for jobs, sampling in parts]
+        self.sampler.update(self._step())
+        watch = partial(self._on_round, "held-out") if self._on_round else None
+        if isinstance(self.policy, T2PO):
+            with self.policy.evaluation():
+                return self.engine.run_together(parts, on_round=watch)
+        return self.engine.run_together(parts, on_round=watch)
 
     def play(self, draw: Draw, *, end_id: int) -> Played:
         """One episode per row. `end_id` stands in where an episode sampled nothing (TRL needs one token)."""
@@ -119,7 +145,7 @@ class Rollouts:
             for i, task_id in enumerate(task_ids):
                 group, attempt = divmod(draw.offset + i, self._group_size)
                 jobs.append(Job(self.pool[task_id], attempt, derive_seed(*self._seed_of(draw, group), attempt)))
-            result = self.run(jobs, self._sampling, training=True)
+            result = self.run(jobs, self.sampling, training=True)
             episodes = result.trajectories
             flats = [as_completion(e, end_id) for e in episodes]
             played = Played(episodes, flats, result, {}, result, draw.version)
@@ -176,7 +202,7 @@ class Rollouts:
         wanted = [(group, self._group_size) for group in groups]
         while wanted:
             jobs = [job for group, count in wanted for job in group.jobs(count)]
-            result = self.run(jobs, self._sampling, training=True)
+            result = self.run(jobs, self.sampling, training=True)
             episodes = iter(result.trajectories)
             for group, count in wanted:
                 group.episodes += [next(episodes) for _ in range(count)]

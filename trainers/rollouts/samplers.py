@@ -15,11 +15,8 @@ import torch
 from agents.policies.transformers import TransformersPolicy
 from agents.policies.vllm import VllmPolicy
 from agents.policy import Policy
+from trainers.rollouts.names import SAME, VLLM
 
-IN_PROCESS = "in_process"
-VLLM = "vllm:"
-SAME = "same"
-SAMPLE_DTYPES = (SAME, "bfloat16", "float32", "auto")
 READY_SECONDS = 60.0
 """Longest wait for a server that is starting."""
 

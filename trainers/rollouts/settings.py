@@ -62,10 +62,11 @@ def make_rules(config: GiGPOConfig, pool: Sequence[Task], processes: int) -> Rul
         RulesError: One line per thing that they need and do not have.
     """
     credit, signal = config.credit_settings(), TurnSignal(config.turn_signal)
+    cut = bool(config.mask_truncated_completions)
     rules = Rules(
         adaptive=config.adaptive_rule(),
         refill_rounds=config.refill_rounds,
-        weightless=lambda episodes: weightless(episodes, credit, signal),
+        weightless=lambda episodes: weightless(episodes, credit, signal, mask_truncated=cut),
         curriculum=curriculum_of(config, pool),
         groups_per_draw=config.generation_batch_size // config.num_generations,
     )

@@ -4,38 +4,33 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from transformers import TrainerCallback
-
 from agents.rollout import RolloutResult
 from agents.trajectory import Trajectory
-from trainers.guards import Facts, Finding, Measured, Severity, Watch
-from trainers.guards.signal import read_groups
+from trainers.guards import Facts, Finding, Watch
 from trainers.heldout import Evaluation
-from trainers.run.checkpoints import STATE_FILE, last_complete_checkpoint, step_of
+from trainers.run.checkpoints import STATE_FILE
 from trainers.run.console import RunConsole
+from trainers.run.guarding import GuardCallback
 from trainers.run.record import RunRecord
 from trainers.run.summary import Clock
-from trainers.run.weight_delta import WeightDelta
 
 if TYPE_CHECKING:
     from trainers.gigpo import GiGPOTrainer
 
 
-class RunCallback(TrainerCallback):  # type: ignore[misc]
+class RunCallback(GuardCallback):
     """Writes what happens to the record and shows it; `clock` adds up where the time went."""
 
+    keeps_run_folder = True
+
     def __init__(self, record: RunRecord, console: RunConsole, watch: Watch, *, keep_trajectories: bool) -> None:
-        self.record, self.console, self.watch = record, console, watch
+        super().__init__(watch)  # its findings: what ended an earlier process of the run is a warning in this one
+        self.record, self.console = record, console
         self.clock = Clock()
-        self.stopped: Finding | None = None
-        """What a guard ended the run for."""
-        self._weights = WeightDelta()
-        self.trainer: GiGPOTrainer | None = None
         self._keep = keep_trajectories
         self._begin = 0.0
         self._rollout_before = 0.0
@@ -48,12 +43,16 @@ class RunCallback(TrainerCallback):  # type: ignore[misc]
             self.clock = Clock(**state["clock"])
             self.watch.load_state_dict(state["guards"])
         self.watch.restore(self.record.findings())
+        self.findings = list(self.watch.findings)
         self._held_out_before = self.clock.held_out
         self.console.warnings.extend(self.record.warnings())
 
     def state(self) -> dict[str, Any]:
         """Where the time went so far and what the guards remember: part of every checkpoint."""
         return {"clock": asdict(self.clock), "guards": self.watch.state_dict()}
+
+    def attach(self, trainer: GiGPOTrainer) -> None:
+        """`trainers.grpo` has wired it already, and sets `trainer` when everything is put together."""
 
     def begin(self, facts: Facts, step: int) -> None:
         """Everything is put together and step `step` was the last."""
@@ -65,10 +64,7 @@ class RunCallback(TrainerCallback):  # type: ignore[misc]
         """The episodes of the step after `step` optimizer steps."""
         self.clock.add(result.timing)
         self.record.write_episodes(step + 1, result.trajectories, keep=self._keep)
-        if self.trainer is not None:
-            for name, value in read_groups(result.trajectories).metrics().items():
-                self.trainer.note_metric(name, value)
-        self._found(self.watch.episodes(step + 1, result))
+        super().on_episodes(step, result)
 
     def on_evaluation(self, evaluation: Evaluation, episodes: dict[str, list[Trajectory]]) -> None:
         """A held-out evaluation is done."""
@@ -97,20 +93,7 @@ class RunCallback(TrainerCallback):  # type: ignore[misc]
             metric=held_out.metric,
             pool=evaluation.pool,
         )
-        deciding = held_out.metric.partition("_")[0]
-        self._found(
-            self.watch.measured(
-                Measured(
-                    evaluation.step,
-                    evaluation.arms,
-                    deciding,
-                    evaluation.is_best,
-                    evaluation.p_value,
-                    best_step,
-                    episodes,
-                )
-            )
-        )
+        super().on_evaluation(evaluation, episodes)
 
     # -- transformers' callbacks --------------------------------------------------------------------------------
 
@@ -118,8 +101,7 @@ class RunCallback(TrainerCallback):  # type: ignore[misc]
         """An optimizer step begins."""
         self._begin = time.perf_counter()
         self._rollout_before = self.clock.rollout
-        if kwargs.get("optimizer") is not None:
-            self._weights.begin(kwargs["model"], float(kwargs["optimizer"].param_groups[0]["lr"]))
+        super().on_step_begin(args, state, control, **kwargs)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """An optimizer step is done: what was not rollout was learning."""
@@ -128,8 +110,7 @@ class RunCallback(TrainerCallback):  # type: ignore[misc]
         self.clock.learn += learn
         self.clock.steps += 1
         self.trainer.note_metric("time/learn_seconds", learn)
-        for name, value in self._weights.end(kwargs["model"]).items() if "model" in kwargs else ():
-            self.trainer.note_metric(name, value)
+        super().on_step_end(args, state, control, **kwargs)
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **kwargs: Any) -> None:
         """Metrics: to the record; those of a training step also to the console and the guards."""
@@ -140,34 +121,26 @@ class RunCallback(TrainerCallback):  # type: ignore[misc]
         if "reward" not in figures:
             return
         self.console.step(state.global_step, figures)
-        numbers = {k: float(v) for k, v in figures.items() if isinstance(v, (int, float))}
-        self._found(self.watch.step(state.global_step, numbers))
-        if self.stopped is not None:
-            control.should_training_stop = True
-            # What is stopped for is neither kept nor measured: the last checkpoint stays the one from before.
-            control.should_save = control.should_evaluate = False
+        super().on_log(args, state, control, figures, **kwargs)
 
-    def _found(self, findings: Sequence[Finding]) -> None:
-        """Write down what guards found, and show what is more than a note."""
-        for finding in findings:
-            if finding.severity is Severity.STOP:
-                finding = replace(finding, message=f"{finding.message} {self._way_back()}")
-                self.stopped = self.stopped or finding
-            self.record.write_finding(finding)
-            self.console.found(finding)
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """What guards said to the settings and the tasks (see `begin`) may have ended the run already."""
+        self._end_if_stopped(control)
 
-    def _way_back(self) -> str:
-        """What is left from before, and how to go on from it."""
-        folder = self.record.path
-        parts = []
-        if (checkpoint := last_complete_checkpoint(folder)) is not None:
-            parts.append(
-                f"the last checkpoint from before is step {step_of(checkpoint)}: --resume goes back to it (change a "
-                "setting first: the same ones lead here again)"
-            )
-        if self.trainer is not None and self.trainer.held_out is not None and self.trainer.held_out.best is not None:
-            parts.append(f"`best/` holds step {self.trainer.held_out.best.step}")
-        return f"The run ends here; {'; '.join(parts) or 'no checkpoint was written before'}."
+    # -- what guards found --------------------------------------------------------------------------------------
+
+    def tell(self, finding: Finding) -> None:
+        """To the record and the console."""
+        self.record.write_finding(finding)
+        self.console.found(finding)
+
+    def output_dir(self) -> Path:
+        """The run folder."""
+        return self.record.path
+
+    def way_back(self) -> str:
+        """How to go on from the checkpoint that is left."""
+        return "--resume goes back to it"
 
     def warn(self, step: int, message: str) -> None:
         """Say it now, in the record and in the summary."""

@@ -16,6 +16,9 @@ from typing import Any
 STATE_FILE = "turngym_state.json"
 """Best, patience, held-out history, credit, T2PO calibration and generation phase, in each checkpoint of a run."""
 
+FORMAT = 2
+"""Of what we add to a checkpoint; 1, which no file names, is that of release 0.5.0 and before."""
+
 LAST_WRITTEN = "trainer_state.json"
 """What transformers writes last."""
 
@@ -71,6 +74,16 @@ def rotate(folder: Path, keep: int | None, protected: Iterable[str | Path] = ())
         shutil.rmtree(gone, ignore_errors=True)
         path.rename(gone)  # first out of the way: a half removed one must not bear the name
         shutil.rmtree(gone)
+
+
+def tidy(folder: Path, keep: int | None) -> None:
+    """Finish what a killed process had begun to remove, and remove what it had begun to write."""
+    for name in (SAVING, "best.tmp"):
+        shutil.rmtree(folder / name, ignore_errors=True)
+    newest = last_complete_checkpoint(folder)
+    best = _json(newest / LAST_WRITTEN).get("best_model_checkpoint") if newest else None
+    rotate(folder, keep, [best] if best else [])
+    shutil.rmtree(folder / SAVING, ignore_errors=True)
 
 
 def sync(paths: Iterable[Path]) -> None:

@@ -20,7 +20,7 @@ import yaml
 from trl import TrlParser
 
 from trainers.config import EnvArguments, GiGPOConfig, PolicyArguments, T2POArguments
-from trainers.refusals import ConfigError
+from trainers.errors import ConfigError
 from trainers.run.help import COMMON, CONFIGS, QUICKSTART, asks_for_help, short_help
 
 GROUPS = (EnvArguments, PolicyArguments, T2POArguments, GiGPOConfig)
@@ -78,7 +78,7 @@ def parse(argv: Sequence[str]) -> Settings:
         ConfigError: An unknown key or flag (with the nearest known one), a value that does not fit, no such file.
         SystemExit: After printing help.
     """
-    args = [{"--dry-run": "--dry_run", "--help-all": "--help_all"}.get(a, a) for a in _separate(argv)]
+    args = _separate(argv)
     if asks_for_help(args):
         print(short_help())
         raise SystemExit(0)
@@ -112,11 +112,15 @@ def _raise(message: str) -> None:
 
 
 def _separate(argv: Sequence[str]) -> list[str]:
-    """`--name=value` as two words, so that every rule below sees one form."""
+    """`--name=value` as two words and names with underscores, so that every rule below sees one form."""
     out: list[str] = []
     for arg in argv:
         name, equals, value = arg.partition("=")
-        out += [name, value] if arg.startswith("--") and equals else [arg]
+        if not arg.startswith("--"):
+            out.append(arg)
+            continue
+        name = "--" + name[2:].replace("-", "_")
+        out += [name, value] if equals else [name]
     return out
 
 
@@ -136,7 +140,8 @@ def _take_config(args: list[str]) -> tuple[list[str], Path | None]:
         if not path.exists() and named.exists():
             path = named
         if not path.exists():
-            known = ", ".join(sorted(p.stem for p in CONFIGS.glob("*.yaml")))
+            # Warm starts are settings of `python -m trainers.sft`.
+            known = ", ".join(sorted(p.stem for p in CONFIGS.glob("*.yaml") if not p.stem.endswith("warm_start")))
             raise ConfigError(f"--config {path}: no such file (the configs that ship: {known})")
         return args[:at] + args[at + 2 :], path
     base = QUICKSTART if _value(args, "model_name_or_path") in (None, "quickstart") else None

@@ -141,11 +141,12 @@ class RunConsole:
         table = Table(show_edge=False, pad_edge=False, title_justify="left", title_style="bold")
         table.title = f"held-out at step {step}" + (" (baseline)" if step == 0 else "")
         for column in ("arm", "passed [95 % interval]", "p", "assertions", "turns", "stop mix"):
-            table.add_column(column, no_wrap=column != "stop mix")
+            table.add_column(column, no_wrap=column in ("arm", "passed [95 % interval]"))
         for name, m in settings.items():
             p = p_text((p_values or {}).get(name))
             table.add_row(name, passes(m), p, percent(m.assertion_rate), number(m.mean_turns), stop_mix(m))
-        self.console.print(table)
+        # In a log a line may be long, so that each arm has one.
+        self.console.print(table, width=None if self.console.is_terminal else max(self.console.width, 120))
         arms = (f"{name} {m.n // max(1, m.tasks)} x {m.tasks} tasks, {m.sampling}" for name, m in settings.items())
         self.console.print(escape(f"decode: {'; '.join(arms)}"), soft_wrap=True)
         if step:
@@ -178,10 +179,10 @@ class RunConsole:
         out.print(_time_table(summary))
         share, model = summary.clock.overhead_share, summary.clock.model_time_share
         out.print(f"our overhead is {percent(share)} of rollout wall, the model {percent(model)}\n", soft_wrap=True)
-        out.print(
-            f"chosen: step {summary.best_step} of {summary.last_step} by held-out {summary.best_metric or 'score'}; "
-            f"run ended: {summary.stopped}"
-        )
+        chosen = f"chosen: step {summary.best_step} of {summary.last_step} by held-out {summary.best_metric}"
+        if not summary.best_metric:
+            chosen = f"last step: {summary.last_step} (nothing held out was measured, so none was chosen)"
+        out.print(f"{chosen}; run ended: {summary.stopped}")
         for message in summary.warnings:
             out.print(f"[bold yellow]warning:[/] {escape(message)}")
         for finding in summary.findings:

@@ -8,7 +8,7 @@ import yaml
 
 from trainers.run.memory import Load, estimate, lines, machine
 from trainers.run.policy_setup import check_tokenizer, find_shape, what_is_trained
-from trainers.run.setup import Run, most_turns, reply_cap
+from trainers.run.setup import Run, most_turns, reply_cap, unseen_text
 from trainers.run.shapes import NAMED, DecoderShape
 from trainers.run.t2po_setup import check_t2po
 
@@ -28,7 +28,8 @@ def describe(run: Run) -> str:
     trained = what_is_trained(run.settings.policy, run.source)
     about = [
         "dry run: settings, tasks and sandbox are right; no model was loaded",
-        f"pool {len(run.tasks.pool)} tasks, held-out {len(run.tasks.held_out)} tasks (none in both)",
+        f"pool {len(run.tasks.pool)} tasks, held-out {len(run.tasks.held_out)} tasks{unseen_text(run.tasks)} "
+        "(none in both)",
         f"sandbox {run.backend}; policy {run.model_folder}; prompt style {run.prompt_style}",
         f"trained: {trained.text}; KL {_reference(run)}",
         f"{c.max_steps} steps of {c.generation_batch_size // c.num_generations} tasks x {c.num_generations} attempts",

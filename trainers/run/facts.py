@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
+from agents.chat import ChatTemplate
 from agents.models.card import read_card
 from agents.policy import Sampling
 from agents.t2po import T2PO
@@ -14,30 +16,49 @@ from trainers.run.setup import Run, reply_cap
 
 def facts_of(run: Run, trainer: GiGPOTrainer, tokenizer: Any) -> Facts:
     """The facts of a run that is put together."""
-    policy, config = trainer.policy, run.settings.config
-    inner = policy.policy if isinstance(policy, T2PO) else policy
-    dtype = str(next(trainer.model.parameters()).dtype).removeprefix("torch.")
-    resamples = isinstance(policy, T2PO) and policy.config.turn_resample
-    return Facts(
+    config, facts = run.settings.config, trainer_facts(trainer, tokenizer)
+    raw = run.prompt_style == "base"
+    return replace(
+        facts,
         config=config,
         pool=run.tasks.pool,
-        held_out=run.tasks.held_out,
+        held_out=run.tasks.measured,
         choice=run.tasks.split.choice,
         sampling=Sampling(config.temperature, reply_cap(run)),
-        arms=dict(trainer.held_out.arms) if trainer.held_out is not None else {},
         environment=run.settings.env.env,
         prompt_hash=run.prompt_hash,
         card=read_card(run.model_folder),
-        raw_prompts=run.prompt_style == "base",
+        raw_prompts=raw,
+        overrun=None if raw else facts.overrun,
+        self_test=run.self_test,
+        resample_rate=run.settings.t2po.turn_resample_rate,
+    )
+
+
+def trainer_facts(trainer: GiGPOTrainer, tokenizer: Any = None) -> Facts:
+    """What a trainer knows by itself: not its environment's prompts, the policy's card or how the sides were chosen."""
+    policy, config = trainer.policy, trainer.args
+    tokenizer = trainer.processing_class if tokenizer is None else tokenizer
+    inner = policy.policy if isinstance(policy, T2PO) else policy
+    dtype = str(next(trainer.model.parameters()).dtype).removeprefix("torch.")
+    resamples = isinstance(policy, T2PO) and policy.config.turn_resample
+    held_out = trainer.held_out
+    return Facts(
+        config=config,
+        pool=list(trainer.rollouts.pool.values()),
+        held_out=held_out.everything if held_out is not None else (),
+        sampling=trainer.rollouts.sampling,
+        arms=dict(held_out.arms) if held_out is not None else {},
         template_ids=template_tokens(tokenizer),
+        overrun=ChatTemplate(tokenizer, policy.eos_ids).overrun if tokenizer.chat_template else None,
         pad_id=tokenizer.pad_token_id,
         eos_ids=frozenset(policy.eos_ids),
+        exact=trainer.rollouts.exact,
         sampler=type(inner).__name__,
         dtype=dtype,
         training_dtype="bfloat16" if config.bf16 else "float16" if config.fp16 else dtype,
-        self_test=run.self_test,
         resampling=policy.warning if isinstance(policy, T2PO) and resamples else None,
-        resample_rate=run.settings.t2po.turn_resample_rate,
+        parameters=sum(p.numel() for p in trainer.model.parameters()),
     )
 
 

@@ -45,8 +45,8 @@ class RunFolder:
         steps: One mapping per logged training step (metric name to value), in order.
         held_out: Held-out evaluations in order.
         summary: summary.json; `None` while the run goes on or after it was killed.
-        warnings: Notes on the run, and what guards warned of or stopped it for (in runs before release 0.7 all of
-            them stand in warnings.jsonl).
+        warnings: Notes on the run, and what guards warned of or stopped it for (runs of release 0.5 and earlier
+            have all of them in warnings.jsonl).
         findings: What guards found, notes included.
         notes: What is missing or torn, for people.
     """

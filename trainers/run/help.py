@@ -19,6 +19,8 @@ from trainers.config import (
     T2POArguments,
     TRLFields,
 )
+from trainers.config.credit import DETAILS
+from trainers.config.rollouts import RARE as RARE_ROLLOUTS
 
 CONFIGS = Path(__file__).parent.parent / "configs"
 QUICKSTART = CONFIGS / "quickstart.yaml"
@@ -79,7 +81,7 @@ def short_help() -> str:
 
 def _flags(part: Any, quickstart: dict[str, Any]) -> Iterator[str]:
     for f in dataclasses.fields(part):
-        if part is TRLFields and f.name in RARE:
+        if (part is TRLFields and f.name in RARE) or f.name in DETAILS | RARE_ROLLOUTS:
             continue
         default = f.default if f.default is not dataclasses.MISSING else ""
         shown = f"{default}; quickstart: {quickstart[f.name]}" if f.name in quickstart else f"{default}"

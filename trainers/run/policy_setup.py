@@ -18,7 +18,7 @@ from agents.models.loading import (
 )
 from trainers.config import PolicyArguments
 from trainers.config.backends import quantization_problem
-from trainers.refusals import ConfigError
+from trainers.errors import ConfigError
 from trainers.run.shapes import DecoderShape, shape_of, shape_of_name
 
 
@@ -47,7 +47,11 @@ def find_policy(policy: PolicyArguments, *, dry_run: bool = False) -> ModelSourc
 
 
 def make_peft(policy: PolicyArguments, source: ModelSource | None = None) -> Any:
-    """Settings of a new LoRA adapter; `None` trains all weights, or the adapter that `source` is."""
+    """Settings of a new LoRA adapter; `None` trains all weights, or the adapter that `source` is.
+
+    Raises:
+        ConfigError: A policy of a known shape has none of the layers that are named.
+    """
     if policy.full or (source is not None and source.kind is ModelKind.ADAPTER):
         return None
     from peft import LoraConfig
@@ -55,6 +59,13 @@ def make_peft(policy: PolicyArguments, source: ModelSource | None = None) -> Any
     targets: Any = policy.lora_target_modules
     if targets != "all-linear":
         targets = [name.strip() for name in targets.split(",")]
+        shape = find_shape(source) if source is not None else None
+        known = [*shape.linears(), "embed_tokens", "lm_head"] if shape is not None else []
+        if known and not any(name.rsplit(".", 1)[-1] in known for name in targets):
+            raise ConfigError(
+                f"lora_target_modules={policy.lora_target_modules}: the model has no such layer. Use all-linear, or of "
+                f"{', '.join(known)}."
+            )
     return LoraConfig(
         r=policy.lora_r,
         lora_alpha=policy.lora_alpha,
@@ -84,7 +95,8 @@ def what_is_trained(policy: PolicyArguments, source: ModelSource) -> Trained:
     if source.kind is ModelKind.ADAPTER:
         found = adapter_config(source)
         targets = found.get("target_modules") or "all-linear"
-        names = targets if isinstance(targets, str) else ", ".join(sorted(targets))
+        # PEFT may write each layer's whole path; the estimate counts a kind of layer in every block.
+        names = targets if isinstance(targets, str) else ", ".join(sorted({t.rsplit(".", 1)[-1] for t in targets}))
         text = f"the adapter in {source.location} (rank {found.get('r')}, alpha {found.get('lora_alpha')}; {names})"
         return Trained(text, int(found.get("r") or 0), names)
     if policy.full:
@@ -137,7 +149,8 @@ def check_tokenizer(source: ModelSource, *, raw: bool = False) -> TokenizerCheck
         template.first("", "a task")
     except ChatError as error:
         raise ConfigError(f"model_name_or_path={source.name}: {error}") from error
-    return TokenizerCheck(tokenizer, list(_about(tokenizer, ends, raw)))
+    overrun = [] if raw or not tokenizer.chat_template or template.overrun is None else [f"warning: {template.overrun}"]
+    return TokenizerCheck(tokenizer, [*_about(tokenizer, ends, raw), *overrun])
 
 
 def _about(tokenizer: Any, ends: set[int], raw: bool) -> Iterator[str]:

@@ -74,6 +74,8 @@ class RunRecord:
         self.path = Path(output_dir)
         self._lock: int | None = None
         self.moved_to = replace_run(self.path) if overwrite else None
+        self._made = not self.path.is_dir()
+        self._fresh = self._made or not any(self.path.iterdir())
         if not resume or not self.path.is_dir():
             refuse_occupied(self.path, hint=OCCUPIED)
         try:
@@ -198,8 +200,13 @@ class RunRecord:
         append_line(self.path / HELD_OUT, line)
 
     def warn(self, step: int, message: str) -> None:
-        """A note on the run that is no guard's (few held-out tasks, a setting that does nothing), for the report."""
-        append_line(self.path / WARNINGS, {"step": step, "message": message})
+        """A note on the run that is no guard's (few held-out tasks, a setting that does nothing), for the report.
+
+        A resumed run comes to the same step again: what stands there is not written twice.
+        """
+        line = {"step": step, "message": message}
+        if line not in read_lines(self.path / WARNINGS)[0]:
+            append_line(self.path / WARNINGS, line)
 
     def warnings(self) -> list[str]:
         """What was warned of so far, by earlier processes of a resumed run too."""
@@ -237,17 +244,16 @@ class RunRecord:
             return number <= step if evaluated is None else number in evaluated
 
         def keep(record: Mapping[str, Any]) -> bool:
-            if not isinstance(record.get("step"), int) or TRAINED in record:
-                return TRAINED not in record  # no line of a step; the mean loss is written after the last checkpoint
+            if TRAINED in record:
+                return False  # written after the last checkpoint
             if any(name.startswith("eval_") for name in record):
                 return measured(record["step"])
-            return bool(record["step"] <= step)
+            return int(record["step"]) <= step
 
         aside = self.path / SUPERSEDED
         moved = cut_lines(self.path / HELD_OUT, lambda r: measured(int(r["step"])), aside / HELD_OUT)
-        for path in sorted(self.path.glob("*.jsonl")):
-            if path.name not in (HELD_OUT, INTENTS):
-                moved += cut_lines(path, keep, aside / path.name)
+        for name in (METRICS, WARNINGS, FINDINGS):
+            moved += cut_lines(self.path / name, keep, aside / name)
         moved += self._csv.cut(step, aside / STEPS)
         for folder, stays in ((EPISODES, lambda number: number <= step), (HELD_OUT_EPISODES, measured)):
             for path in sorted((self.path / folder).glob("step_*.jsonl")):
@@ -279,6 +285,21 @@ class RunRecord:
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
+
+    def withdraw(self) -> None:
+        """Take a folder back that this start made, before anything was trained; a replaced run returns to its place.
+
+        What an earlier process left (`resume`) stays.
+        """
+        self.close()
+        if not self._fresh:
+            return
+        for entry in self.path.iterdir():
+            shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
+        if self._made:
+            self.path.rmdir()
+        if self.moved_to is not None:
+            self.moved_to.rename(self.path.resolve())
 
 
 def finding_of(line: Mapping[str, Any]) -> Finding:

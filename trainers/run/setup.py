@@ -10,21 +10,25 @@ from typing import Any
 
 from agents.models.card import ModelCard, read_card, write_card
 from agents.models.loading import ModelKind, ModelSource
-from agents.policy import Sampling
 from agents.t2po import T2POConfig
 from envs.answers import AnswerEnv
 from envs.conversation import ConversationEnv
-from sandboxes import SandboxPool, SandboxUnavailable, open_sandbox
+from envs.rewards import RewardKind
+from sandboxes import Backend, SandboxPool, SandboxUnavailable, open_sandbox
 from tasks.sources.self_test import Coverage, self_test
 from tasks.task import Task
-from trainers.config import GiGPOConfig
+from trainers.config import EnvArguments, GiGPOConfig
 from trainers.config.held_out import UNSEEN
+from trainers.config.idle import idle_notes
 from trainers.config.idle_credit import idle_credit
+from trainers.config.refusals import check_config, check_processes, not_finite
+from trainers.credit import EpisodeOperator
+from trainers.errors import ConfigError
 from trainers.heldout import HeldOut
 from trainers.processes import is_main
-from trainers.refusals import ConfigError, check_config, check_processes
-from trainers.rollouts import RulesError, curriculum_of
-from trainers.rollouts.samplers import VLLM
+from trainers.rollouts.errors import RulesError
+from trainers.rollouts.names import VLLM
+from trainers.rollouts.settings import make_rules
 from trainers.run.cli import Settings
 from trainers.run.machine import ENVIRONMENTS, environment_settings, unfit_task
 from trainers.run.occupied import OCCUPIED, refuse_occupied
@@ -88,6 +92,7 @@ class Run:
             *idle_credit(c),
             *self.settings.policy.idle_settings(is_adapter=self.source.kind is ModelKind.ADAPTER),
             *c.idle_trl_settings(),
+            *idle_notes(c),
         ]
 
     def card(self) -> ModelCard:
@@ -111,7 +116,7 @@ def prepare(settings: Settings) -> Run:
         refuse_occupied(Path(settings.config.output_dir), hint=OCCUPIED, runs_too=not settings.config.overwrite)
     env = settings.env
     tasks = load_task_sets(env, settings.config.seed)
-    curriculum_notes = read_curriculum(settings.config, tasks.pool)
+    curriculum_notes = read_rules(settings.config, tasks.pool)
     check_metric(settings.config, tasks)
     everything = [*tasks.pool, *tasks.measured]
     if why := unfit_task(env.env, everything):
@@ -157,14 +162,14 @@ def prepare(settings: Settings) -> Run:
     return run
 
 
-def read_curriculum(config: GiGPOConfig, pool: Sequence[Task]) -> tuple[str, ...]:
-    """What a person should know about the curriculum, where there is one.
+def read_rules(config: GiGPOConfig, pool: Sequence[Task]) -> tuple[str, ...]:
+    """What a person should know about the rules of the rollouts: how a curriculum fits the pool.
 
     Raises:
-        ConfigError: It cannot be used.
+        ConfigError: They need something of the pool or of the processes that is not there.
     """
     try:
-        curriculum = curriculum_of(config, pool)
+        curriculum = make_rules(config, pool, config.world_size).curriculum
     except RulesError as error:
         raise ConfigError(str(error)) from error
     return tuple(curriculum.notes) if curriculum else ()
@@ -178,12 +183,31 @@ def _setting_problems(settings: Settings) -> Iterator[str]:
             check()
         except ConfigError as error:
             yield str(error)
-    yield from settings.policy.policy_problems(disable_dropout=config.disable_dropout)
+    yield from settings.policy.policy_problems()
+    for part in (env, settings.policy, settings.t2po):
+        yield from not_finite(part)
+    if config.episode_operator == EpisodeOperator.MAXRL and (why := _negative_rewards(env)):
+        yield f"episode_operator=maxrl: it divides by a group's mean reward, and {why}. Use reward=binary."
     for name, least in (("slots", 1), ("sandbox_workers", 0), ("held_out_limit", 0)):
         if getattr(env, name) < least:
             yield f"{name}={getattr(env, name)}: {least} or more."
+    if env.sandbox not in ("auto", *Backend):
+        yield f"sandbox={env.sandbox!r}: one of {', '.join(('auto', *Backend))}."
+    if env.held_out == "split" and env.held_out_fraction == 0 and env.unseen_families in ("", "0"):
+        yield "held_out_fraction=0: held_out=split then holds out nothing. Use a share above 0, or held_out=none."
     if env.env not in ENVIRONMENTS:
         yield f"env={env.env}: can be trained now: {', '.join(ENVIRONMENTS)}"
+
+
+def _negative_rewards(env: EnvArguments) -> str | None:
+    """How a reward can be below 0 with these settings; `None` where it cannot."""
+    if env.reward == RewardKind.BINARY:
+        return None
+    if env.reward == RewardKind.SHAPED and not env.subtract_baseline and env.turn_penalty == 0:
+        return None
+    how = f"turn_penalty={env.turn_penalty}" if not env.subtract_baseline else "subtract_baseline"
+    how = "a rate that falls" if env.reward == RewardKind.DELTA else how
+    return f"with reward={env.reward} rewards can be below 0 ({how})"
 
 
 def check_metric(config: GiGPOConfig, tasks: TaskSets) -> None:
@@ -212,6 +236,10 @@ def idle_selection(config: GiGPOConfig, tasks: TaskSets) -> list[str]:
     notes = []
     if config.held_out_samples > 1 and not tasks.measured:
         notes.append(f"held_out_samples={config.held_out_samples} does nothing: nothing is held out.")
+    if config.patience and not tasks.measured:
+        notes.append(f"patience={config.patience} does nothing: nothing is held out.")
+    elif config.patience and config.eval_strategy == "no":
+        notes.append(f"patience={config.patience} does nothing: nothing is measured in training (eval_strategy=no).")
     if config.load_best_model_at_end:
         notes.append("load_best_model_at_end changes nothing in the run folder: `best/` holds the chosen weights.")
     return notes
@@ -256,20 +284,10 @@ def make_env_factory(run: Run, sandboxes: SandboxPool | None = None) -> Callable
 
 def make_held_out(run: Run) -> HeldOut:
     """The held-out rule of the run."""
-    config, cap = run.settings.config, reply_cap(run)
-    arms = {"sampled": Sampling(config.held_out_temperature, cap)}
-    if config.held_out_greedy:
-        arms["greedy"] = Sampling(0.0, cap)
-    return HeldOut(
-        tasks=run.tasks.held_out,
-        arms=arms,
-        metric=config.best_metric,
+    return HeldOut.of(
+        run.settings.config,
+        run.tasks.held_out,
         unseen=run.tasks.unseen,
-        samples=config.held_out_samples,
-        seed=config.seed,
-        output_dir=Path(config.output_dir),
-        writes=is_main(),
-        patience=config.patience,
-        min_delta=config.min_delta,
+        max_turn_tokens=reply_cap(run),
         extra_files=lambda best: write_card(best, run.card()),
     )

@@ -7,7 +7,7 @@ import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from statistics import fmean, median, pstdev
+from statistics import fmean, median, stdev
 from typing import Any
 
 from agents.trajectory import Trajectory, groups
@@ -41,7 +41,7 @@ class StepRow:
         n_rollouts_used: Graded episodes; `n_rollouts_total` all; `infrastructure` the difference.
         zero_var_groups: Groups (of `n_groups`) whose graded rewards are all equal: no episode signal.
         task_pass_count: Episodes that passed; `task_pass_rate` their share.
-        reward_stdev: Population standard deviation.
+        reward_stdev: Sample standard deviation (n - 1), as TRL logs `reward_std`.
         task_complete_pct: Percent that ended by submitting; `max_turns_pct` by the turn budget.
         mean_tds_regen: Rejected samples per episode (turn resampling).
     """
@@ -98,7 +98,7 @@ class StepRow:
             task_pass_rate=fmean(bool(t.passed) for t in graded) if n else None,
             assertion_rate=fmean(t.rate for t in graded if t.rate is not None) if n else None,
             reward_mean=fmean(rewards) if n else None,
-            reward_stdev=pstdev(rewards) if n else None,
+            reward_stdev=stdev(rewards) if n > 1 else None,
             reward_min=min(rewards, default=None),
             reward_max=max(rewards, default=None),
             mean_turns=fmean(turns) if n else None,

@@ -10,7 +10,7 @@ from typing import Any
 
 from agents.t2po import T2PO, T2POConfig, ThinkStop
 from trainers.config import T2POArguments
-from trainers.refusals import ConfigError
+from trainers.errors import ConfigError
 
 FLAGS = {
     "think_budget": "think_budget",

@@ -10,7 +10,7 @@ from tasks.split_lock import SUFFIX, apply_lock
 from tasks.splits import Choice, Split, disjoint, split_tasks
 from tasks.task import Task
 from trainers.config import EnvArguments
-from trainers.refusals import ConfigError
+from trainers.errors import ConfigError
 
 FEW = 20
 """Held-out tasks below which the interval of a pass rate spans more than forty points."""

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from agents.chat import without_clock
 from trainers.warmstart.tokenizer import CHAT_TEMPLATE, chatml
 
 
@@ -152,6 +153,7 @@ class ConversationEncoder:
         if not getattr(tokenizer, "chat_template", None):
             raise CorpusError("the model's tokenizer has no chat template, so a conversation has no one form")
         self._tokenizer = tokenizer
+        self._settings = without_clock(tokenizer)
         self._chatml = tokenizer.chat_template == CHAT_TEMPLATE
         self._known: dict[str, list[int]] = {}
         self._remember = remember
@@ -188,7 +190,9 @@ class ConversationEncoder:
     def _render(self, messages: Sequence[Mapping[str, str]], *, prompt: bool) -> str:
         if self._chatml:  # our own template: the same text many times faster than through its interpreter
             return chatml(messages, prompt=prompt)
-        return self._tokenizer.apply_chat_template(list(messages), tokenize=False, add_generation_prompt=prompt)
+        return self._tokenizer.apply_chat_template(
+            list(messages), tokenize=False, add_generation_prompt=prompt, **self._settings
+        )
 
     def _encode(self, text: str) -> list[int]:
         known = self._known.get(text)

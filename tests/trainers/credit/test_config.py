@@ -21,6 +21,7 @@ class Fields(CreditFields):
     loss_type: str = "dapo"
     num_generations: int = 4
     max_steps: int = 100
+    num_iterations: int = 1
 
 
 def test_defaults_are_the_operators_own_and_say_nothing():
@@ -81,6 +82,7 @@ def test_refused(given, says):
         ({"token_operators": "gtpo", "gtpo_beta": 0.0}, "gtpo_beta=0 does nothing"),
         ({"token_operators": "sepa,gtpo", "sepa_decay": 0.9}, "sepa_decay=0.9 does nothing without sepa_schedule=auto"),
         ({"token_operators": "sepa,gtpo", "max_steps": 40}, "40 steps end before sepa_delay=50"),
+        ({"token_operators": "sepa,gtpo", "max_steps": 52, "num_iterations": 2}, "52 steps end before sepa_delay=50"),
         ({"token_operators": "delight", "sepa_steps": 9}, "sepa_steps=9 does nothing: delight_mode=soft follows"),
         (
             {"token_operators": "delight", "delight_keep": 0.5},
@@ -108,6 +110,7 @@ def test_what_does_nothing_says_so(given, says):
         {"token_operators": "sepa,gtpo,hicra", "sepa_mode": "amp", "gtpo_beta": 0.5, "planning": "let me"},
         {"token_operators": "delight", "delight_mode": "annealed", "sepa_steps": 9, "sepa_delay": 3},
         {"token_operators": "delight", "delight_mode": "hard", "delight_lambda": 0.5},
+        {"token_operators": "sepa,gtpo", "max_steps": 52},
         {"turn_grouping": "similarity", "turn_similarity": 0.8, "invalid_action_penalty": 0.1},
         {"scale_rewards": "group", "beta_turn": 0.0, "advantage_cap": 1.0},
         {"episode_operator": "dr_grpo", "loss_type": "dr_grpo"},

@@ -32,7 +32,7 @@ from trainers.credit.token import (
     token_weights,
 )
 from trainers.crediting import EpisodeRecord, record_of, token_text
-from trainers.refusals import ConfigError
+from trainers.errors import ConfigError
 
 EVERY = TokenSettings(
     operators=tuple(OPERATORS), sepa_gate=0.5, sepa_delay=0, sepa_steps=4, delight_adaptive=True, mask_share=0.5
@@ -129,6 +129,14 @@ def test_an_operator_that_breaks_its_contract_is_named(monkeypatch, out, message
     monkeypatch.setitem(OPERATORS, "mine", TokenOperator(out))
     with pytest.raises(ValueError, match=f"token operator {message}"):
         Credit(CreditSettings(tokens=TokenSettings(operators=("mine",)))).assign(make_batch())
+
+
+def test_an_operator_may_return_the_signal_itself(monkeypatch):
+    monkeypatch.setitem(OPERATORS, "signal", TokenOperator(lambda tokens: tokens.raw))
+    tokens = one_row([0.5, 2.0])
+    got = token_weights(["signal", "gtpo"], replace(tokens, settings=TokenSettings(gtpo_beta=1.0)))
+    monkeypatch.delitem(OPERATORS, "signal")
+    assert got[0] == pytest.approx([0.5 * 0.4, 2.0 * 1.6]) and tokens.raw.tolist() == [[0.5, 2.0]]
 
 
 @pytest.mark.parametrize("name", ["sepa", "hicra"])

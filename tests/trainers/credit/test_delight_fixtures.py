@@ -7,7 +7,7 @@ import pytest
 
 from tests.trainers.credit.fixtures import cases, one_row, padded
 from trainers.credit import episode_advantages
-from trainers.credit.token.delight import delight, hard_gate, normalised, soft_gate
+from trainers.credit.token.delight import delight, hard_gate, soft_gate, spreads
 from trainers.credit.token.eta import adaptive_eta
 from trainers.credit.token.settings import DelightMode, DelightNorm, TokenSettings
 from trainers.credit.token.signals import surprisal
@@ -17,7 +17,7 @@ NORMS = {"none": DelightNorm.NONE, "scale": DelightNorm.SCALE, "mad_scale": Deli
 
 def scaled(signal, norm):
     values, mask = padded([signal])
-    return normalised(values, mask, mask.sum(axis=1).astype(float), norm)
+    return values / spreads(values, mask, mask.sum(axis=1).astype(float), norm)[:, None]
 
 
 def test_soft_gates():
@@ -26,12 +26,12 @@ def test_soft_gates():
         advantage = i["advantage"]
         if "zscore" in case["id"]:  # not offered: centring inverts the gates of most tokens
             z = (np.array(i["surprisals"]) - np.mean(i["surprisals"])) / np.std(i["surprisals"])
-            gates = soft_gate(np.array([advantage]), z[None], i["eta"])[0]
+            gates = soft_gate(advantage * z[None], i["eta"])[0]
             assert gates == pytest.approx(np.array(wanted["gates"]), abs=1e-6)
             assert bool(gates.mean() < 0.5) is (advantage > 0)
             continue
         signal = scaled(i["surprisals"], NORMS[i["norm_mode"]])
-        gates = soft_gate(np.array([advantage]), signal, i["eta"])[0]
+        gates = soft_gate(advantage * signal, i["eta"])[0]
         assert gates == pytest.approx(np.array(wanted["gates"]), abs=case["abs_tol"]), case["id"]
         tokens = one_row(i["surprisals"], advantage, delight_eta=i["eta"], delight_norm=NORMS[i["norm_mode"]])
         assert advantage * delight(tokens)[0] == pytest.approx(np.array(wanted["token_advs"]), abs=case["abs_tol"])
@@ -81,20 +81,22 @@ def test_adaptive_eta():
     first, smoothed = cases("delight.eta")
     i = first["inputs"]
     logprobs, mask = padded(i["logprobs"])
-    signal = normalised(surprisal(logprobs), mask, mask.sum(axis=1).astype(float), NORMS[i["norm_mode"]])
+    signal = surprisal(logprobs)
+    signal /= spreads(signal, mask, mask.sum(axis=1).astype(float), NORMS[i["norm_mode"]])[:, None]
     settings = TokenSettings(delight_neutral=i["target_neutral_frac"])
     advantages = np.array(i["episode_advantages"])
     assert advantages.tolist() == episode_advantages([1.0, 0.0, 0.0, 0.0], 4).tolist()
-    eta = adaptive_eta(advantages, signal, mask, settings, previous=None)
+    products = advantages[:, None] * signal
+    eta = adaptive_eta(products, mask, settings, previous=None)
     assert eta == pytest.approx(first["expected"]["eta"], abs=first["abs_tol"])
     settings = TokenSettings(delight_eta_decay=smoothed["inputs"]["ema_decay"])
-    eta = adaptive_eta(advantages, signal, mask, settings, previous=smoothed["inputs"]["prev_eta"])
+    eta = adaptive_eta(products, mask, settings, previous=smoothed["inputs"]["prev_eta"])
     assert eta == pytest.approx(smoothed["expected"]["eta"], abs=smoothed["abs_tol"])
 
 
 def test_eta_without_any_advantage_stays():
     settings = TokenSettings(delight_eta=1.5)
-    nothing = (np.zeros(2), np.ones((2, 3)), np.ones((2, 3), dtype=bool), settings)
+    nothing = (np.zeros((2, 3)), np.zeros((2, 3), dtype=bool), settings)
     assert adaptive_eta(*nothing, previous=None) == 1.5
     assert adaptive_eta(*nothing, previous=0.7) == 0.7
 

@@ -189,7 +189,7 @@ def test_groups_that_tie_or_have_one_reward_are_counted_and_keep_their_turns():
     flat = [[TurnRecord(1.0, "s")], [TurnRecord(0.0, "s")]]
     single = [[TurnRecord(1.0, "s")], []]
     ids = np.array([[0], [0], [0], [-1]])
-    result = Credit(CreditSettings()).assign(CreditBatch([0.5, 0.5, 1.0, None], [*flat, *single], ids, 2))
+    result = Credit(CreditSettings(beta_turn=0.3)).assign(CreditBatch([0.5, 0.5, 1.0, None], [*flat, *single], ids, 2))
     assert result.advantages.tolist() == [[0.15], [-0.15], [0.0], [0.0]]
     assert result.metrics["gigpo/singleton_group_frac"] == 0.5
     assert (result.metrics["gigpo/flat_group_frac"], result.metrics["gigpo/dead_group_frac"]) == (1.0, 0.5)

@@ -18,7 +18,7 @@ SANDBOX = next((name for name in ("bubblewrap", "landlock") if probe(name).ok), 
 FLAGS = [
     "--use_cpu", "true", "--tasks", "generated:quickstart?n=40&seed=5", "--held_out", "generated:quickstart?n=8&seed=6",
     "--per_device_train_batch_size", "8", "--max_steps", "7", "--eval_steps", "4", "--save_steps", "7", "--slots", "8",
-    "--held_out_greedy", "false", "--adam_epsilon", "1e-5", "--warmup_steps", "30",
+    "--held_out_greedy", "false",
 ]  # fmt: skip
 
 

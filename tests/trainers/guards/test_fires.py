@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
+import random
 from dataclasses import replace
 
 import pytest
+import yaml
 
 from agents.models.card import ModelCard
 from agents.policy import Candidate, FinishReason, Sampling
 from tasks.sources.self_test import Coverage
 from tasks.splits import Choice
+from tests.trainers.fake_run import task
 from tests.trainers.guards.planted import (
     HELD_OUT,
     METRICS,
@@ -25,9 +28,13 @@ from tests.trainers.guards.planted import (
     steps,
 )
 from trainers.guards import GuardName, Severity, Watch
+from trainers.guards.held_out import risen
 from trainers.guards.parity import LogprobParity
 from trainers.guards.prompts import repeats_itself
 from trainers.guards.signal import GroupKind, read_groups
+from trainers.measuring.measure import measure
+from trainers.rollouts.groups import FIRST_DRAW, TRAINED
+from trainers.run.help import QUICKSTART
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -46,6 +53,44 @@ def test_1_ship_by_held_out_fires_when_the_pool_runs_ahead():
     assert "p=0.7" in found.message and "`best/` stays at step 2" in found.message and "95 % interval" in found.message
     watch.measured(evaluation(6, 0.2, best=False, p=0.001, best_step=2))
     assert kinds(watch)[1:] == [(6, "warn", "held_out_falls")]
+
+
+def pool_window(rng: random.Random, groups: int = 40, k: int = 8) -> dict[str, list[int]]:
+    """Passed and graded attempts at tasks of every difficulty, most of them nearly always or nearly never passed."""
+    skills = [rng.betavariate(0.4, 0.4) for _ in range(groups)]
+    return {str(i): [sum(rng.random() < skill for _ in range(k)), k] for i, skill in enumerate(skills)}
+
+
+def test_1_a_pool_that_does_not_change_seldom_seems_to_rise():
+    """Runs of ten evaluations without any learning: of 100, 3 fire. On raw counts 42 would."""
+    rng, fired = random.Random(0), 0
+    for _ in range(60):
+        best = pool_window(rng)
+        fired += any(risen(best, pool_window(rng)) < 0.01 for _ in range(9))
+    assert fired <= 4
+    alike = {str(i): [8 * (i % 2), 8] for i in range(12)}, {str(i): [8 * (i % 4 > 0), 8] for i in range(12)}
+    assert risen(*alike) > 0.1  # 48/96 and 72/96, of 12 tasks
+
+
+def test_1_2_pool_rates_are_of_the_first_draw_and_of_no_curriculum():
+    held = evaluation(0, 0.5, best=True)
+    drawn, refill = attempts(0.5, k=4), attempts(0.0, seed=1, tasks=[task(i, "refill") for i in range(200, 260)])
+    for episodes, first in ((drawn, True), (refill, False)):
+        for episode in episodes:
+            episode.notes[FIRST_DRAW] = first
+    split, ship = on(GuardName.SPLIT_LINT), on(GuardName.SHIP_BY_HELD_OUT)
+    split.measured(held)
+    split.episodes(1, result(drawn + refill))
+    assert split.findings == []
+    ship.episodes(1, result(refill))
+    assert ship.guards[0]._played == {}
+    ordered = Watch({GuardName.SPLIT_LINT: None, GuardName.SHIP_BY_HELD_OUT: None})
+    ordered.begin(facts({"curriculum": "rates.jsonl"}))
+    ordered.measured(evaluation(0, 0.02, best=True))
+    for step, skill in enumerate((0.1, 0.95, 0.95), 1):
+        ordered.episodes(step, result(attempts(skill, seed=step)))
+        ordered.measured(evaluation(step, 0.02, best=step == 1))
+    assert kinds(ordered) == [(0, "note", "curriculum"), (0, "note", "curriculum")]
 
 
 def test_1_ship_by_held_out_says_when_nothing_selects():
@@ -107,6 +152,20 @@ def test_3_kl_with_the_wrong_sign_fails_on_known_numbers():
     assert alarm.kind == "kl_sign" and alarm.severity is Severity.STOP and "0.3679" in alarm.message
 
 
+def test_3_a_sampler_that_is_corrected_has_limits_of_its_own():
+    usual = {"sampling/logp_difference_mean": 0.05, "sampling/ratio_max": 2.7, "sampling/importance_capped_frac": 0.001}
+    for change, found in [
+        ({}, []),
+        ({"sampling/logp_difference_mean": 0.15}, [(1, "warn", "parity")]),
+        ({"sampling/importance_capped_frac": 0.05}, [(1, "warn", "parity")]),
+        ({"sampling/logp_difference_mean": 5.0}, [(1, "stop", "parity_lost")]),
+    ]:
+        watch = on(GuardName.LOGPROB_PARITY, facts(exact=False, sampler="VLLMPolicy"))
+        steps(watch, [{**usual, **change}])
+        assert kinds(watch) == found
+        assert all("Importance weights correct for" in finding.message for finding in watch.findings)
+
+
 def test_4_mask_by_length_fires():
     watch = on(GuardName.MASK_BY_LENGTH)
     episodes = attempts()
@@ -145,6 +204,32 @@ def test_6_prompt_parity_fires_on_garbage_and_on_other_prompts():
     assert kinds(watch) == [(0, "warn", "other_prompts"), (1, "warn", "garbage")]
     assert "14 of 32 first replies (44%)" in watch.findings[1].message
     assert "<|im_start|>" in watch.findings[1].message and "--prompt_style base" in watch.findings[1].message
+
+
+def test_6_prompt_parity_names_a_template_whose_end_is_no_end():
+    watch = Watch({GuardName.PROMPT_PARITY: None})
+    watch.begin(facts(overrun="replies would run on"))
+    assert kinds(watch) == [(0, "warn", "overrun")] and "run on" in watch.findings[0].message
+
+
+def test_6_prompt_parity_shows_a_policy_that_cannot_act():
+    episodes = attempts()
+    turns = [turn for episode in episodes for turn in episode.turns]
+    for turn in turns[1:]:
+        turn.action, turn.reply, turn.finish = "malformed", "<|im_start|>Sure!\n" * 40, FinishReason.LENGTH
+    watch = on(GuardName.PROMPT_PARITY)
+    for step in (1, 2):
+        watch.episodes(step, result(episodes))
+    found = only(watch)
+    assert (found.step, found.severity, found.kind) == (1, Severity.WARN, "unread")
+    assert f"{len(turns) - 1} of the {len(turns)} replies" in found.message
+    assert "'<|im_start|>Sure!\\n" in found.message and len(found.message) < 900
+    assert "100% of these reached their cap of 40 tokens" in found.message and "trainers.sft" in found.message
+    for turn in turns[1 : len(turns) // 2]:
+        turn.action = "command"
+    half = on(GuardName.PROMPT_PARITY)
+    half.episodes(1, result(episodes))
+    assert half.findings == []
 
 
 def test_6_prompt_parity_compares_training_with_measuring():
@@ -297,6 +382,15 @@ def test_10_update_health_notes_an_optimizer_without_warm_up():
     assert kinds(watch) == [(0, "note", "optimizer")] and "adam_epsilon=1e-08" in only(watch).message
 
 
+@pytest.mark.parametrize(("parameters", "noted"), [(1_000_000, 0), (20_000_001, 1)])
+def test_10_update_health_says_nothing_to_the_quickstarts_measured_optimizer(parameters, noted):
+    shipped = yaml.safe_load(QUICKSTART.read_text())
+    watch = Watch({GuardName.UPDATE_HEALTH: None})
+    recipe = {name: shipped[name] for name in ("adam_epsilon", "warmup_steps", "lr_scheduler_type", "learning_rate")}
+    watch.begin(replace(facts(recipe), parameters=parameters))
+    assert len(watch.findings) == noted
+
+
 def test_11_verifier_health_fires():
     watch = Watch({GuardName.VERIFIER_HEALTH: None})
     watch.begin(facts(self_test=Coverage(300, 300, 300, 12, 300, ("ifbench-1: the right answer scores 0",))))
@@ -322,7 +416,10 @@ def test_11_verifier_health_fires_on_a_failure_that_became_a_reward_and_on_slow_
     for step in range(1, 12):
         watch.episodes(step, result(quick if step < 6 else slow))
     assert kinds(watch) == [(8, "note", "slow")] and "was 50 ms" in only(watch).message
-    slow[0].assertions[0]["verdict"], slow[0].reward = "error", 0.0
+    slow[0].assertions[0] |= {"verdict": "error", "weight": 0.0}  # only shown: it decides nothing
+    watch.episodes(12, result(slow))
+    assert len(watch.findings) == 1
+    slow[0].assertions[0]["weight"], slow[0].reward = 1.0, 0.0
     watch.episodes(12, result(slow))
     assert kinds(watch)[1:] == [(12, "stop", "paid")]
 
@@ -337,7 +434,7 @@ def test_12_resample_budget_fires_with_figures_each_kind_once():
             turn.candidates = [Candidate((1, 2, 3), 0.1 * (turn.index % 3))] * 2 if turn.index else []
         watch.episodes(step, result(episodes))
         watch.step(step, {**METRICS, "t2po/trigger_rate": 0.9, "t2po/exhausted_frac": 0.765})
-    assert [(found.step, found.severity) for found in watch.findings] == [(2, "warn"), (4, "warn")]
+    assert kinds(watch) == [(2, "warn", "resampled_of_eta"), (4, "warn", "cannot_decide")]
     text = watch.findings[0].message
     assert text.startswith("resampled 5 of 9 (eta 0.3)") and "fired on 90% of eligible turns" in text
     assert "85% of them used every sample" in text and "suggested eta 0.1" in text and "extra ids for each kept" in text
@@ -352,3 +449,42 @@ def test_12_resample_budget_fires_on_cost_alone():
         watch.episodes(step, result(episodes))
         watch.step(step, METRICS)
     assert kinds(watch) == [(5, "warn", "cost")] and "throws away 3.0 ids" in only(watch).message
+
+
+def test_9_groups_are_those_of_the_batch_and_of_one_place():
+    four = attempts(tasks=POOL[:1])
+    passing, failing = ([replace(e, reward=float(ok), passed=ok, notes={}) for e in four] for ok in (True, False))
+    assert read_groups([*passing, *failing]).counts == {GroupKind.ALL_PASS: 1, GroupKind.ALL_FAIL: 1}
+    surplus = [replace(episode, attempt=episode.attempt + 4) for episode in failing]
+    for episode in surplus:
+        episode.notes = {TRAINED: False}
+    assert read_groups([*passing, *surplus]).counts == {GroupKind.ALL_PASS: 1}
+    assert read_groups(surplus).groups == 0
+
+
+def test_10_single_turn_questions_and_a_weak_policy_are_no_collapse():
+    short = {"env/mean_turns": 1.0, "env/submitted": 1.0}
+    watch = on(GuardName.UPDATE_HEALTH)
+    steps(watch, [{**short, "env/pass_rate": rate} for rate in (0.4, 0.4, 0.4, 0.4, 0.1, 0.1, 0.1, 0.1)])
+    steps(watch, [{**short, "env/pass_rate": 0.03}] * 6, first=9)
+    assert watch.findings == []
+    weak = on(GuardName.UPDATE_HEALTH)  # it shortens, but never could do anything
+    steps(weak, [{"env/pass_rate": 0.02}] * 4 + [{**short, "env/pass_rate": 0.0}] * 6)
+    assert weak.findings == []
+
+
+def test_10_a_step_of_kl_alone_does_not_say_what_gradient_is_usual():
+    flat, signal = {"grad_norm": 0.02, "gigpo/frac_zero_adv": 1.0, "kl": 0.001}, {"grad_norm": 1.3, "kl": 0.001}
+    sparse = on(GuardName.UPDATE_HEALTH)
+    steps(sparse, [signal if step % 9 == 0 else flat for step in range(1, 60)])
+    assert sparse.findings == []
+
+
+def test_11_verifier_health_fires_on_a_measurement_that_lost_episodes():
+    episodes = attempts(0.9, tasks=HELD_OUT, k=1)
+    for episode in episodes[:9]:
+        episode.stop_reason, episode.reward, episode.passed = "infrastructure", None, None
+    arms = {"sampled": measure(episodes, "T=1")}
+    watch = on(GuardName.VERIFIER_HEALTH)
+    watch.measured(replace(evaluation(4, 0.9, best=True), arms=arms))
+    assert kinds(watch) == [(4, "warn", "held_out_lost")] and "9 of 60" in only(watch).message

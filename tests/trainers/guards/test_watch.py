@@ -4,23 +4,32 @@ from __future__ import annotations
 
 import json
 import math
+import re
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from transformers import TrainerControl, TrainerState
 
+from tasks.splits import Split
+from tests.shared_data import REPOSITORY
 from tests.trainers.guards.planted import METRICS, attempts, evaluation, facts, kinds, result, steps
 from tests.trainers.toy import make_config, make_task, make_trainer
-from trainers import grpo
+from trainers import grpo, resuming
+from trainers.config.refusals import check_config
+from trainers.errors import ConfigError
 from trainers.guards import GUARDS, Finding, GuardName, Severity, Watch, parse_levels
+from trainers.guards.guard import Guard, stop
 from trainers.guards.window import Window
 from trainers.heldout import HeldOut
-from trainers.refusals import ConfigError, check_config
 from trainers.run.callback import RunCallback
 from trainers.run.checkpoints import STATE_FILE, last_complete_checkpoint, step_of
 from trainers.run.console import RunConsole
+from trainers.run.facts import facts_of
 from trainers.run.folder import read_run
 from trainers.run.record import RunRecord
+from trainers.run.tasksets import TaskSets
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -146,26 +155,27 @@ def test_a_resumed_watch_judges_as_an_uninterrupted_one():
 # -- the end of a run ---------------------------------------------------------------------------------------------
 
 
-def watched_trainer(folder: Path):
-    """The toy trainer with a run folder, held-out tasks and a fault: from the third backward pass on, no gradient."""
+def watched_trainer(folder: Path, *, spoiled: int = 3, every: int = 1):
+    """The toy trainer with a run folder, held-out tasks and a fault: no gradient from a backward pass on."""
     held_out = HeldOut(
         tasks=[make_task(50 + i) for i in range(2)], arms={"sampled": facts().sampling}, metric="sampled_reward",
         output_dir=folder,
     )  # fmt: skip
     trainer = make_trainer(
         folder.parent, held_out=held_out, output_dir=str(folder), max_steps=6, eval_strategy="steps", eval_steps=3,
-        eval_on_start=True, save_strategy="steps", save_steps=1, save_total_limit=2, logging_steps=1,
+        eval_on_start=True, save_strategy="steps", save_steps=every, save_total_limit=2, logging_steps=every,
     )  # fmt: skip
     callback = RunCallback(RunRecord(folder), RunConsole(8), Watch(), keep_trajectories=False)
     callback.trainer = trainer
+    trainer.run_state = callback.state
     held_out.on_evaluation = callback.on_evaluation
-    trainer._on_episodes = callback.on_episodes
+    trainer.on_episodes = callback.on_episodes
     trainer.add_callback(callback)
     passes = [0]
 
     def spoil(gradient):
         passes[0] += 1
-        return gradient * math.nan if passes[0] >= 3 else gradient
+        return gradient * math.nan if passes[0] >= spoiled else gradient
 
     next(p for p in trainer.model.parameters() if p.requires_grad).register_hook(spoil)
     return trainer, callback
@@ -187,6 +197,92 @@ def test_stop_ends_the_run_after_the_step_and_keeps_what_was_before(tmp_path, ca
     assert json.loads((last / STATE_FILE).read_text())["run"]["guards"]["UpdateHealth"]["_grads"]
 
 
+def stopping(event: str, step: int) -> Guard:
+    """A guard that ends the run at one event."""
+
+    class Planted(Guard):
+        name = GuardName.SHIP_BY_HELD_OUT
+
+        def begin(self, facts):
+            yield from [stop("planted", "planted.")] * (event == "begin")
+
+        def episodes(self, now, played):
+            yield from [stop("planted", "planted.")] * (event == "episodes" and now == step)
+
+        def measured(self, held_out):
+            yield from [stop("planted", "planted.")] * (event == "measured" and held_out.step == step)
+
+    return Planted()
+
+
+@pytest.mark.parametrize(
+    ("event", "step", "every", "ends", "kept", "measured"),
+    [
+        ("begin", 0, 1, 0, None, []),
+        ("measured", 0, 1, 0, None, [0]),
+        ("measured", 3, 1, 3, 2, [0, 3]),
+        ("episodes", 2, 5, 2, None, [0]),
+    ],
+)
+def test_a_stop_ends_the_run_whichever_event_it_was(tmp_path, event, step, every, ends, kept, measured):
+    begun = facts()  # first: a new config resets accelerate's state
+    trainer, callback = watched_trainer(tmp_path / "run", spoiled=99, every=every)
+    callback.watch.guards = [stopping(event, step)]
+    callback.begin(begun, 0)
+    trainer.train()
+    trainer.close()
+    assert callback.stopped is not None and callback.stopped.step == step
+    assert trainer.state.global_step == ends
+    last = last_complete_checkpoint(tmp_path / "run")
+    assert (step_of(last) if last else None) == kept
+    assert [evaluation.step for evaluation in trainer.held_out.history] == measured
+
+
+def test_what_ended_an_earlier_process_is_a_warning_in_this_one(tmp_path):
+    record = RunRecord(tmp_path / "run")
+    record.write_finding(Finding(2, "update_health", Severity.STOP, "kl is 2685", "kl"))
+    callback = RunCallback(record, RunConsole(8), Watch(), keep_trajectories=False)
+    (tmp_path / STATE_FILE).write_text("{}")
+    callback.restore(tmp_path)
+    callback.on_log(None, TrainerState(global_step=3), TrainerControl(), logs={**METRICS, "kl": 0.01})
+    assert callback.stopped is None
+    assert [(f.severity, f.message) for f in callback.findings] == [(Severity.WARN, "kl is 2685")]
+    callback.on_log(None, TrainerState(global_step=4), TrainerControl(), logs={**METRICS, "grad_norm": math.nan})
+    assert callback.findings[-1].severity is Severity.STOP and "The run ends here" in callback.findings[-1].message
+
+
+@pytest.mark.parametrize(("rank", "others"), [(1, (True, False, False, False)), (0, (True, True, True, True))])
+def test_a_decision_of_the_main_process_holds_on_every_process(monkeypatch, rank, others):
+    control = TrainerControl(should_log=True, should_evaluate=True, should_save=True)
+    trainer = SimpleNamespace(control=control, accelerator=SimpleNamespace(num_processes=2))
+    monkeypatch.setattr(resuming, "gather_object", lambda mine: [others, *mine] if rank else [*mine, others])
+    resuming.ExactResume._agree(trainer)
+    flags = (control.should_training_stop, control.should_log, control.should_evaluate, control.should_save)
+    assert flags == (True, False, False, False) if rank else (True, True, True, True)
+
+
+def test_guards_see_tasks_of_unseen_families(tmp_path):
+    unseen = make_task(0).model_copy(update={"family": "other"})
+    run = SimpleNamespace(
+        tasks=TaskSets(Split((make_task(1),), (), unseen=(unseen,))),
+        settings=SimpleNamespace(
+            config=make_config(tmp_path), env=SimpleNamespace(env=""), t2po=SimpleNamespace(turn_resample_rate=0.1)
+        ),
+        prompt_hash="", model_folder=tmp_path, prompt_style="", self_test=None, t2po=None, reply_cap=12,
+    )  # fmt: skip
+    trainer = make_trainer(tmp_path)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("trainers.run.facts.reply_cap", lambda run: 12)
+        seen = facts_of(run, trainer, trainer.processing_class)
+    trainer.close()
+    assert seen.held_out == (unseen,) and seen.exact
+    watch = Watch("none,ship_by_held_out,split_lint")
+    watch.begin(seen)
+    assert [finding.kind for finding in watch.findings] == ["not_measured"]  # eval_strategy=no, but there is something
+    watch.begin(replace(seen, pool=[unseen]))
+    assert watch.findings[-1].kind == "overlap"
+
+
 @pytest.mark.parametrize(("guards", "stops"), [("all", True), ("update_health=warn", False), ("none", False)])
 def test_what_a_fault_does_is_a_setting(tmp_path, guards, stops):
     record = RunRecord(tmp_path / "run")
@@ -203,3 +299,14 @@ def test_what_a_fault_does_is_a_setting(tmp_path, guards, stops):
 def test_a_guard_has_an_exit_code_of_its_own():
     assert grpo.EXIT_CODES[grpo.Stopped.GUARD] == 3
     assert len(set(grpo.EXIT_CODES)) == len(grpo.Stopped)
+
+
+def test_the_guard_that_the_manual_shows_works():
+    page = (REPOSITORY / "docs" / "guards.md").read_text(encoding="utf-8")
+    assert all(f"`{name}`" in page for name in GuardName)
+    code = next(block for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "class" in block)
+    space: dict = {}
+    exec(code, space)  # noqa: S102
+    guard = space["SlowSteps"]()
+    said = [list(guard.step(step, {"step_time": 50.0 + 4 * step})) for step in range(1, 8)]
+    assert [len(alarms) for alarms in said] == [0, 0, 0, 0, 1, 1, 1]

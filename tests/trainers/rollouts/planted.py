@@ -9,7 +9,9 @@ from envs.conversation import StopReason
 from sandboxes.sandbox import SandboxError
 from tests.trainers.toy import NotingTrainer, ToyEnv, make_config, make_model, make_task, make_tokenizer
 from trainers.gigpo import GiGPOTrainer
-from trainers.rollouts import Rollouts, Rules, make_sampler
+from trainers.rollouts.play import Rollouts
+from trainers.rollouts.samplers import make_sampler
+from trainers.rollouts.settings import Rules
 
 Plan = Callable[[str, int], float | None]
 """Task id and seed of an attempt to its reward (passed: above 0); `None` breaks the machinery."""

@@ -8,10 +8,13 @@ import pytest
 import torch
 
 from tests.trainers.rollouts.planted import make_rollouts, make_trainer
-from tests.trainers.toy import make_task
-from trainers.refusals import ConfigError
-from trainers.rollouts import CurriculumOrder, Draw, Rules, RulesError
-from trainers.rollouts.curriculum import Curriculum, load_curriculum
+from tests.trainers.toy import make_config, make_task
+from trainers.errors import ConfigError
+from trainers.rollouts.curriculum import Curriculum, CurriculumOrder, load_curriculum
+from trainers.rollouts.errors import RulesError
+from trainers.rollouts.played import Draw
+from trainers.rollouts.settings import Rules
+from trainers.run.setup import read_rules
 
 POOL = [make_task(i) for i in range(6)]
 PASSES = {"toy-0": 0, "toy-1": 4, "toy-2": 1, "toy-3": 3, "toy-4": 1, "toy-5": 4}
@@ -121,13 +124,18 @@ def test_the_order_is_the_same_for_every_number_of_processes(shuffle):
         assert [name for name, *_ in alone[::k]] == [*names, *names[:2]]  # no task is left out at the end of a lap
 
 
-def test_a_resumed_run_goes_on_in_the_order(tmp_path):
+MORE = {"adaptive_successes": 1, "adaptive_failures": 1, "adaptive_chunk": 2, "refill_rounds": 1}
+
+
+@pytest.mark.parametrize("more", [{}, MORE], ids=["curriculum", "every rule"])
+def test_a_resumed_run_goes_on_in_the_order(tmp_path, more):
     path = order_file(tmp_path)
     changes = {"curriculum": str(path), "lr_scheduler_type": "constant"}
-    changes |= {"save_strategy": "steps", "save_steps": 1, "save_total_limit": 9}
+    changes |= more | {"save_strategy": "steps", "save_steps": 1, "save_total_limit": 9}
 
     def run(name, steps, resume=None, **other):
-        trainer = make_trainer(tmp_path / name, lambda _, seed: float(seed % 2), max_steps=steps, **changes | other)
+        plan = lambda name, seed: float(seed % 2 and (name != "toy-1" or not more))  # noqa: E731
+        trainer = make_trainer(tmp_path / name, plan, max_steps=steps, **changes | other)
         trainer.train(resume_from_checkpoint=resume)
         trainer.close()
         return trainer
@@ -136,13 +144,16 @@ def test_a_resumed_run_goes_on_in_the_order(tmp_path):
         return [episodes[row].task_id for episodes in trainer.played for row in (0, 4)]
 
     whole = run("whole", 5)
-    assert names(whole) == [*EASY_FIRST, *EASY_FIRST[:4]]
+    assert names(whole)[1:3] == EASY_FIRST[1:3]
+    assert (names(whole) == [*EASY_FIRST, *EASY_FIRST[:4]]) == (not more)  # toy-1 never passes, and gives way
     run("part", 2)
     checkpoint = str(tmp_path / "part" / "run" / "checkpoint-2")
     rest = run("part", 5, checkpoint)
     assert names(rest) == names(whole)[4:]
     flat = [torch.cat([p.detach().flatten() for p in t.model.parameters()]) for t in (whole, rest)]
     assert torch.equal(*flat)
+    if more:
+        return
     order_file(tmp_path, PASSES | {"toy-0": 4})
     with pytest.raises(ConfigError, match="not the one this run began with"):
         run("part", 5, checkpoint)
@@ -153,3 +164,15 @@ def test_a_resumed_run_goes_on_in_the_order(tmp_path):
 def test_what_the_file_lacks_ends_a_run_before_it_begins(tmp_path):
     with pytest.raises(ConfigError, match="covers 1 of 6"):
         make_trainer(tmp_path, lambda *_: 1.0, curriculum=str(order_file(tmp_path, {"toy-1": 2})))
+    config = make_config(tmp_path, curriculum=str(tmp_path / "order.jsonl"))
+    with pytest.raises(ConfigError, match="covers 1 of 6"):
+        read_rules(config, POOL)  # what a dry run calls
+    config.curriculum_allow_missing = True
+    assert "covers 1 of 6" in read_rules(config, POOL)[0]
+
+
+def test_a_json_list_is_no_evaluation_and_says_so(tmp_path):
+    path = tmp_path / "list.json"
+    path.write_text("[1, 2]")
+    with pytest.raises(RulesError, match="is no record of python -m trainers.evaluate.*a list or a value"):
+        load_curriculum(path, POOL, order=CurriculumOrder.EASY_FIRST, allow_missing=False, seed=0)

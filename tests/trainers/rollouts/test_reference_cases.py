@@ -8,7 +8,8 @@ import pytest
 
 from tests.shared_data import shared
 from trainers.rollouts.adaptive import Adaptive
-from trainers.rollouts.staleness import fresh, schedule
+from trainers.rollouts.schedule import schedule
+from trainers.rollouts.staleness import fresh
 
 
 def cases(group: str):

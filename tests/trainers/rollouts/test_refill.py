@@ -6,9 +6,10 @@ import pytest
 
 from tests.trainers.rollouts.planted import make_rollouts, make_trainer
 from trainers.credit import CreditSettings, TurnGrouping, TurnSignal
-from trainers.rollouts import Draw, Rules, weightless
 from trainers.rollouts.adaptive import Adaptive
-from trainers.rollouts.settings import rule_problems
+from trainers.rollouts.flat import weightless
+from trainers.rollouts.played import Draw
+from trainers.rollouts.settings import Rules, rule_problems
 
 K = 4
 DRAW = Draw([f"toy-{i}" for i in (0, 1, 4) for _ in range(K)], offset=0, micro_step=3)

@@ -9,10 +9,11 @@ from peft import LoraConfig, get_peft_model
 from agents.policy import Request, Sampling
 from tests.agents.policies.vllm.fake import Fake, running
 from tests.trainers.toy import ToyEnv, make_config, make_model, make_task, make_tokenizer, make_trainer
+from trainers.config.refusals import check_config
+from trainers.errors import ConfigError
 from trainers.gigpo import GiGPOTrainer
-from trainers.refusals import ConfigError, check_config
-from trainers.rollouts import make_sampler
-from trainers.rollouts.samplers import Publisher
+from trainers.grpo import main
+from trainers.rollouts.samplers import Publisher, make_sampler
 
 LORA = LoraConfig(r=4, lora_alpha=8, lora_dropout=0.0, target_modules="all-linear", init_lora_weights=False)
 
@@ -144,6 +145,14 @@ def test_a_server_that_is_not_there_is_said_when_the_trainer_is_made(tmp_path, m
         make_served(tmp_path, "http://127.0.0.1:9", make_model(make_tokenizer()), make_tokenizer(), LORA)
 
 
+def test_a_server_with_other_log_probabilities_is_refused_when_the_trainer_is_made(tmp_path):
+    tokenizer = make_tokenizer()
+    refused = pytest.raises(ConfigError, match="--logprobs-mode processed_logprobs")
+    with running(Fake(mode="raw_logprobs", tokenizer=tokenizer)) as server, refused:
+        make_served(tmp_path, server.url, make_model(tokenizer), tokenizer, LORA, temperature=0.7)
+    assert not server.adapters
+
+
 def test_every_rollout_samples_from_the_adapter_of_its_step(tmp_path):
     """Against a played server: one version a step, under names that are never used again; ids go as they came."""
     tokenizer = make_tokenizer()
@@ -173,3 +182,9 @@ def test_every_rollout_samples_from_the_adapter_of_its_step(tmp_path):
             ids += turn.context_ids
             assert tuple(ids) in prompts
             ids += turn.ids
+
+
+def test_a_dry_run_finds_that_a_server_takes_no_whole_models(tmp_path, capsys):
+    settings = ["--dry-run", "--output_dir", str(tmp_path / "run"), "--sampler", "vllm:http://127.0.0.1:9"]
+    assert main(settings) == 2
+    assert "takes LoRA adapters and no whole models" in capsys.readouterr().err

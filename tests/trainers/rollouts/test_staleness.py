@@ -9,8 +9,10 @@ import torch
 
 from tests.trainers.rollouts.planted import make_trainer
 from tests.trainers.toy import make_config
-from trainers.refusals import ConfigError, check_config
-from trainers.rollouts.staleness import VERSION, drop_stale, schedule
+from trainers.config.refusals import check_config
+from trainers.errors import ConfigError
+from trainers.rollouts.schedule import schedule
+from trainers.rollouts.staleness import VERSION, drop_stale
 
 
 def brute_force(accumulation, passes):

@@ -1,9 +1,14 @@
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 import yaml
 
-from trainers.refusals import ConfigError, check_config
+from tests.shared_data import REPOSITORY
+from trainers.config.refusals import check_config
+from trainers.errors import ConfigError
 from trainers.run.cli import QUICKSTART, parse
 
 CPU = ["--use_cpu", "true"]
@@ -35,7 +40,7 @@ def test_a_config_can_be_named_without_its_folder():
 
 
 def test_unknown_flag_names_the_nearest():
-    with pytest.raises(ConfigError, match=r"--learning-rte.*did you mean `learning_rate`"):
+    with pytest.raises(ConfigError, match=r"--learning_rte.*did you mean `learning_rate`"):
         parse([*CPU, "--learning-rte", "1"])
 
 
@@ -67,7 +72,7 @@ def test_help_is_short_and_shows_our_flags(capsys):
     text = capsys.readouterr().out
     assert stop.value.code == 0
     assert "--turn_grouping" in text and "--tasks" in text and "--help-all" in text
-    assert len(text.splitlines()) < 180
+    assert len(text.splitlines()) < 215
 
 
 def test_resolved_settings_can_be_read_back(tmp_path):
@@ -114,3 +119,28 @@ def test_a_resumed_run_goes_on_with_its_own_settings(tmp_path):
 def test_an_explicit_generation_cycle_is_part_of_the_record():
     base = [*CPU, "--gradient_accumulation_steps", "4"]
     assert parse(base).sha256() != parse([*base, "--steps_per_generation", "2"]).sha256()
+
+
+def test_help_is_there_before_torch_and_trl_are():
+    """They take seconds to import."""
+    code = (
+        "import runpy, sys; sys.argv = ['grpo', '--help']\n"
+        "try: runpy.run_module('trainers.grpo', run_name='__main__')\n"
+        "except SystemExit as stop: assert stop.code == 0\n"
+        "sys.exit(', '.join({'torch', 'trl', 'transformers'} & set(sys.modules)) or 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=REPOSITORY)
+    assert done.returncode == 0, done.stderr
+    assert "--learning_rate" in done.stdout
+
+
+def test_autocast_on_a_cpu_is_refused_in_our_words(monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    with pytest.raises(ConfigError, match="bf16: autocast is always refused here.*dtype"):
+        parse(["--bf16", "true"])
+
+
+def test_configs_of_another_command_are_not_offered():
+    with pytest.raises(ConfigError) as refused:
+        parse(["--config", "nope"])
+    assert "quickstart" in str(refused.value) and "warm_start" not in str(refused.value)

@@ -146,5 +146,5 @@ def test_closing_summary_without_held_out_tasks() -> None:
     s = summary()
     s.before, s.after, s.best_metric = {}, {}, ""
     RunConsole(10, console=target).close(s, folder=Path("runs/x"), report=None)
-    assert "chosen: step 8 of 10" in out.getvalue()
+    assert "last step: 10 (nothing held out was measured" in out.getvalue()
     assert s.to_json()["held_out"] == {"best_step": 8, "best_metric": "", "last_step": 10}

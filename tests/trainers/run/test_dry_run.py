@@ -82,3 +82,10 @@ def test_think_tags_and_an_unknown_shape(alone, tmp_path, capsys):
     assert code == 2 and "<think>" in err, "the quickstart's tokenizer has no such token"
     code, out, _ = dry(tmp_path, capsys, *small, "--model_name_or_path", "owner/name")
     assert code == 0 and "memory: unknown" in out
+
+
+@needs_sandbox
+def test_rules_that_the_pool_cannot_keep_are_refused_before_a_folder_is_made(alone, tmp_path, capsys):
+    few = ["--tasks", "generated:quickstart?n=8&seed=1", "--held_out", "none"]
+    code, _, err = dry(tmp_path, capsys, *few, "--refill_rounds", "1")
+    assert code == 2 and "refill_rounds=1: a generation already draws all 8 tasks" in err

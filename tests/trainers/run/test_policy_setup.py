@@ -11,7 +11,8 @@ from tests.trainers.toy import make_tokenizer
 from trainers import sft
 from trainers.config import GiGPOConfig, PolicyArguments
 from trainers.config.backends import backend_problems, quantization_problem
-from trainers.refusals import ConfigError, check_config
+from trainers.config.refusals import check_config
+from trainers.errors import ConfigError
 from trainers.run.cli import parse
 from trainers.run.policy_setup import check_tokenizer, find_policy, make_peft, prefix_preserving, what_is_trained
 from trainers.warmstart.config import SFTConfigError, SFTSettings
@@ -27,7 +28,7 @@ def adapter(tmp_path_factory):
     return folder
 
 
-def test_an_adapter_goes_on_with_its_own_settings(adapter):
+def test_an_adapter_goes_on_with_its_own_settings(adapter, tmp_path):
     policy = PolicyArguments(model_name_or_path=str(adapter), lora_r=64)
     source = find_policy(policy)
     assert source.kind is ModelKind.ADAPTER and make_peft(policy, source) is None
@@ -36,6 +37,13 @@ def test_an_adapter_goes_on_with_its_own_settings(adapter):
     assert list(policy.idle_settings(is_adapter=True)) == [
         f"lora_r=64 does nothing: the adapter in {adapter} has its own settings"
     ]
+    content = json.loads((adapter / "adapter_config.json").read_text())
+    content["target_modules"] = [
+        f"model.layers.{i}.self_attn.{name}" for i in range(4) for name in ("q_proj", "v_proj")
+    ]
+    (tmp_path / "adapter_config.json").write_text(json.dumps(content))
+    paths = PolicyArguments(model_name_or_path=str(tmp_path))
+    assert what_is_trained(paths, find_policy(paths)).targets == "q_proj, v_proj"
     assert check_tokenizer(source).tokenizer is not None, "its base's tokenizer"
     learned = {name for name, p in load_model(adapter, trainable=True)[0].named_parameters() if p.requires_grad}
     assert learned and all("lora_" in name for name in learned)
@@ -72,22 +80,13 @@ def test_a_new_adapter_has_the_settings_of_the_flags():
         ({"adapter": "qlora"}, "adapter='qlora': one of auto, lora, none"),
         ({"dtype": "int8"}, "dtype='int8': one of float32"),
         ({"lora_r": 0}, "lora_r=0"),
-        ({"lora_dropout": 1.0}, "a share from 0"),
+        ({"lora_dropout": 0.05}, "lora_dropout=0.05: would do nothing"),
         ({"lora_target_modules": " ,"}, "lora_target_modules"),
     ],
 )
 def test_policy_settings_that_cannot_work(changes, message):
     [problem] = PolicyArguments(**changes).policy_problems()
     assert message in problem
-
-
-def test_dropout_in_the_adapter_is_refused_where_it_would_act_and_named_where_it_would_not():
-    policy = PolicyArguments(model_name_or_path="owner/name", lora_dropout=0.05)
-    assert "disable_dropout false" in next(policy.policy_problems(disable_dropout=False))
-    assert not list(policy.policy_problems())
-    assert list(policy.idle_settings(is_adapter=False)) == [
-        "lora_dropout=0.05 does nothing in training: disable_dropout is on"
-    ]
 
 
 def test_half_precision_for_all_weights_is_named():
@@ -109,7 +108,7 @@ def config(tmp_path, **changes):
         {"torch_compile": True},
         {"use_liger_kernel": True},
         {"optim": "adamw_bnb_8bit"},
-        {"optim": "paged_adamw_8bit"},
+        {"optim": "paged_adamw_32bit"},
         {"model_init_kwargs": {"quantization_config": {"load_in_4bit": True}}},
         {"sync_ref_model": True, "beta": 0.1},
         {"beta": -0.1},
@@ -187,3 +186,16 @@ def test_a_template_that_drops_thoughts_is_named():
         "{{ m.content }}", "{{ m.content if loop.last else m.content.split('</think>')[-1] }}"
     )
     assert not prefix_preserving(tokenizer)
+
+
+@pytest.mark.parametrize(
+    ("targets", "there"), [("foo", False), ("q_proj,foo", True), ("model.layers.0.mlp.up_proj", True)]
+)
+def test_layers_that_a_known_model_lacks_are_refused_before_it_loads(targets, there):
+    policy = PolicyArguments(adapter="lora", lora_target_modules=targets)
+    source = find_policy(policy)
+    if there:
+        assert make_peft(policy, source).target_modules == set(targets.split(","))
+        return
+    with pytest.raises(ConfigError, match="lora_target_modules=foo: the model has no such layer.*q_proj"):
+        make_peft(policy, source)

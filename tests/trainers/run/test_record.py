@@ -6,6 +6,7 @@ import random
 from pathlib import Path
 
 import pytest
+import torch
 import yaml
 
 from tasks.splits import Split
@@ -13,7 +14,7 @@ from tests.trainers.fake_run import episode, make_run, task
 from trainers.run.folder import read_run
 from trainers.run.jsonl import RunFolderError
 from trainers.run.record import RunRecord
-from trainers.run.steps_csv import COLUMNS
+from trainers.run.steps_csv import COLUMNS, StepRow
 
 
 def rows(folder: Path) -> list[dict[str, str]]:
@@ -98,6 +99,15 @@ def test_steps_csv_counts_only_graded_episodes(tmp_path: Path) -> None:
     assert rows(tmp_path / "run")[1]["reward_mean"] == ""
 
 
+def test_the_deviation_of_rewards_is_that_of_a_sample(tmp_path: Path) -> None:
+    rng, job = random.Random(0), task(0, "pool")
+    played = [episode(job, rng, 1.0) for _ in range(3)]
+    for item, reward in zip(played, (0.0, 0.5, 1.0), strict=True):
+        item.reward = reward
+    assert StepRow.of(1, played).reward_stdev == torch.tensor([0.0, 0.5, 1.0]).std().item() == 0.5
+    assert StepRow.of(1, played[:1]).reward_stdev is None
+
+
 def test_two_generations_in_one_step_are_one_row(tmp_path: Path) -> None:
     record = RunRecord(tmp_path / "run")
     rng, job = random.Random(0), task(0, "pool")
@@ -130,6 +140,26 @@ def test_resume_after_kill_cuts_what_is_beyond_the_checkpoint(tmp_path: Path) ->
     record.write_episodes(11, [episode(task(0, "pool"), random.Random(0), 1.0)])
     record.log(11, {"reward": 0.1, "loss": 0.1})
     assert read_run(folder).steps[-1]["step"] == 11 and rows(folder)[-1]["step"] == "11"
+
+
+def test_resume_keeps_what_the_checkpoint_knows_and_no_more(tmp_path: Path) -> None:
+    """A last evaluation and the mean loss may bear the checkpoint's step and come after it."""
+    record = RunRecord(tmp_path / "run")
+    for step in (1, 2):
+        record.log(step, {"reward": 0.5})
+    record.log(2, {"eval_sampled_reward": 0.5})
+    record.log(2, {"train_loss": 0.1})
+    (tmp_path / "run" / "guards.jsonl").write_text('{"step": 1, "guard": "a"}\n{"step": 3, "guard": "b"}\n')
+    (tmp_path / "run" / "config.yaml.tmp").write_text("half")
+    assert record.resume_at(2, {0}) == 3
+    metrics = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in metrics if "reward" in line] == [1, 2] and len(metrics) == 2
+    assert '"b"' not in (tmp_path / "run" / "guards.jsonl").read_text()
+    assert not (tmp_path / "run" / "config.yaml.tmp").exists()
+    (tmp_path / "run" / "best").mkdir()
+    record.resume_at(-1)
+    assert (tmp_path / "run" / "superseded" / "best").is_dir() and not (tmp_path / "run" / "best").exists()
+    assert (tmp_path / "run" / "metrics.jsonl").read_text() == ""
 
 
 def test_resume_with_other_tasks_is_refused(tmp_path: Path) -> None:

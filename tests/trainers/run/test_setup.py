@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from tests.agents.fakes import task
-from trainers.run.setup import most_turns, reply_cap
+from trainers.run.cli import parse
+from trainers.run.setup import _setting_problems, idle_selection, most_turns, reply_cap
 
 
 def run(*, max_turn_tokens: int = 0, env: str = "ClawGym-v0", max_turns: int = 0, tools: bool = True) -> Any:
@@ -30,3 +31,63 @@ def test_turns_of_an_episode() -> None:
     assert most_turns(run(max_turns=2)) == 2
     assert most_turns(run(env="GSM8K-v0")) == 6
     assert most_turns(run(env="GSM8K-v0", tools=False)) == 1
+
+
+@pytest.mark.parametrize(
+    ("flags", "starts"),
+    [
+        (["--episode_operator", "maxrl"], "episode_operator=maxrl: it divides"),
+        (["--episode_operator", "maxrl", "--reward", "delta"], "episode_operator=maxrl: it divides"),
+        (["--episode_operator", "maxrl", "--reward", "binary"], None),
+        (["--episode_operator", "maxrl", "--turn_penalty", "0"], None),
+        (["--lora_dropout", "0.1"], "lora_dropout=0.1: would do nothing"),
+        (["--turn_penalty", "nan"], "turn_penalty=nan: a finite number"),
+    ],
+    ids=str,
+)
+@pytest.mark.filterwarnings("ignore")
+def test_settings_that_only_fit_together(flags: list[str], starts: str | None) -> None:
+    problems = list(_setting_problems(parse(flags)))
+    assert [problem.startswith(starts) for problem in problems] == [True] if starts else not problems
+
+
+@pytest.mark.parametrize(
+    ("flags", "starts"),
+    [
+        ("--sandbox foo", "sandbox='foo': one of auto, docker"),
+        ("--held_out split --held_out_fraction 0", "held_out_fraction=0: held_out=split then holds out nothing"),
+        ("--held-out split --held-out-fraction=0", "held_out_fraction=0: held_out=split then holds out nothing"),
+        ("--sampler vllm:localhost:1", "sampler='vllm:localhost:1': no address"),
+        ("--sampler vllm:http://host:port", "sampler='vllm:http://host:port': no address"),
+        ("--seed -1", "seed=-1: 0 or more, below 2**32"),
+        ("--seed 4294967296", "seed=4294967296: 0 or more, below 2**32"),
+        ("--adam_beta1 1", "adam_beta1=1.0: 0 or more, below 1"),
+        ("--torch_threads -1", "torch_threads=-1: 0 or more"),
+        ("--min_delta -1", "min_delta=-1.0: 0 or more"),
+        ("--beta_turn -1", "beta_turn=-1.0: "),
+        ("--learning_rate -1", "learning_rate=-1.0: "),
+        ("--report_to nosuch", "report_to=nosuch: no tracker"),
+        ("--push_to_hub true", "push_to_hub=True: a run uploads nothing"),
+        ("--guards all=stop", "guards='all=stop': `all=stop`: a severity is given to single guards"),
+        ("--eval_strategy epoch", "eval_strategy=epoch: steps or no."),
+    ],
+    ids=str,
+)
+@pytest.mark.filterwarnings("ignore")
+def test_a_setting_that_cannot_work_is_one_line_with_the_remedy(flags: str, starts: str) -> None:
+    (problem,) = _setting_problems(parse(flags.split()))
+    assert problem.startswith(starts) and "\n" not in problem
+
+
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        ("--patience 2", "patience=2 does nothing: nothing is held out."),
+        ("--patience 2 --eval_strategy no", "patience=2 does nothing: nothing is measured in training"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore")
+def test_patience_that_nothing_can_spend_is_named(flags: str, says: str) -> None:
+    measured = [task()] if "eval" in flags else []
+    tasks: Any = SimpleNamespace(measured=measured)
+    assert [note.startswith(says) for note in idle_selection(parse(flags.split()).config, tasks)] == [True]

@@ -8,7 +8,7 @@ import pytest
 from agents.t2po import T2POConfig
 from tests.agents.toys import tokenizer
 from trainers.config import T2POArguments
-from trainers.refusals import ConfigError
+from trainers.errors import ConfigError
 from trainers.run.t2po_setup import FLAGS, check_room, check_t2po, idle_settings, make_t2po
 
 OTHER: dict[str, Any] = {

@@ -10,7 +10,7 @@ from tasks.sources import load_tasks
 from tasks.split_lock import write_lock
 from tasks.splits import split_by_outcome, split_tasks
 from trainers.config import EnvArguments, GiGPOConfig
-from trainers.refusals import ConfigError
+from trainers.errors import ConfigError
 from trainers.run.setup import check_metric
 from trainers.run.tasksets import TaskSets, load_task_sets
 

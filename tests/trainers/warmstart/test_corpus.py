@@ -6,6 +6,7 @@ import pytest
 from agents.chat import Conversation
 from agents.policy import FinishReason
 from tasks.families.words import ALL_WORDS
+from tests.trainers.toy import make_tokenizer
 from trainers.warmstart.corpus import Batches, ConversationEncoder, Corpus, CorpusError
 from trainers.warmstart.tokenizer import train_tokenizer
 
@@ -42,6 +43,31 @@ def test_a_general_template_gives_the_same_ids_as_the_fast_way(tokenizer):
     general = ConversationEncoder(tokenizer)
     general._chatml = False
     assert general(messages) == fast
+
+
+DEFAULT_SYSTEM = (
+    "{% for m in messages %}"
+    "{% if loop.first and m.role != 'system' %}<|im_start|>system\nI help.<|im_end|>\n{% endif %}"
+    "<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+DATED = "{{ strftime_now('%d %b %Y') }}\n" + DEFAULT_SYSTEM
+
+
+@pytest.mark.parametrize("template", [DEFAULT_SYSTEM, DATED], ids=["a system message of its own", "today's date"])
+def test_the_ids_of_any_model_are_those_that_its_rollouts_meet(template):
+    """SmolLM2 has a system message of its own; Llama 3 writes the date, which must be the rollout's."""
+    tokenizer = make_tokenizer()
+    tokenizer.chat_template = template
+    ids, trained = ConversationEncoder(tokenizer)(conversation("copy notes.txt", COPY, "ok", "TASK_COMPLETE"))
+    met = Conversation(tokenizer)
+    met.start("", "copy notes.txt")
+    replies = [[*tokenizer.encode(text), tokenizer.eos_token_id] for text in (COPY, "TASK_COMPLETE")]
+    met.reply(replies[0], FinishReason.STOP)
+    met.observe("ok")
+    met.reply(replies[1], FinishReason.STOP)
+    assert ids[: len(met.ids)] == met.ids
+    assert [i for i, on in zip(ids, trained, strict=True) if on] == replies[0] + replies[1]
 
 
 def test_messages_after_the_last_reply_are_left_out(tokenizer):

@@ -29,13 +29,15 @@ def delight(tokens: Tokens) -> NDArray[np.float64]:
         gate = hard_gate(tokens.advantages, tokens.raw, tokens.mask, s.delight_keep).astype(np.float64)
         tokens.notes["credit/delight_kept"] = float(gate.sum()) / max(1.0, float(tokens.counts.sum()))
     else:
-        signal = normalised(tokens.raw, tokens.mask, tokens.counts, s.delight_norm)
+        spread = spreads(tokens.raw, tokens.mask, tokens.counts, s.delight_norm)
+        products = tokens.raw * (tokens.advantages / spread)[:, None]
+        active = tokens.mask & (tokens.advantages != 0)[:, None]
         eta = s.delight_eta
         if s.delight_adaptive:
-            eta = tokens.state.eta = adaptive_eta(tokens.advantages, signal, tokens.mask, s, previous=tokens.state.eta)
+            eta = tokens.state.eta = adaptive_eta(products, active, s, previous=tokens.state.eta)
             tokens.notes["credit/delight_eta"] = eta
-        gate = soft_gate(tokens.advantages, signal, eta)
-        _note_gates(tokens, gate)
+        gate = soft_gate(products, eta)
+        _note_gates(tokens, gate[active])
     lam = _share(tokens)
     if lam < 1.0:
         gate *= lam
@@ -53,9 +55,9 @@ def _share(tokens: Tokens) -> float:
     return tokens.state.lam if s.delight_mode is DelightMode.ANNEALED else 1.0
 
 
-def soft_gate(advantages: NDArray[np.float64], signal: NDArray[np.float64], eta: float) -> NDArray[np.float64]:
-    """`sigmoid(A s / eta)`, shape (B, T)."""
-    out = signal * (-advantages / eta)[:, None]
+def soft_gate(products: NDArray[np.float64], eta: float) -> NDArray[np.float64]:
+    """`sigmoid(A s / eta)` of `products`, which are `A s` and are overwritten."""
+    out = np.multiply(products, -1.0 / eta, out=products)
     np.minimum(out, SATURATED, out=out)
     np.exp(out, out=out)
     out += 1.0
@@ -75,18 +77,17 @@ def hard_gate(
     return top_k(signal * signs[:, None], mask, np.where(signs == 0, 0, wanted))
 
 
-def normalised(
+def spreads(
     signal: NDArray[np.float64], mask: NDArray[np.bool_], counts: NDArray[np.float64], norm: DelightNorm
 ) -> NDArray[np.float64]:
-    """The signal over its spread within each episode, not centred; unchanged where there is no spread."""
+    """What divides the signal of each episode, shape (B,): its spread; 1 where there is none. It is not centred."""
     if norm is DelightNorm.NONE:
-        return signal
+        return np.ones(len(signal))
     spread = MAD_TO_STD * _mad(signal, mask) if norm is DelightNorm.MAD else np.zeros(len(signal))
     flat = spread < FLAT
     if flat.any():
         spread[flat] = _std(signal[flat], mask[flat], counts[flat])
-    spread = np.where((counts < 2) | (spread < FLAT), 1.0, spread)
-    return np.asarray(signal / spread[:, None], dtype=np.float64)
+    return np.where((counts < 2) | (spread < FLAT), 1.0, spread)
 
 
 def _std(signal: NDArray[np.float64], mask: NDArray[np.bool_], counts: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -116,8 +117,7 @@ def _median(values: NDArray[np.float64]) -> float:
     return upper if values.size % 2 else (float(values[:middle].max()) + upper) / 2
 
 
-def _note_gates(tokens: Tokens, gate: NDArray[np.float64]) -> None:
-    acting = gate[tokens.mask & (tokens.advantages != 0)[:, None]]
+def _note_gates(tokens: Tokens, acting: NDArray[np.float64]) -> None:
     n = acting.size
     if not n:
         return

@@ -11,7 +11,7 @@ from trainers.credit.token.settings import MaskScope
 
 
 def entropy_mask(tokens: Tokens) -> NDArray[np.float64]:
-    """1 for exactly `max(1, int(n rho))` of the n sampled tokens of a group (or of the step), 0 for the others.
+    """1 for exactly `min(n, max(1, int(n rho)))` of the n sampled tokens of a group (or of a generation), else 0.
 
     Among tokens with the same signal the earlier one is kept (by episode, then by position). The references keep all
     that tie with the threshold: with most surprisals at exactly 0 that is every token. It reads the signal before SEPA.

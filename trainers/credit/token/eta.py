@@ -12,20 +12,19 @@ NEUTRAL_EDGE = float(np.log(0.6 / 0.4))
 
 
 def adaptive_eta(
-    advantages: NDArray[np.float64],
-    signal: NDArray[np.float64],
-    mask: NDArray[np.bool_],
+    products: NDArray[np.float64],
+    active: NDArray[np.bool_],
     settings: TokenSettings,
     *,
     previous: float | None,
 ) -> float:
     """`quantile(|A s|, neutral) / ln(1.5)`, cut to [min, max], blended with the value of the step before.
 
-    Over the sampled tokens of all episodes with an advantage other than 0, `signal` being 0 or more; without any, the
-    value stays. One value per step (a reference has one per group).
+    `products` are `A s`, shape (B, T), taken where `active` is on: sampled tokens of episodes with an advantage other
+    than 0. Without any the value stays. One value per step (a reference has one per group).
     """
-    active = advantages != 0
-    sizes = (signal * np.abs(advantages)[:, None])[mask & active[:, None]]
+    sizes = products[active]
+    np.abs(sizes, out=sizes)
     if not sizes.size:
         return settings.delight_eta if previous is None else previous
     eta = _quantile(sizes, settings.delight_neutral) / NEUTRAL_EDGE

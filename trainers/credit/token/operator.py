@@ -56,7 +56,7 @@ class TokenOperator:
     """One entry of the registry.
 
     Attributes:
-        apply: The function.
+        apply: The function. What it returns is taken over: it must be a new array, or the signal itself.
         stage: What it returns.
         planning: It reads `Tokens.planning`.
     """

@@ -65,7 +65,9 @@ def token_weights(names: Sequence[str], tokens: Tokens) -> NDArray[np.float64]:
         if out.min(initial=0.0) < 0 and out[tokens.mask].min(initial=0.0) < 0:
             raise ValueError(f"token operator {name}: a weight below 0")
         if weights is None:
-            weights = out.astype(np.float64)  # a copy: an operator may keep what it returned
+            weights = np.asarray(out, dtype=np.float64)
+            if np.may_share_memory(weights, tokens.raw) or np.may_share_memory(weights, tokens.signal):
+                weights = weights.copy()  # an operator whose weight is the signal
         else:
             weights *= out
     return np.ones(tokens.mask.shape) if weights is None else weights

@@ -12,12 +12,21 @@ from numpy.typing import NDArray
 from trainers.credit.token.settings import SepaSchedule
 
 
+def execution_variance(signal: NDArray[np.float64]) -> float | None:
+    """Population variance; values below 0 or not finite are left out, and fewer than two have none."""
+    kept = signal[np.isfinite(signal) & (signal >= 0)]
+    return float(kept.var()) if kept.size > 1 else None
+
+
 @dataclass(slots=True)
 class Schedule:
     """Lambda over steps: 0 before the gate opens, then linear or automatic.
 
     `value()` is what the coming step uses; `see()` takes in what that step showed and moves on, so everything acts one
     step later. The gate is sticky, and opening it jumps to the value of the step: the ramp does not start again.
+
+    Steps are optimizer steps. A step of several generations shows something with each; a generation that lasts several
+    steps shows something once. Who knows the step says so with `stands_at`; without it each `see` is a step.
 
     Attributes:
         kind: Linear or automatic.
@@ -27,6 +36,8 @@ class Schedule:
         decay: Of the running mean of the variance.
         threshold: Lambda is 1 - (variance / first variance) / threshold, between 0 and 1.
         warmup: Steps after which the running mean becomes the first variance.
+        step: Of the coming batch, counted from 0.
+        gained: Steps since the batch before it, which its variance counts for.
     """
 
     kind: SepaSchedule = SepaSchedule.LINEAR
@@ -41,6 +52,13 @@ class Schedule:
     mean: float | None = None
     first: float | None = None
     seen: int = 0
+    gained: int = 1
+
+    def stands_at(self, step: int) -> None:
+        """Say at which step the coming batch is; after the first one, steps are counted from the batch before."""
+        # `see` has moved on by one: a second batch of the same step has gained nothing.
+        self.gained = max(0, step - self.step + 1)
+        self.step = step
 
     def value(self) -> float:
         """Lambda of the coming step, in [0, 1]."""
@@ -59,28 +77,25 @@ class Schedule:
             return 0.0
         return 1.0 - min(1.0, (self.mean / self.first) / self.threshold)
 
-    def see(self, correct: float | None, execution: NDArray[np.float64] | None = None) -> None:
+    def see(self, correct: float | None, variance: float | None = None) -> None:
         """What a step showed.
 
         Args:
             correct: Share of its episodes that passed; `None` or not a number is not known.
-            execution: Signals of its execution tokens; values below 0 or not finite are left out.
+            variance: Of the signal of its execution tokens; `None` where there are fewer than two.
         """
         if correct is not None and math.isfinite(correct) and correct >= self.gate:
             self.open = True
-        if execution is not None:
-            self.see_variance(execution)
+        if variance is not None:
+            self.see_variance(variance, self.gained)
         self.step += 1
+        self.gained = 1
 
-    def see_variance(self, execution: NDArray[np.float64]) -> None:
-        """Takes the variance of `execution` into the running mean."""
-        kept = execution[np.isfinite(execution) & (execution >= 0)]
-        if kept.size < 2:
-            return
-        variance = float(kept.var())
+    def see_variance(self, variance: float, steps: int = 1) -> None:
+        """Takes a variance into the running mean; for the warm-up it counts for `steps` steps."""
         self.mean = variance if self.mean is None else self.decay * self.mean + (1 - self.decay) * variance
         if self.seen < self.warmup:
-            self.seen += 1
+            self.seen = min(self.warmup, self.seen + steps)
             if self.seen == self.warmup:
                 self.first = self.mean
 

@@ -23,7 +23,7 @@ class SepaSchedule(StrEnum):
     """How lambda grows."""
 
     LINEAR = "linear"
-    """From 0 after `delay` steps to 1 after `delay + steps`."""
+    """From 0 after `delay` optimizer steps to 1 after `delay + steps`."""
     AUTO = "auto"
     """As the variance of the execution signal falls below its first value; at least the linear value."""
 
@@ -34,7 +34,7 @@ class MaskScope(StrEnum):
     GROUP = "group"
     """The K episodes of a task."""
     BATCH = "batch"
-    """All episodes of a step."""
+    """All episodes of a generation."""
 
 
 class DelightMode(StrEnum):

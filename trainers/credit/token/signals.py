@@ -22,9 +22,11 @@ class TokenSignal(StrEnum):
     """Entropy of the whole distribution: what the others stand in for; needs a sampler that computes it."""
 
 
-def surprisal(logprobs: NDArray[np.float64], cap: float = CAP) -> NDArray[np.float64]:
-    """`min(-log p, cap)`."""
-    out = np.negative(logprobs)
+def surprisal(
+    logprobs: NDArray[np.float64], cap: float = CAP, out: NDArray[np.float64] | None = None
+) -> NDArray[np.float64]:
+    """`min(-log p, cap)`, in `out` if one is given."""
+    out = np.negative(logprobs, out=out)
     return np.minimum(out, cap, out=out)
 
 
@@ -60,4 +62,4 @@ def token_signal(
         raise ValueError(f"token_signal {kind}: {name} that are not finite")
     if kind is TokenSignal.ENTROPY:
         return entropy(clean)
-    return surprisal(clean) if kind is TokenSignal.SURPRISAL else predictive_variance(clean)
+    return surprisal(clean, out=clean) if kind is TokenSignal.SURPRISAL else predictive_variance(clean)

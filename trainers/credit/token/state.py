@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from trainers.credit.token.schedule import Schedule
 from trainers.credit.token.settings import TokenSettings
 
@@ -31,9 +28,13 @@ class TokenState:
         """Lambda of the coming step."""
         return self.schedule.value()
 
-    def see(self, correct: float | None, execution: NDArray[np.float64] | None) -> None:
+    def stands_at(self, step: int) -> None:
+        """Optimizer steps taken before the coming batch; see `Schedule.stands_at`."""
+        self.schedule.stands_at(step)
+
+    def see(self, correct: float | None, variance: float | None) -> None:
         """What a step showed; see `Schedule.see`."""
-        self.schedule.see(correct, execution)
+        self.schedule.see(correct, variance)
 
     def state_dict(self) -> dict[str, Any]:
         """JSON-able."""

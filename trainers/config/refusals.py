@@ -6,24 +6,25 @@ gradient has silently lost the credit), and by reading which options change what
 
 from __future__ import annotations
 
+import dataclasses
+import math
 from collections.abc import Iterator
 from math import ceil
 from typing import Any
 
+import torch
 from transformers import PreTrainedTokenizerBase
 
 from agents.t2po import T2POConfig
 from trainers.config import GiGPOConfig
 from trainers.config.backends import backend_problems
+from trainers.config.idle import idle_problems
+from trainers.config.policy import dropout_problem
 from trainers.credit import EpisodeScale
-from trainers.idle import idle_problems
+from trainers.errors import ConfigError
 
 LOSSES = ("dapo", "grpo", "bnpo", "dr_grpo", "cispo", "sapo", "luspo")
 """Loss types of TRL under which token advantages reach the gradient as they are."""
-
-
-class ConfigError(ValueError):
-    """A setting that cannot work; the message names it and the remedy."""
 
 
 def check_config(config: GiGPOConfig) -> None:
@@ -33,11 +34,20 @@ def check_config(config: GiGPOConfig) -> None:
         ConfigError: One line per setting that is refused.
     """
     problems = list(_problems(config))
+    problems += [line for line in not_finite(config) if not any(p.startswith(line.split(":")[0]) for p in problems)]
     if problems:
         raise ConfigError("\n".join(problems))
 
 
-def check_parts(config: GiGPOConfig, processing_class: Any, peft_config: Any) -> None:
+def not_finite(settings: Any) -> Iterator[str]:
+    """One line per number among the fields of a dataclass that is none, or endless: it would reach the weights."""
+    for f in dataclasses.fields(settings):
+        value = getattr(settings, f.name, None)
+        if isinstance(value, float) and not math.isfinite(value):
+            yield f"{f.name}={value}: a finite number is needed."
+
+
+def check_parts(processing_class: Any, peft_config: Any) -> None:
     """Refuse a processor or an adapter that cannot work.
 
     Raises:
@@ -45,13 +55,28 @@ def check_parts(config: GiGPOConfig, processing_class: Any, peft_config: Any) ->
     """
     if not isinstance(processing_class, PreTrainedTokenizerBase):
         raise ConfigError(
-            f"processing_class: a tokenizer is needed, not a {type(processing_class).__name__}. Environments speak "
+            f"processing_class: a tokenizer is needed, got {type(processing_class).__name__}. Environments speak "
             "text; models for images cannot be trained here."
         )
-    if getattr(peft_config, "lora_dropout", 0.0) and not config.disable_dropout:
+    if dropout := getattr(peft_config, "lora_dropout", 0.0):
+        raise ConfigError(dropout_problem(dropout))
+
+
+def check_targets(model: Any, peft_config: Any) -> None:
+    """Refuse an adapter for layers that the model does not have; PEFT would fail in the middle of the start.
+
+    Raises:
+        ConfigError: None of its target modules is there.
+    """
+    targets = getattr(peft_config, "target_modules", None)
+    if not targets or isinstance(targets, str):  # all-linear, or an expression, which PEFT matches
+        return
+    names = [name for name, _ in model.named_modules()]
+    if not any(name == target or name.endswith(f".{target}") for target in targets for name in names):
+        layers = {n.rsplit(".", 1)[-1] for n, module in model.named_modules() if isinstance(module, torch.nn.Linear)}
         raise ConfigError(
-            f"lora_dropout={peft_config.lora_dropout}: sampling runs without dropout, so sampled and trained "
-            "log-probabilities would differ. Set it to 0."
+            f"lora_target_modules={','.join(sorted(targets))}: the model has no such layer. Use all-linear, or of "
+            f"{', '.join(sorted(layers))}."
         )
 
 
@@ -86,7 +111,7 @@ def _problems(c: GiGPOConfig) -> Iterator[str]:
     if c.repetition_penalty != 1.0:
         yield "repetition_penalty: it changes what is sampled and not what is trained. Leave it at 1."
     if c.use_vllm:
-        yield "use_vllm: sampling runs in process in this version. Leave it off."
+        yield "use_vllm: TRL's vLLM is not used. Leave it off and name your server with --sampler vllm:URL."
     if c.use_transformers_continuous_batching or c.use_transformers_paged:
         yield (
             "use_transformers_continuous_batching, use_transformers_paged: they cast the training weights in place. "
@@ -98,16 +123,15 @@ def _problems(c: GiGPOConfig) -> Iterator[str]:
             "bf16 by 0.03 nats a token in the mean, 3 % of the tokens by more than 10 %). Leave them off and choose "
             "the weights' type with dtype, which sampling and training share."
         )
-    if c.temperature <= 0:
+    if not 0 < c.temperature < math.inf:
         yield f"temperature={c.temperature}: training samples, so it must be above 0 (held-out has its own greedy arm)."
     if c.num_generations is None or c.num_generations < 2:
         yield f"num_generations={c.num_generations}: a group of one has nothing to be compared with. Use 2 or more."
     if c.resume and c.overwrite:
         yield "resume and overwrite: one goes on with the run that is there, the other starts anew. Say one of them."
-    yield from _machinery(c)
     yield from _choices(c)
     yield from _steps(c)
-    yield from _without_effect(c)
+    yield from _harm(c)
     yield from idle_problems(c)
     if c.n_gpu > 1:
         yield (
@@ -116,32 +140,26 @@ def _problems(c: GiGPOConfig) -> Iterator[str]:
         )
 
 
-def _machinery(c: GiGPOConfig) -> Iterator[str]:
-    """Options of the machinery around the loss that would lose state; for backends see `trainers.config.backends`."""
-    reasons = {
-        "save_only_model": (c.save_only_model, "a checkpoint without the optimizer's state cannot be resumed"),
-        "ignore_data_skip": (c.ignore_data_skip, "a resumed run would train on other tasks"),
-        "enable_jit_checkpoint": (
-            getattr(c, "enable_jit_checkpoint", False),
-            "a checkpoint in the middle of a step cannot be resumed exactly; --resume goes on from the last one",
-        ),
-    }
-    for name, (value, reason) in reasons.items():
-        if value:
-            yield f"{name}={value!r}: {reason}. Leave it out."
+_HARM = {
+    "generation_kwargs": "sampling does not go through `generate`",
+    "cache_implementation": "sampling has its own cache",
+    "resume_from_checkpoint": "use --resume: it finds the last whole checkpoint",
+    "push_to_hub": "a run uploads nothing. Upload `best/` of the run folder when it is done",
+    "neftune_noise_alpha": "it would train on noise that sampling does not have",
+    "remove_unused_columns": "it would remove the tasks",
+    "save_only_model": "a checkpoint without the optimizer's state cannot be resumed",
+    "ignore_data_skip": "a resumed run would train on other tasks",
+    "enable_jit_checkpoint": (
+        "a checkpoint in the middle of a step cannot be resumed exactly; --resume goes on from the last one"
+    ),
+}
+"""Options that would lose state, or change what is sampled or trained. What would do nothing stands in
+`trainers.config.idle`, what needs another backend in `trainers.config.backends`."""
 
 
-def _without_effect(c: GiGPOConfig) -> Iterator[str]:
-    """Settings that TRL or transformers accept and that would do nothing here, or harm."""
-    reasons = {
-        "generation_kwargs": (c.generation_kwargs, "sampling does not go through `generate`"),
-        "cache_implementation": (c.cache_implementation, "sampling has its own cache"),
-        "resume_from_checkpoint": (c.resume_from_checkpoint, "use --resume: it finds the last whole checkpoint"),
-        "neftune_noise_alpha": (c.neftune_noise_alpha, "it would train on noise that sampling does not have"),
-        "remove_unused_columns": (c.remove_unused_columns, "it would remove the tasks"),
-    }
-    for name, (value, reason) in reasons.items():
-        if value:
+def _harm(c: GiGPOConfig) -> Iterator[str]:
+    for name, reason in _HARM.items():
+        if value := getattr(c, name, None):
             yield f"{name}={value!r}: {reason}. Leave it out."
 
 
@@ -161,7 +179,7 @@ def _steps(c: GiGPOConfig) -> Iterator[str]:
         yield f"max_steps={c.max_steps}: at least 1 (epochs are not counted here)."
     for name in ("eval_strategy", "save_strategy"):
         if getattr(c, name) not in ("steps", "no"):
-            yield f"{name}={getattr(c, name)}: steps or no."
+            yield f"{name}={getattr(getattr(c, name), 'value', getattr(c, name))}: steps or no."
     if c.save_strategy == "steps" and (c.save_steps < 1 or int(c.save_steps) != c.save_steps):
         yield f"save_steps={c.save_steps}: a whole number of steps."
         return

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from trainers.config import GiGPOConfig
+from trainers.rollouts.names import IN_PROCESS, SAME
 
 ALWAYS = {
     "trust_remote_code": "the model is loaded before the trainer is made, and never runs code of its own",
@@ -22,6 +23,8 @@ ALWAYS = {
     "ref_model_sync_steps": "the reference policy stays as it was (sync_ref_model is refused)",
     "transformers_continuous_batching_config": "sampling does not go through `generate`",
     "log_multimodal": "tasks have no images",
+    "data_seed": "tasks are drawn by seed",
+    "liger_kernel_config": "use_liger_kernel is refused",
     "ds3_gather_for_generation": "DeepSpeed is not supported",
     "num_generations_eval": "held-out tasks are measured by their own rule (held_out_*)",
     "per_device_eval_batch_size": "held-out tasks are measured by their own rule (held_out_*)",
@@ -38,9 +41,6 @@ ALWAYS = {
     "num_train_epochs": "max_steps says how long a run is",
     "train_sampling_strategy": "groups are drawn whole; shuffle_dataset says whether in random order",
     "length_column_name": "groups are drawn whole; shuffle_dataset says whether in random order",
-    "do_train": "`python -m trainers.grpo` trains; `python -m trainers.evaluate` measures",
-    "do_eval": "`python -m trainers.grpo` trains; `python -m trainers.evaluate` measures",
-    "do_predict": "`python -m trainers.grpo` trains; `python -m trainers.evaluate` measures",
 }
 """Option: why it never acts."""
 
@@ -60,6 +60,31 @@ def idle_problems(c: GiGPOConfig) -> Iterator[str]:
     for name, acts, condition in _conditional(c):
         if not acts and _changed(c, name):
             yield f"{name}={getattr(c, name)!r}: does nothing without {condition}. Set that too, or leave it out."
+
+
+def idle_notes(c: GiGPOConfig) -> Iterator[str]:
+    """Options that act only with others and stand in many people's settings: said, not refused. One sentence each."""
+    if c.gradient_accumulation_steps % ((c.steps_per_generation or 1) * c.num_iterations) == 0:
+        for name in ("epsilon", "epsilon_high", "delta", "sapo_temperature_neg", "sapo_temperature_pos"):
+            if _changed(c, name):
+                yield (
+                    f"{name}={getattr(c, name)} does nothing: samples are trained on once, in the step that made them, "
+                    "so every ratio is 1 (num_iterations, steps_per_generation)"
+                )
+        if _changed(c, "off_policy_mask_threshold") and _exact(c):
+            yield (
+                f"off_policy_mask_threshold={c.off_policy_mask_threshold} does nothing: the weights that train are "
+                "those that sampled (num_iterations, steps_per_generation, sampler)"
+            )
+    if _changed(c, "importance_cap") and _exact(c):
+        yield f"importance_cap={c.importance_cap} does nothing: this sampler is exact, so there is no such weight"
+    if c.curriculum and _changed(c, "shuffle_dataset"):
+        yield f"shuffle_dataset={c.shuffle_dataset} does nothing: the curriculum names the tasks"
+
+
+def _exact(c: GiGPOConfig) -> bool:
+    """Whether sampling surely reads the very weights that are trained (a copy in their own type may, too)."""
+    return bool(c.sampler == IN_PROCESS and c.sample_dtype == SAME)
 
 
 def _conditional(c: GiGPOConfig) -> Iterator[tuple[str, bool, str]]:

@@ -1,0 +1,101 @@
+"""A taken output folder: refused, replaced without a loss, locked against a second writer."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from trainers import grpo
+from trainers.errors import ConfigError
+from trainers.run.jsonl import RunFolderError
+from trainers.run.occupied import LOCK
+from trainers.run.record import RunRecord
+
+HOLD = (
+    "import fcntl, sys; f = open(sys.argv[1], 'w'); fcntl.lockf(f, fcntl.LOCK_EX); print('held', flush=True); input()"
+)
+
+
+def a_run(path: Path) -> Path:
+    path.mkdir()
+    (path / "metrics.jsonl").write_text('{"step": 1}\n')
+    (path / "best").mkdir()
+    (path / "best" / "weights").write_text("dear")
+    return path
+
+
+def test_overwrite_keeps_the_old_run_beside_the_new_one(tmp_path: Path) -> None:
+    for number in (1, 2):
+        folder = a_run(tmp_path / "run")
+        record = RunRecord(folder, overwrite=True)
+        assert record.moved_to == tmp_path / f"run.replaced-{number}"
+        assert not (folder / "metrics.jsonl").exists() and not (folder / "best").exists()
+        record.close()
+        for path in (folder / "trajectories", folder / "held_out"):
+            path.rmdir()
+        (folder / LOCK).unlink()
+        folder.rmdir()
+    kept = sorted(p.parent.parent.name for p in tmp_path.glob("*/best/weights"))
+    assert kept == ["run.replaced-1", "run.replaced-2"]
+
+
+def test_overwrite_starts_where_nothing_is_and_again_where_little_is(tmp_path: Path) -> None:
+    first = RunRecord(tmp_path / "run", overwrite=True)
+    assert first.moved_to is None
+    first.close()
+    again = RunRecord(tmp_path / "run", overwrite=True)  # killed before it had written anything
+    assert again.moved_to == tmp_path / "run.replaced-1"
+
+
+def test_overwrite_replaces_runs_only(tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("mine")
+    with pytest.raises(RunFolderError, match="holds no run .*thesis.txt.*--output_dir"):
+        RunRecord(tmp_path, overwrite=True)
+    assert [p.name for p in tmp_path.iterdir()] == ["thesis.txt"]
+
+
+@pytest.mark.parametrize("how", ["resume", "overwrite"])
+def test_a_run_that_is_being_written_is_left_alone(tmp_path: Path, how: str) -> None:
+    folder = a_run(tmp_path / "run")
+    writer = subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(folder / LOCK)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert writer.stdout is not None and writer.stdout.readline() == "held\n"
+        with pytest.raises(RunFolderError, match="another process writes this run"):
+            RunRecord(folder, resume=how == "resume", overwrite=how == "overwrite")
+    finally:
+        writer.kill()
+        writer.wait()
+    RunRecord(folder, resume=True).close()  # the lock ends with its process, however that ended
+
+
+@pytest.mark.parametrize("before", ["nothing", "an empty folder", "a run"])
+def test_a_start_that_is_refused_leaves_what_was_there(tmp_path: Path, before: str) -> None:
+    folder = tmp_path / "run"
+    if before == "a run":
+        a_run(folder)
+    elif before == "an empty folder":
+        folder.mkdir()
+    record = RunRecord(folder, overwrite=before == "a run")
+    (folder / "config.yaml").write_text("seed: 1\n")
+    record.withdraw()
+    assert folder.exists() == (before != "nothing")
+    assert [p.name for p in tmp_path.iterdir()] == (["run"] if before != "nothing" else [])
+    if before == "a run":
+        assert sorted(p.name for p in folder.iterdir()) == [LOCK, "best", "metrics.jsonl"]
+        RunRecord(folder, resume=True).withdraw()
+        assert (folder / "metrics.jsonl").exists(), "a run that goes on is never taken away"
+
+
+def test_a_refused_trainer_leaves_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise ConfigError("no server answers")
+
+    monkeypatch.setattr(grpo, "GiGPOTrainer", refuse)
+    with pytest.raises(ConfigError, match="no server answers"):
+        grpo._made(RunRecord(tmp_path / "run"))
+    assert not (tmp_path / "run").exists()

@@ -1,0 +1,98 @@
+"""A `GiGPOTrainer` that is put together in Python: what it cannot be given, and settings that it does not act on."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from tasks.task import Task
+from trainers.config import GiGPOConfig
+from trainers.config.held_out import DEFAULT_METRIC
+from trainers.errors import ConfigError
+from trainers.guards.levels import parse_levels
+from trainers.heldout import HeldOut
+
+_INSTEAD = {
+    "train_dataset": "tasks are what is trained on: pass them as pool",
+    "eval_dataset": "tasks that are only measured on: pass held_out=HeldOut.of(args, tasks)",
+    "reward_funcs": "the environment gives the reward: pass make_env",
+    "rollout_func": "the trainer plays the episodes: pass make_env",
+    "environment_factory": "pass make_env, which opens one environment",
+    "tools": "the environment has them: pass make_env",
+    "optimizers": "set optim, learning_rate and lr_scheduler_type",
+}
+"""Arguments of TRL's trainer, and what to give ours."""
+
+
+def check_arguments(
+    model: Any,
+    args: Any,
+    pool: Sequence[Task],
+    make_env: Callable[[], Any] | None,
+    unknown: Mapping[str, Any],
+) -> None:
+    """Refuse what a trainer cannot be made of, in one line.
+
+    Raises:
+        ConfigError: It cannot; the first reason.
+    """
+    for name in unknown:
+        raise ConfigError(f"{name}: no argument of GiGPOTrainer; {_INSTEAD.get(name, 'see docs/library.md')}.")
+    if isinstance(model, str):
+        raise ConfigError(
+            f"model={model!r}: a loaded model is needed. `agents.models.loading.load_model(name, trainable=True)` "
+            "gives model and tokenizer."
+        )
+    if not isinstance(args, GiGPOConfig):
+        raise ConfigError(f"args: a GiGPOConfig is needed, got {type(args).__name__}; it takes the same settings.")
+    if make_env is None:
+        raise ConfigError("make_env: what opens one environment is needed, such as `lambda: ClawGymEnv(tasks)`.")
+    if not pool:
+        raise ConfigError("pool: holds no task. `tasks.sources.load_tasks(...)` reads some.")
+    known: dict[str, str] = {}
+    for task in pool:
+        if known.setdefault(task.id, task.content_hash) != task.content_hash:
+            raise ConfigError(f"pool: two tasks have the id {task.id!r}. Give one of them another.")
+
+
+_ONLY_GRPO = {
+    "resume": "call train(resume_from_checkpoint=...)",
+    "overwrite": "choose an output_dir that is free",
+    "save_trajectories": "pass on_episodes=, which gets the episodes of each step",
+}
+"""Settings that only `python -m trainers.grpo` acts on, and what does it here."""
+
+
+def idle_in_library(args: GiGPOConfig, held_out: HeldOut | None, callbacks: Iterable[Any]) -> Iterator[str]:
+    """Settings that were changed and that a trainer without the command line does not act on, one sentence each."""
+    for name, instead in _ONLY_GRPO.items():
+        if _changed(args, name):
+            yield f"{name}={getattr(args, name)} does nothing here, only `python -m trainers.grpo` reads it: {instead}"
+    acts = _of(held_out)
+    idle = [name for name, value in acts.items() if _changed(args, name) and getattr(args, name) != value]
+    if idle:
+        given = ", ".join(f"{name}={getattr(args, name)}" for name in idle)
+        why = "nothing is held out" if held_out is None else "held_out has its own"
+        yield f"{given}: does nothing here, {why}. Pass held_out=HeldOut.of(args, tasks)"
+    if _changed(args, "guards") and parse_levels(args.guards) and not any(hasattr(c, "watch") for c in callbacks):
+        yield f"guards={args.guards} does nothing here. Pass callbacks=[GuardCallback(Watch(args.guards))]"
+
+
+def _of(held_out: HeldOut | None) -> dict[str, Any]:
+    """What the held-out rule does, by the name of the setting; `None` where there is no rule."""
+    sampled = held_out.arms.get("sampled") if held_out is not None else None
+    return {
+        "patience": held_out and held_out.patience,
+        "min_delta": held_out and held_out.min_delta,
+        "held_out_samples": held_out and held_out.samples,
+        "held_out_temperature": sampled and sampled.temperature,
+        "held_out_greedy": held_out and "greedy" in held_out.arms,
+        "best_metric": held_out and held_out.metric,
+    }
+
+
+def _changed(args: GiGPOConfig, name: str) -> bool:
+    default = next(f.default for f in dataclasses.fields(args) if f.name == name)
+    default = DEFAULT_METRIC if name == "best_metric" else default
+    return bool(getattr(args, name) != default)

@@ -1,0 +1,7 @@
+"""What the trainers tell people who set something that cannot work."""
+
+from __future__ import annotations
+
+
+class ConfigError(ValueError):
+    """A setting that cannot work; the message names it and the remedy."""
