@@ -4,25 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from trainers.guards.severity import Severity
 from trainers.guards.window import Window
 
 if TYPE_CHECKING:
     from agents.rollout import RolloutResult
     from trainers.guards.events import Facts, Measured
-
-
-class Severity(StrEnum):
-    """What happens when a guard fires."""
-
-    NOTE = "note"
-    """It is written down, and counted in the summary."""
-    WARN = "warn"
-    """It is also shown at once and in the summary."""
-    STOP = "stop"
-    """The run also ends after this step; `best/` and the last checkpoint stay."""
 
 
 @dataclass(frozen=True, slots=True)

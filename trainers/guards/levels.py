@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
 
-from trainers.guards.guard import Severity
+from trainers.guards.severity import Severity
 
 ALL, NONE, OFF = "all", "none", "off"
 
