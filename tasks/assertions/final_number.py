@@ -8,10 +8,11 @@ last number of the text is the answer, unless it is a part of an expression.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import StrEnum
+
+import regex as re  # possessive quantifiers of `re` match wrongly before Python 3.11.5 (gh-106052)
 
 from tasks.assertions.numbers import (
     CORE,

@@ -13,10 +13,11 @@ As text means: commas and dollar signs deleted, what stands up to `#### ` and on
 
 from __future__ import annotations
 
-import re
 from collections import deque
 from collections.abc import Callable
 from fractions import Fraction
+
+import regex as re  # possessive quantifiers of `re` match wrongly before Python 3.11.5 (gh-106052)
 
 _HASH = re.compile(r"#### (-?[0-9.,]+)")
 _PHRASE = re.compile(r"The answer is (-?[0-9.,]+).")

@@ -8,13 +8,14 @@ percent (dropped), currency and units. A number that is only a part of something
 
 from __future__ import annotations
 
-import re
 import sys
 import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
+
+import regex as re  # possessive quantifiers of `re` match wrongly before Python 3.11.5 (gh-106052)
 
 Number = int | Fraction
 """An exact value; both kinds compare and hash alike."""

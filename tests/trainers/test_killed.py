@@ -60,7 +60,8 @@ def content(folder: Path) -> dict[str, Any]:
     """All of a run that is not a time."""
 
     def lines(name: str) -> list[dict[str, Any]]:
-        return [_timeless(json.loads(line)) for line in (folder / name).read_text().splitlines()]
+        path = folder / name  # guards that find nothing write none
+        return [_timeless(json.loads(line)) for line in path.read_text().splitlines()] if path.exists() else []
 
     names = ("metrics", "held_out", "warnings", "guards", "tasks")
     out: dict[str, Any] = {name: lines(f"{name}.jsonl") for name in names}
