@@ -232,8 +232,8 @@ class GiGPOTrainer(HeldOutSelection):
         return play_shared(lambda mine: self.rollouts.run(mine, sampling, training=False), jobs, sampling)
 
     def rollout_together(self, parts: Sequence[tuple[Sequence[Job], Sampling]]) -> list[RolloutResult]:
-        """Play several lists of episodes to measure them; in one process at the same time."""
-        if self.accelerator.num_processes > 1:
+        """Play several lists of episodes to measure them: one after the other, or at the same time if asked."""
+        if self.accelerator.num_processes > 1 or not self.args.held_out_together:
             return [self.rollout(jobs, sampling, training=False) for jobs, sampling in parts]
         return self.rollouts.run_together(parts)
 

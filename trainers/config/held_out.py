@@ -82,6 +82,13 @@ class HeldOutFields:
         default=1.0, metadata={"help": "Temperature of the sampled held-out arm (a greedy arm runs beside it)."}
     )
     held_out_greedy: bool = field(default=True, metadata={"help": "Also measure greedily."})
+    held_out_together: bool = field(
+        default=False,
+        metadata={
+            "help": "Play the arms at the same time: the policy waits less for sandboxes, in batches half as large. "
+            "Slower for a small policy on few cores (python -m benchmarks.evaluation)."
+        },
+    )
     best_metric: str = field(
         default="",
         metadata={
