@@ -46,11 +46,6 @@ def from_main(value: T) -> T:
     return box[0]
 
 
-def any_of(flag: bool) -> bool:
-    """Whether the flag is set on any process."""
-    return flag if launched() == 1 else any(gather_object([flag]))
-
-
 class OtherProcessFailed(RuntimeError):
     """Another process cannot start; it, or the main process, says why."""
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 from trainers.config import GiGPOConfig
@@ -109,6 +110,7 @@ def _changed(c: GiGPOConfig, name: str) -> bool:
     return name in _defaults() and bool(getattr(c, name) != _defaults()[name])
 
 
+@cache
 def _defaults() -> dict[str, Any]:
     """Default of every option that this version of TRL has."""
     return {

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from agents.chat import ChatTemplate
 from agents.models.card import read_card
 from agents.policy import Sampling
 from agents.t2po import T2PO
@@ -50,7 +49,7 @@ def trainer_facts(trainer: GiGPOTrainer, tokenizer: Any = None) -> Facts:
         sampling=trainer.rollouts.sampling,
         arms=dict(held_out.arms) if held_out is not None else {},
         template_ids=template_tokens(tokenizer),
-        overrun=ChatTemplate(tokenizer, policy.eos_ids).overrun if tokenizer.chat_template else None,
+        overrun=trainer.engine.template.overrun if tokenizer.chat_template else None,
         pad_id=tokenizer.pad_token_id,
         eos_ids=frozenset(policy.eos_ids),
         exact=trainer.rollouts.exact,
