@@ -156,8 +156,8 @@ def sweep(run: str | None = None) -> int:
         if uid is not None and not FIRST_UID <= uid <= LAST_UID:
             continue
         reservation = None if uid is None else _reserve(uid)
-        if uid is not None and reservation is None and _lives(path) is False:
-            continue  # somebody with another temporary folder uses this user id now
+        if uid is not None and reservation is None and (run is None or _lives(path) is False):
+            continue  # somebody uses this user id by now: with another temporary folder, or in this very place
         try:
             PrivateFolder(path, uid, reservation).remove()
             removed += 1

@@ -108,9 +108,14 @@ def test_nothing_stays(
     contents = [path for path in tmp_path.rglob("*") if path.is_file() and path.name != "owner"]
     assert contents == []
     if how not in ("exit", "raise", "SIGINT"):  # nobody was there to clean up: the next host does
-        sweeper = start_here("-c", "from sandboxes.sweep import sweep; sweep()", TMPDIR=str(tmp_path))
-        assert sweeper.wait(60) == 0, sweeper.communicate()[1]
-        sweeper.communicate()
+        limit = time.monotonic() + 120
+        while True:
+            sweeper = start_here("-c", "from sandboxes.sweep import sweep; sweep()", TMPDIR=str(tmp_path))
+            assert sweeper.wait(60) == 0, sweeper.communicate()[1]
+            sweeper.communicate()
+            # A test beside this one may use the user ids of the dead by now: while it does, their folders stay.
+            if not list(tmp_path.iterdir()) or time.monotonic() > limit:
+                break
     assert list(tmp_path.iterdir()) == []
     assert left_outside(run, tmp_path) == []
     assert os.getpid() in processes()

@@ -107,8 +107,10 @@ def test_no_descriptor_leaks(safe_backend: Backend) -> None:
     with open_sandbox(safe_backend) as sandbox:
         sandbox.open({})
     before = len(list(Path("/proc/self/fd").iterdir()))
-    for _ in range(3):
+    rounds = 4
+    for _ in range(rounds):
         with open_sandbox(safe_backend) as sandbox:
             sandbox.open({"a": "1"})
             sandbox.run("echo x", timeout=20)
-    assert len(list(Path("/proc/self/fd").iterdir())) == before
+    # A connection kept open for the next call may come or go; what leaks, leaks with every sandbox.
+    assert len(list(Path("/proc/self/fd").iterdir())) < before + rounds

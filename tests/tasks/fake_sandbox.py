@@ -8,6 +8,7 @@ import shutil
 import stat
 import subprocess
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
@@ -62,21 +63,31 @@ class FakeSandbox:
         return [path + ("/" if entry.kind is EntryKind.DIR else "") for path, entry in self.snapshot().items()]
 
     def snapshot(self) -> Snapshot:
-        found: Snapshot = {}
-        for path in sorted(self.root.rglob("*")):
-            status = path.lstat()
-            name = path.relative_to(self.root).as_posix()
-            if stat.S_ISLNK(status.st_mode):
-                found[name] = FileEntry(EntryKind.SYMLINK, None, 0o777, os.readlink(path))
-            elif stat.S_ISDIR(status.st_mode):
-                found[name] = FileEntry(EntryKind.DIR, None, status.st_mode & 0o777)
-            elif stat.S_ISREG(status.st_mode):
-                fits = status.st_size <= self.limits.snapshot_file_bytes
-                content = path.read_bytes() if fits else None
-                found[name] = FileEntry(EntryKind.FILE, content, status.st_mode & 0o777, size=status.st_size)
-            else:
-                found[name] = FileEntry(EntryKind.OTHER, None, status.st_mode & 0o777)
-        return found
+        found = sorted(self._entries(self.root), key=lambda pair: pair[0])
+        return {path.relative_to(self.root).as_posix(): entry for path, entry in found}
+
+    def _entries(self, folder: Path) -> Iterator[tuple[Path, FileEntry]]:
+        """Everything below a folder. One that a command locked is opened for the look: a real sandbox sees into it."""
+        mode = stat.S_IMODE(folder.stat().st_mode)
+        folder.chmod(mode | stat.S_IRWXU)
+        try:
+            for path in list(folder.iterdir()):
+                yield path, self._entry(path, path.lstat())
+                if path.is_dir() and not path.is_symlink():
+                    yield from self._entries(path)
+        finally:
+            folder.chmod(mode)
+
+    def _entry(self, path: Path, status: os.stat_result) -> FileEntry:
+        mode = status.st_mode & 0o777
+        if stat.S_ISLNK(status.st_mode):
+            return FileEntry(EntryKind.SYMLINK, None, 0o777, os.readlink(path))
+        if stat.S_ISDIR(status.st_mode):
+            return FileEntry(EntryKind.DIR, None, mode)
+        if stat.S_ISREG(status.st_mode):
+            fits = status.st_size <= self.limits.snapshot_file_bytes
+            return FileEntry(EntryKind.FILE, path.read_bytes() if fits else None, mode, size=status.st_size)
+        return FileEntry(EntryKind.OTHER, None, mode)
 
     def snapshot_hash(self) -> str:
         return hashlib.sha256(repr(sorted(self.snapshot().items())).encode()).hexdigest()
@@ -85,12 +96,18 @@ class FakeSandbox:
         raise NotImplementedError
 
     def reset(self) -> None:
-        shutil.rmtree(self.root, ignore_errors=True)
+        self._remove()
         self.root.mkdir()
 
     def close(self) -> None:
-        shutil.rmtree(self.root, ignore_errors=True)
+        self._remove()
         self.closed = True
+
+    def _remove(self) -> None:
+        """Also folders that a command locked."""
+        if self.root.exists():
+            subprocess.run(["chmod", "-R", "u+rwX", self.root], check=True)
+            shutil.rmtree(self.root)
 
     def __enter__(self) -> FakeSandbox:
         return self
