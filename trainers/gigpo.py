@@ -32,14 +32,17 @@ from trainers.config.refusals import check_config, check_parts, check_processes,
 from trainers.construction import check_arguments, idle_in_library
 from trainers.credit import NO_TURN, Credit, TurnSignal
 from trainers.crediting import assign, record_of
-from trainers.dropout import active_dropout, silence_dropout
 from trainers.errors import ConfigError
 from trainers.guards.mask import SAMPLED, TRAINED
 from trainers.heldout import HeldOut
-from trainers.importance import correct
+from trainers.heldout.selection import HeldOutSelection
+from trainers.heldout.stock import satisfy_callbacks
+from trainers.loss.dropout import active_dropout, silence_dropout
+from trainers.loss.importance import correct
+from trainers.loss.reference import POLICY_ADAPTER, attach_reference, frozen_copy, k3_max, without_reference
+from trainers.loss.truncation import mask_truncated
 from trainers.pool import pool_dataset, prompt_of
 from trainers.processes import gathered, mean_figures, play_shared, sum_figures
-from trainers.reference import POLICY_ADAPTER, attach_reference, frozen_copy, k3_max, without_reference
 from trainers.rollouts.errors import RulesError
 from trainers.rollouts.names import VLLM
 from trainers.rollouts.play import Rollouts
@@ -49,9 +52,6 @@ from trainers.rollouts.samplers import make_sampler
 from trainers.rollouts.settings import Rules, make_rules
 from trainers.rollouts.staleness import VERSION, drop_stale
 from trainers.run.episode_metrics import episode_metrics
-from trainers.selection import HeldOutSelection
-from trainers.stock_selection import satisfy_callbacks
-from trainers.truncation import mask_truncated
 
 
 def episode_reward(*, episode_reward: list[float | None], **_: Any) -> list[float | None]:

@@ -44,13 +44,13 @@ from agents.models.loading import load_model
 from agents.policy import PolicyError
 from sandboxes import SandboxPool, SandboxUnavailable
 from tasks.problems import TaskError
-from trainers.best import BestLostError
 from trainers.errors import ConfigError
 from trainers.gigpo import GiGPOTrainer
 from trainers.guards import Severity, Watch
+from trainers.heldout.best import BestLostError
 from trainers.processes import OtherProcessFailed, close_group, from_main, here, is_main, together
 from trainers.report import write_report
-from trainers.resuming import check_checkpoint
+from trainers.resume.exact import check_checkpoint
 from trainers.run.callback import RunCallback
 from trainers.run.checkpoints import evaluated_steps, last_complete_checkpoint, patience_spent, step_of, tidy
 from trainers.run.cli import parse

@@ -15,8 +15,8 @@ from agents.seeds import derive_seed
 from agents.trajectory import Trajectory
 from trainers.credit import NO_TURN, CreditSettings, TurnSignal, credit_terms
 from trainers.crediting import padded, turn_records
+from trainers.loss.truncation import is_truncated, without_tokens
 from trainers.rollouts.completion import as_completion
-from trainers.truncation import is_truncated, without_tokens
 
 
 def weightless(

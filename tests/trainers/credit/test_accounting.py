@@ -10,7 +10,7 @@ from tests.shared_data import REPOSITORY, shared
 
 HERE = "tests/trainers/credit"
 EPISODE, TOKEN, DELIGHT, TURN = (f"{HERE}/test_{name}_fixtures.py" for name in ("episode", "token", "delight", "turn"))
-LOSSES = "tests/trainers/test_losses.py"
+LOSSES = "tests/trainers/loss/test_losses.py"
 ROLLOUTS = "tests/trainers/rollouts/test_reference_cases.py"
 STATS = "tests/trainers/test_stats.py"
 T2PO = "tests/agents/t2po/test_fixtures.py"

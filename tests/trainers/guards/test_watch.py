@@ -16,13 +16,14 @@ from tasks.splits import Split
 from tests.shared_data import REPOSITORY
 from tests.trainers.guards.planted import METRICS, attempts, evaluation, facts, kinds, result, steps
 from tests.trainers.toy import make_config, make_task, make_trainer
-from trainers import grpo, resuming
+from trainers import grpo
 from trainers.config.refusals import check_config
 from trainers.errors import ConfigError
 from trainers.guards import GUARDS, Finding, GuardName, Severity, Watch, parse_levels
 from trainers.guards.guard import Guard, stop
 from trainers.guards.window import Window
 from trainers.heldout import HeldOut
+from trainers.resume import exact
 from trainers.run.callback import RunCallback
 from trainers.run.checkpoints import STATE_FILE, last_complete_checkpoint, step_of
 from trainers.run.console import RunConsole
@@ -255,8 +256,8 @@ def test_what_ended_an_earlier_process_is_a_warning_in_this_one(tmp_path):
 def test_a_decision_of_the_main_process_holds_on_every_process(monkeypatch, rank, others):
     control = TrainerControl(should_log=True, should_evaluate=True, should_save=True)
     trainer = SimpleNamespace(control=control, accelerator=SimpleNamespace(num_processes=2))
-    monkeypatch.setattr(resuming, "gather_object", lambda mine: [others, *mine] if rank else [*mine, others])
-    resuming.ExactResume._agree(trainer)
+    monkeypatch.setattr(exact, "gather_object", lambda mine: [others, *mine] if rank else [*mine, others])
+    exact.ExactResume._agree(trainer)
     flags = (control.should_training_stop, control.should_log, control.should_evaluate, control.should_save)
     assert flags == (True, False, False, False) if rank else (True, True, True, True)
 

@@ -20,9 +20,9 @@ from trainers.credit import (
     TurnSignal,
 )
 from trainers.crediting import assign, record_of
+from trainers.loss.truncation import is_truncated, without_tokens
 from trainers.rollouts.completion import as_completion
 from trainers.rollouts.flat import weightless
-from trainers.truncation import is_truncated, without_tokens
 
 LONG = ["the quick brown fox jumps", "over the lazy dog and runs", "the quick brown fox jumped"]
 

@@ -14,11 +14,11 @@ from agents.policy import Sampling
 from agents.t2po import T2POConfig
 from tests.trainers.toy import make_config, make_task, make_trainer
 from trainers import grpo
-from trainers.best import Best, save_best
 from trainers.config.refusals import check_config
 from trainers.errors import ConfigError
 from trainers.heldout import HeldOut
-from trainers.resuming import check_checkpoint
+from trainers.heldout.best import Best, save_best
+from trainers.resume.exact import check_checkpoint
 from trainers.run.checkpoints import FORMAT, STATE_FILE, last_complete_checkpoint
 
 pytestmark = pytest.mark.filterwarnings("ignore")

@@ -14,9 +14,9 @@ from transformers import TrainerControl
 
 from tasks.task import Task
 from trainers.errors import ConfigError
+from trainers.heldout.stock import satisfy_callbacks, settle, why_stopped
 from trainers.processes import from_main
-from trainers.resuming import ExactResume
-from trainers.stock_selection import satisfy_callbacks, settle, why_stopped
+from trainers.resume.exact import ExactResume
 
 
 class HeldOutSelection(ExactResume):

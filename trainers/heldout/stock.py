@@ -13,10 +13,10 @@ from typing import Any
 
 from transformers import EarlyStoppingCallback, PreTrainedModel, TrainerCallback, TrainerState
 
-from trainers.best import Best
 from trainers.config import GiGPOConfig
 from trainers.errors import ConfigError
-from trainers.heldout import Evaluation, HeldOut
+from trainers.heldout.best import Best
+from trainers.heldout.held_out import Evaluation, HeldOut
 
 
 def satisfy_callbacks(args: GiGPOConfig, callbacks: Sequence[TrainerCallback], held_out: HeldOut | None) -> None:

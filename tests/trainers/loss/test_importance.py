@@ -12,7 +12,7 @@ from tests.trainers.test_options import gradient_of
 from tests.trainers.toy import make_config, make_trainer
 from trainers.config.refusals import LOSSES, check_config
 from trainers.errors import ConfigError
-from trainers.importance import correct, importance_weights, log_ratios
+from trainers.loss.importance import correct, importance_weights, log_ratios
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 

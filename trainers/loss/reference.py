@@ -24,7 +24,7 @@ from typing import Any
 
 import torch
 
-from trainers.dropout import silence_dropout
+from trainers.loss.dropout import silence_dropout
 
 POLICY_ADAPTER = "default"
 """PEFT's name of the adapter that is trained; TRL calls its frozen copy `ref`."""

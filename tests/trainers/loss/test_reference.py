@@ -9,9 +9,9 @@ import torch
 from peft import LoraConfig, PeftModel, get_peft_model
 
 from tests.trainers.toy import NotingTrainer, ToyEnv, make_config, make_model, make_task, make_tokenizer, make_trainer
-from trainers.dropout import active_dropout
 from trainers.errors import ConfigError
-from trainers.reference import frozen_copy
+from trainers.loss.dropout import active_dropout
+from trainers.loss.reference import frozen_copy
 from trainers.run.checkpoints import last_complete_checkpoint
 
 pytestmark = pytest.mark.filterwarnings("ignore")

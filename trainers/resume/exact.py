@@ -22,12 +22,12 @@ from trl import GRPOTrainer
 from agents.t2po import T2PO
 from trainers.config import GiGPOConfig
 from trainers.errors import ConfigError
-from trainers.resumed_settings import apply_settings
+from trainers.heldout.stock import load_weights
+from trainers.resume.sampler import EpochRepeatSampler
+from trainers.resume.settings import apply_settings
 from trainers.rollouts.errors import RulesError
 from trainers.run.checkpoints import FORMAT, LAST_WRITTEN, SAVING, STATE_FILE, publish, rotate, step_of
 from trainers.run.jsonl import write_json
-from trainers.sampler import EpochRepeatSampler
-from trainers.stock_selection import load_weights
 
 if TYPE_CHECKING:
     from agents.policy import Policy

@@ -1,7 +1,7 @@
 """Held-out measurement during training: the figure that chooses the checkpoint, and when to stop.
 
 The pool never decides. The step-0 baseline competes, so a run that never beats its start ships its start. Ties keep
-the earlier checkpoint. `best/` is written beside the checkpoints and is never rotated away (see `trainers.best`).
+the earlier checkpoint. `best/` is written beside the checkpoints, never rotated away (see `trainers.heldout.best`).
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from agents.rollout import Job, RolloutResult
 from agents.seeds import derive_seed
 from agents.trajectory import Trajectory
 from tasks.task import Task
-from trainers.best import Best, forget_old, go_back, save_best
 from trainers.config.held_out import UNSEEN, Arm, Figure, HeldOutFields, take_apart
 from trainers.errors import ConfigError
+from trainers.heldout.best import Best, forget_old, go_back, save_best
 from trainers.measuring.measure import Measurement, is_graded, measure
 from trainers.processes import is_main
 from trainers.stats import paired_test

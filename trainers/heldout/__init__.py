@@ -1,0 +1,10 @@
+"""Held-out episodes choose the weights that are kept, and when a run ends; the pool never does.
+
+`HeldOut` measures and decides, `best` keeps the weights, `stock` puts transformers' own options in these terms, and
+`selection` is the part of the trainer that joins them.
+"""
+
+from trainers.heldout.best import Best
+from trainers.heldout.held_out import Evaluation, HeldOut, Player, PoolRate
+
+__all__ = ["Best", "Evaluation", "HeldOut", "Player", "PoolRate"]

@@ -1,0 +1,1 @@
+"""What the loss rests on: sampled against trained probabilities, the KL's reference, truncated episodes, dropout."""
