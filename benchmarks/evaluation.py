@@ -8,7 +8,9 @@ the share of wall time in which a call of the policy is in progress; the rest wa
 arms take turns at the policy, so that the sandboxes of one step while it decodes for the other; "arm by arm" plays one
 after the other, and the floor also has one thread and lays no task out ahead, so that nothing overlaps. All
 settings run in turns, so that their shares compare on a busy machine; where other processes take the cores, sandboxes
-wait for them and the shares fall. Every setting must play the same episodes, id for id: that is checked.
+wait for them and the shares fall. Where model and sandboxes keep all cores busy, no order of work makes the model's
+share larger without making the whole slower: how busy they were is printed beside it. Every setting must play the same
+episodes, id for id: that is checked.
 """
 
 from __future__ import annotations
@@ -77,6 +79,8 @@ class Shares(NamedTuple):
     sandbox: float
     overhead: float
     wall: float
+    busy: float
+    """Cores at work, of all there are: this process, its sandboxes, and whatever else runs."""
 
 
 def main() -> None:
@@ -111,6 +115,7 @@ def main() -> None:
         middle, worst, best = (f([s.model for s in shares]) for f in (statistics.median, min, max))
         rest = f"sandbox {statistics.median(s.sandbox for s in shares):.1%}, ours "
         rest += f"{statistics.median(s.overhead for s in shares):.1%}"
+        rest += f"; {statistics.median(s.busy for s in shares):.0%} of {os.cpu_count()} cores busy"
         print(f"  {name:12} model-bound {middle:.1%} ({worst:.1%} to {best:.1%}); {rest}")
     floor = found["no overlap"]
     for setting in settings[:-1]:
@@ -133,11 +138,20 @@ def measure(
             engine.run([Job(task, 0, 1) for task in tasks[: setting.slots]], Sampling(1.0, 40))
             player = Player(engine, setting.interleave)
             rule = HeldOut(tasks, {"sampled": Sampling(1.0, 40), "greedy": Sampling(0.0, 40)}, "sampled_pass_rate")
+            before = cpu_ticks()
             rule.evaluate(player, 0)
+            busy, total = (now - then for now, then in zip(cpu_ticks(), before, strict=True))
     wall = sum(t.wall_seconds for t in player.timings)
     parts = (sum(getattr(t, name) for t in player.timings) / wall for name in ("model_seconds", "sandbox_seconds"))
     model_share, sandbox_share = parts
-    return Shares(model_share, sandbox_share, 1 - model_share - sandbox_share, wall), player.ids
+    return Shares(model_share, sandbox_share, 1 - model_share - sandbox_share, wall, busy / total), player.ids
+
+
+def cpu_ticks() -> tuple[int, int]:
+    """Ticks that the cores have worked, and all ticks, since the machine started."""
+    user, nice, system, idle, waiting, *others = map(int, Path("/proc/stat").read_text().split("\n")[0].split()[1:])
+    total = user + nice + system + idle + waiting + sum(others[:2])
+    return total - idle - waiting, total
 
 
 if __name__ == "__main__":
