@@ -3,118 +3,46 @@
 from __future__ import annotations
 
 import argparse
-import json
 import logging
 import sys
-import uuid
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 
-from rich.console import Console
-
+from agents.commands.chosen import UsageError, chosen
+from agents.commands.convert import convert
+from agents.commands.pages import clean
+from agents.commands.show import show
 from agents.jsonl import RecordError
-from agents.records import Format, read_trajectories
-from agents.records.fieldnotes import to_records
-from agents.show import clean, show, show_list
-from agents.trajectory import Trajectory
+from agents.records import Format
 
-TASKS = "where the tasks are (default: library)"
 SANDBOX = "auto, docker, bubblewrap, landlock or local"
-
-
-class UsageError(ValueError):
-    """What was asked for is not there."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line.
 
     Returns:
-        The exit status: 0; 2 for an error, whose message goes to stderr. `replay` and `rescore`: see `agents.again`.
-        `play`: 0 if the task was passed, 1 if not.
+        The exit status: 0; 2 for an error, whose message goes to stderr. `replay` and `rescore`: see
+        `agents.commands.again`. `play`: 0 if the task was passed, 1 if not.
     """
     args = _parser().parse_args(argv)
     logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.WARNING)
     try:
         match args.command:
             case "show":
-                return _show(args)
+                return show(chosen(args))
             case "convert":
-                return _convert(args)
+                return convert(args)
             case "play":
-                from agents.play import play
+                from agents.commands.play import play
 
                 return play(args)
             case _:
-                from agents.again import again
+                from agents.commands.again import again
 
-                return again(args, _chosen(args))
+                return again(args, chosen(args))
     except (OSError, RecordError, UsageError) as error:
         print(f"error: {clean(str(error))}", file=sys.stderr)
         return 2
-
-
-def _chosen(args: argparse.Namespace) -> Iterator[tuple[int, Trajectory]]:
-    """The episodes asked for, with their numbers in the file.
-
-    Raises:
-        UsageError: There is none such.
-    """
-    known: set[str] = set()
-    last, found = -1, False
-    for last, episode in enumerate(read_trajectories(args.file, allow_cut=args.allow_cut)):
-        known.add(episode.task_id)
-        if args.task in (None, episode.task_id) and args.episode in (None, last):
-            found = True
-            yield last, episode
-            if args.episode is not None:
-                return
-    if found:
-        return
-    if last < 0:
-        raise UsageError(f"{args.file} holds no episodes")
-    if args.task is not None and args.task not in known:
-        some = ", ".join(sorted(known)[:10])
-        raise UsageError(f"no episode of task '{args.task}' in {args.file}; it has {some}")
-    of_task = f" of task '{args.task}'" if args.task is not None else ""
-    raise UsageError(f"there is no episode {args.episode}{of_task}: the numbers are 0 to {last}")
-
-
-def _show(args: argparse.Namespace) -> int:
-    console = Console()
-    chosen = _chosen(args)
-    number, first = next(chosen)
-    second = next(chosen, None)
-    if second is None:
-        show(first, console)
-        return 0
-
-    def every() -> Iterator[tuple[int, Trajectory]]:
-        yield number, first
-        yield second
-        yield from chosen
-
-    show_list(every(), console)
-    return 0
-
-
-def _convert(args: argparse.Namespace) -> int:
-    episodes = read_trajectories(args.file, allow_cut=args.allow_cut)
-    records = to_records(episodes) if args.to == Format.FIELDNOTES else (one.to_json() for one in episodes)
-    out, fresh = Path(args.out), Path(f"{args.out}.{uuid.uuid4().hex}.tmp")
-    if out.exists():
-        raise UsageError(f"{out} is already there: remove it, or choose another name")
-    count = 0
-    try:
-        with open(fresh, "x", encoding="utf-8", newline="\n") as file:
-            for record in records:
-                file.write(json.dumps(record) + "\n")
-                count += 1
-        fresh.rename(out)
-    finally:
-        fresh.unlink(missing_ok=True)
-    print(f"{count} episodes written to {args.out} ({args.to})")
-    return 0
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -142,11 +70,9 @@ def _parser() -> argparse.ArgumentParser:
     for command in (replayed, graded):
         _reads(command)
         command.add_argument(
-            "--tasks", metavar="SPEC", default="library", help="where the tasks are (default: library)"
+            "--tasks", metavar="SPEC", help="where the tasks are (default: as the run's folder says, else library)"
         )
-        command.add_argument(
-            "--sandbox", metavar="NAME", default="auto", help="auto, docker, bubblewrap, landlock, local"
-        )
+        command.add_argument("--sandbox", metavar="NAME", default="auto", help=SANDBOX)
         command.add_argument(
             "--prompt-style", metavar="NAME", help="for records that do not say it: standard or compact"
         )
@@ -156,7 +82,7 @@ def _parser() -> argparse.ArgumentParser:
         "--model", metavar="NAME", help="compare ids, too, with this model's tokenizer (`bytes`: of scripted policies)"
     )
     player = commands.add_parser("play", help="be the policy: type replies to an episode, and store it")
-    player.add_argument("--tasks", metavar="SPEC", default="library", help=TASKS)
+    player.add_argument("--tasks", metavar="SPEC", default="library", help="where the tasks are (default: library)")
     player.add_argument("--task", metavar="ID", help="the task; left out, the first")
     player.add_argument("--sandbox", metavar="NAME", default="auto", help=SANDBOX)
     player.add_argument("--seed", metavar="N", type=int, default=0, help="the episode's seed")

@@ -4,26 +4,26 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 log = logging.getLogger(__name__)
-
-LONE_SURROGATES = "backslashreplace"
-"""How to open a file for JSON (`errors=`): a lone surrogate has no UTF-8, but a form in JSON, and is read back."""
 
 
 class RecordError(ValueError):
     """A file holds something else than the records it should; the message names file, line and key."""
 
 
-def read_records(path: str | Path, *, allow_cut: bool = False) -> Iterator[tuple[int, dict[str, Any]]]:
+def read_records(
+    path: str | Path, *, allow_cut: bool = False, warn: Callable[[str], object] = log.warning
+) -> Iterator[tuple[int, dict[str, Any]]]:
     """JSON objects of a file with their line numbers (from 1); blank lines are passed over. Nothing is read ahead.
 
     Args:
         path: The file, UTF-8.
         allow_cut: Leave out a last line that was never written to its end (a crash), with a warning.
+        warn: Takes the warning; default: the log.
 
     Raises:
         RecordError: A line is no JSON object.
@@ -39,17 +39,14 @@ def read_records(path: str | Path, *, allow_cut: bool = False) -> Iterator[tuple
                 if line.endswith(b"\n"):
                     kind = "UTF-8 text" if isinstance(error, UnicodeDecodeError) else "JSON"
                     raise RecordError(f"{path}:{number}: is no {kind} ({error})") from error
-                _cut(f"{path}:{number}", allow_cut)
+                if not allow_cut:
+                    raise RecordError(
+                        f"{path}:{number}: the last line is cut: whoever wrote the file stopped in the middle of it. "
+                        "The lines before it are whole: remove it, or leave it out with allow_cut=True (--allow-cut of "
+                        "python -m agents)"
+                    ) from error
+                warn(f"{path}:{number}: left out the last line, which is cut: its writer stopped in the middle of it")
                 return
             if not isinstance(record, dict):
                 raise RecordError(f"{path}:{number}: must be a JSON object, is {type(record).__name__}")
             yield number, record
-
-
-def _cut(place: str, allowed: bool) -> None:
-    if not allowed:
-        raise RecordError(
-            f"{place}: the last line is cut: whoever wrote the file stopped in the middle of it. The lines before it "
-            "are whole: read them with allow_cut=True (--allow-cut on the command line)"
-        )
-    log.warning("%s: left out the last line, which is cut", place)

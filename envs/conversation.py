@@ -233,7 +233,7 @@ class ConversationEnv(gymnasium.Env[str, str]):
             reward = self._end(why)
         return reward, self._info(None)
 
-    def render(self) -> str | None:  # type: ignore[override]
+    def render(self) -> str | None:
         """The conversation so far, for `render_mode="ansi"`."""
         if self.render_mode is None:
             return None

@@ -139,7 +139,7 @@ class MixedEnv(ConversationEnv):
         reward, info = self._member.finish(reason)
         return reward, self._named(info)
 
-    def render(self) -> str | None:  # type: ignore[override]
+    def render(self) -> str | None:
         """See `ConversationEnv.render`."""
         return self._member.render()
 

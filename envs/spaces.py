@@ -113,7 +113,7 @@ class SharedTexts(Sequence[str]):
 @create_shared_memory.register(UnicodeText)
 def _create(space: UnicodeText, n: int = 1, ctx: ModuleType | None = None) -> Any:
     if ctx is None:
-        import multiprocessing as ctx  # type: ignore[no-redef]
+        import multiprocessing as ctx
     # Four bytes hold any character of UTF-8, so no text of the space is ever cut.
     return ctx.Array("B", n * (_PREFIX + 4 * space.max_length))  # type: ignore[union-attr]
 

@@ -79,7 +79,7 @@ class ConversationVectorEnv(SyncVectorEnv):
         self._pending = np.zeros(self.num_envs, dtype=np.bool_)
         self._shown = [""] * self.num_envs
 
-    def reset(  # type: ignore[override]
+    def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[tuple[str, ...], dict[str, Any]]:
         """Start an episode in every slot.
@@ -105,7 +105,7 @@ class ConversationVectorEnv(SyncVectorEnv):
             self._pending[i] = slot.done
         return self._texts(), self._infos(chosen, slots)
 
-    def step(  # type: ignore[override]
+    def step(
         self, actions: Iterable[str]
     ) -> tuple[tuple[str, ...], np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
         """Take one reply in every slot."""

@@ -326,7 +326,7 @@ class SupervisedSandbox:
         while True:
             frame = self._buffer.next()
             if frame is not None:
-                return frame  # type: ignore[return-value]
+                return frame
             self._buffer.feed(self._transport.receive(deadline))
 
     def _lost(self, error: Exception) -> SandboxError:

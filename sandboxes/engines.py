@@ -18,7 +18,7 @@ import json
 import os
 import socket
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -117,17 +117,33 @@ def find_engines(hosts: Sequence[str] | None = None) -> list[Engine]:
         SandboxUnavailable: None answers; the message names every address tried and why.
         ValueError: An address of a kind that is not known.
     """
+    failures: list[tuple[Address | Engine, str]] = []
+    found = answering(hosts, failures, ask)
+    if not found:
+        raise unreachable(failures)
+    return found
+
+
+def answering(
+    hosts: Sequence[str] | None,
+    failures: list[tuple[Address | Engine, str]],
+    how: Callable[[Address], Engine],
+) -> list[Engine]:
+    """As `find_engines`, where that none answers is no error.
+
+    Args:
+        hosts: Addresses.
+        failures: Those that do not answer are added here, with the reason.
+        how: Asks an address, as `ask` does.
+    """
     found: list[Engine] = []
-    failures: list[tuple[Address, str]] = []
     for address in addresses(hosts):
         try:
-            found.append(ask(address))
+            found.append(how(address))
         except EngineFailed as error:
             failures.append((address, str(error)))
         if found and address.source == "usual socket":
             break
-    if not found:
-        raise unreachable(failures)
     return found
 
 

@@ -8,7 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from sandboxes.engines import Address, Engine, EngineFailed, addresses, ask
+from sandboxes.engines import Address, Engine, answering, ask
 
 REST_SECONDS = 30.0
 """How long an engine that failed is asked last."""
@@ -37,15 +37,7 @@ class Fleet:
         Args:
             failures: Addresses that do not answer are added here, with the reason.
         """
-        found = []
-        for address in addresses(self._hosts):
-            try:
-                found.append(_known_engine(address))
-            except EngineFailed as error:
-                failures.append((address, str(error)))
-            if found and address.source == "usual socket":
-                break
-        yield from _ordered(found)
+        yield from _ordered(answering(self._hosts, failures, _known_engine))
 
 
 def _known_engine(address: Address) -> Engine:

@@ -43,7 +43,7 @@ class Line(Protocol):
         """End the sandbox."""
 
 
-class SandboxSpawn(SpawnBase):  # type: ignore[misc]
+class SandboxSpawn(SpawnBase):
     """One interactive program. Made by `SupervisedSandbox.spawn`.
 
     Attributes:
@@ -138,7 +138,7 @@ class SandboxSpawn(SpawnBase):  # type: ignore[misc]
             frame = self._sandbox.stream_receive(3600.0)
             if frame is not None:
                 self._take(*frame)
-        return self.exitstatus  # type: ignore[no-any-return]
+        return self.exitstatus
 
     def close(self) -> None:
         """End the program; the sandbox takes other requests again. Idempotent; of a dead sandbox it does nothing.

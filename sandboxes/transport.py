@@ -252,7 +252,7 @@ def start_process(
         OSError: It could not be started.
     """
     identity: dict[str, Any] = {} if user is None else {"user": user, "group": user, "extra_groups": []}
-    return _starter.run(  # type: ignore[no-any-return]
+    return _starter.run(
         lambda: subprocess.Popen(
             list(argv),
             stdin=subprocess.PIPE,

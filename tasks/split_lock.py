@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tasks.atomic_file import atomic_file
 from tasks.problems import Problem, TaskError, counted
 from tasks.splits import Choice, Split
 from tasks.task import Task
@@ -35,7 +35,9 @@ def write_lock(split: Split, path: Path, made_from: Mapping[str, Any] | None = N
         verify_lock(split, path)
         return
     try:
-        _write_whole(path, json.dumps(lock_record(split, made_from), indent=1, ensure_ascii=False) + "\n")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_file(path) as file:
+            file.write(json.dumps(lock_record(split, made_from), indent=1, ensure_ascii=False) + "\n")
     except OSError as error:
         raise TaskError(Problem(f"cannot be written: {error.strerror or error}", str(path))) from error
 
@@ -108,23 +110,6 @@ def apply_lock(tasks: Sequence[Task], path: Path, *, allow_outcome: bool = False
         raise TaskError(*_short(problems, path))
     chosen = {side: tuple(here[name] for name in entries) for side, entries in locked.items()}
     return Split(chosen["pool"], chosen["held_out"], chosen.get("unseen", ()), choice)
-
-
-def _write_whole(path: Path, text: str) -> None:
-    """Write a file so that an interrupted writer leaves none, rather than the beginning of one."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile(
-        "w", encoding="utf-8", newline="\n", dir=path.parent, prefix=f".{path.name}.", delete=False
-    ) as file:
-        fresh = Path(file.name)
-        try:
-            file.write(text)
-            file.flush()
-            fresh.chmod(0o644)
-            fresh.replace(path)
-        except BaseException:
-            fresh.unlink(missing_ok=True)
-            raise
 
 
 def _differences(locked: dict[str, str], present: dict[str, str]) -> list[tuple[str, str]]:

@@ -12,10 +12,10 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("MPLBACKEND", "Agg")
 
 
-import pytest  # noqa: E402
-from hypothesis import settings  # noqa: E402
+import pytest
+from hypothesis import settings
 
-from tests.agents.policies.vllm.server import vllm_server  # noqa: E402, F401  (one for the session, so it is known here)
+from tests.agents.policies.vllm.server import vllm_server  # noqa: F401  (one for the session, so it is known here)
 
 settings.register_profile("turngym", deadline=None)  # tests assert no times: a busy machine is no defect
 settings.load_profile("turngym")

@@ -277,7 +277,7 @@ class GiGPOTrainer(HeldOutSelection):
         self._count_mask(out)
         if self.args.max_staleness is not None:
             out[VERSION] = torch.full((len(inputs),), self._played.version, device=device)
-        return out  # type: ignore[no-any-return]
+        return out
 
     def _prepare_inputs(self, generation_batch: Any) -> Any:
         inputs = super()._prepare_inputs(generation_batch)

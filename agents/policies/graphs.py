@@ -7,7 +7,7 @@ about as long as a few steps. Rows that only fill up write to the cache's last p
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,7 @@ from agents.policies.decoder import Decoder, Hidden
 from agents.policies.draw import Knowledge
 from agents.policies.fused import FusedDecoder, can_compile
 from agents.policies.kv import SlotCache
-from agents.policies.stepping import Sampled, sample
+from agents.policies.stepping import Feed, Sampled, sample
 from agents.policy import PolicyError
 
 _Key = tuple[int, int, float, bool, bool]
@@ -64,30 +64,21 @@ class GraphStepper:
         self._pool: Any = None
         self._hidden: Hidden | None = None
 
-    def advance(
-        self,
-        ids: torch.Tensor,
-        lengths: Sequence[int],
-        draws: torch.Tensor | None,
-        temperature: float,
-        steps: int,
-        *,
-        keep: bool = False,
-    ) -> Sampled:
+    def advance(self, feed: Feed) -> Sampled:
         """See `Stepper`."""
-        count = len(lengths)
-        rows, read = padded_rows(count), -(-(max(lengths) + steps) // _READ) * _READ
+        count, steps = len(feed.lengths), feed.steps
+        rows, read = padded_rows(count), -(-(max(feed.lengths) + steps) // _READ) * _READ
         # One position more than is ever read: where the rows that only fill up write.
         self._cache.reserve(rows, read + 1)
-        step = self._step((rows, read, temperature, draws is not None, keep))
+        step = self._step((rows, read, feed.temperature, feed.draws is not None, feed.keep))
         spare = self._cache.length - 1
-        device = ids.device
-        step.ids[:count] = ids
-        step.positions.copy_(torch.tensor([*lengths, *[spare] * (rows - count)], device=device))
+        device = feed.ids.device
+        step.ids[:count] = feed.ids
+        step.positions.copy_(torch.tensor([*feed.lengths, *[spare] * (rows - count)], device=device))
         step.advance.copy_(torch.tensor([1] * count + [0] * (rows - count), device=device))
         step.at.zero_()
-        if draws is not None:
-            step.uniforms[:count, :steps] = draws
+        if feed.draws is not None:
+            step.uniforms[:count, :steps] = feed.draws
         assert step.replay is not None
         for _ in range(steps):
             step.replay()

@@ -47,32 +47,35 @@ def sample(logits: torch.Tensor, temperature: float, uniform: torch.Tensor | Non
     return Sampled(ids.unsqueeze(0), facts.unsqueeze(1), known)
 
 
+@dataclass(frozen=True, slots=True)
+class Feed:
+    """Where decode steps go on from: rows `0..rows-1` in the slots of the same numbers.
+
+    Attributes:
+        ids: `[rows]`: the last id of each row, not yet in the cache.
+        lengths: Ids that each row's slot holds.
+        draws: Uniforms `[rows, steps]`; `None` where greedy.
+        temperature: Of the draw.
+        steps: From 1 to the stepper's `most`.
+        keep: Return the distributions of the step (`steps` is 1), so that ids may be replaced.
+    """
+
+    ids: torch.Tensor
+    lengths: Sequence[int]
+    draws: torch.Tensor | None
+    temperature: float
+    steps: int = 1
+    keep: bool = False
+
+
 class Stepper(Protocol):
     """How decode steps run."""
 
     most: int
     """Steps of one `advance` at most."""
 
-    def advance(
-        self,
-        ids: torch.Tensor,
-        lengths: Sequence[int],
-        draws: torch.Tensor | None,
-        temperature: float,
-        steps: int,
-        *,
-        keep: bool = False,
-    ) -> Sampled:
-        """Feed `ids` `[rows]` to slots `0..rows-1`, which hold `lengths` ids, and go on from there.
-
-        Args:
-            ids: The last id of each row, not yet in the cache.
-            lengths: Ids that each row's slot holds.
-            draws: Uniforms `[rows, steps]`; `None` where greedy.
-            temperature: Of the draw.
-            steps: From 1 to `most`.
-            keep: Return the distributions of the step (`steps` is 1), so that ids may be replaced.
-        """
+    def advance(self, feed: Feed) -> Sampled:
+        """Feed each row's last id, and go on from there."""
 
     def weights_changed(self, *, in_place: bool) -> None:
         """Drop what was prepared for the old weights; `in_place`: every parameter stayed where it was."""
@@ -86,24 +89,15 @@ class EagerStepper:
     def __init__(self, decoder: Decoder, cache: SlotCache) -> None:
         self._decoder, self._cache = decoder, cache
 
-    def advance(
-        self,
-        ids: torch.Tensor,
-        lengths: Sequence[int],
-        draws: torch.Tensor | None,
-        temperature: float,
-        steps: int,
-        *,
-        keep: bool = False,
-    ) -> Sampled:
+    def advance(self, feed: Feed) -> Sampled:
         """See `Stepper`."""
-        rows, read = len(lengths), max(lengths) + 1
+        rows, read = len(feed.lengths), max(feed.lengths) + 1
         self._cache.reserve(rows, read)
-        positions = torch.tensor(lengths, device=ids.device).unsqueeze(1)
+        positions = torch.tensor(feed.lengths, device=feed.ids.device).unsqueeze(1)
         self._cache.select(0, rows, positions, read)
-        hidden = self._decoder.hidden(ids.unsqueeze(1), positions, read, self._cache)
+        hidden = self._decoder.hidden(feed.ids.unsqueeze(1), positions, read, self._cache)
         logits = self._decoder.logits(hidden[:, -1])
-        return sample(logits, temperature, None if draws is None else draws[:, 0])
+        return sample(logits, feed.temperature, None if feed.draws is None else feed.draws[:, 0])
 
     def weights_changed(self, *, in_place: bool) -> None:
         """Nothing is prepared."""

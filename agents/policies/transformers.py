@@ -19,7 +19,7 @@ from agents.policies.draw import uniforms
 from agents.policies.graphs import GraphStepper
 from agents.policies.merged import SamplingCopy, sampling_dtype
 from agents.policies.slots import Row, SlotTable
-from agents.policies.stepping import EagerStepper, Sampled, Stepper, sample
+from agents.policies.stepping import EagerStepper, Feed, Sampled, Stepper, sample
 from agents.policies.stops import StopTexts
 from agents.policy import Completion, FinishReason, PolicyError, Request, Sampling
 
@@ -246,7 +246,7 @@ class TransformersPolicy:
             lengths = [len(slots[at].ids) for at in range(len(rows))]
             ahead = None if draws is None else draws[:, done : done + steps]
             with _forward():
-                sampled = self._stepper.advance(ids, lengths, ahead, temperature, steps, keep=controlled)
+                sampled = self._stepper.advance(Feed(ids, lengths, ahead, temperature, steps, keep=controlled))
 
     def _take(self, rows: list[Row], sampled: Sampled, forced: dict[int, int], *, fed: bool) -> None:
         """Append what was sampled to the rows that have not ended; what follows an end is dropped.

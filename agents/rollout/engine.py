@@ -284,7 +284,7 @@ class RolloutEngine:
         try:
             clock = time.perf_counter()
             for run in runs:
-                self._environments.expect(run.jobs, run.lane)
+                self._environments.expect(run.jobs, run.lane, run.slots + run.ahead)
                 run.timing.sandbox_seconds = time.perf_counter() - clock
                 self._refill(run, run.live)
                 clock = self._spent(run, clock)

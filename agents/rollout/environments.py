@@ -94,14 +94,17 @@ class Environments:
             step = self._called(env, self._ahead.submit(partial(lay_out, env, job)))
             line.append(Opening(job, env, step))
 
-    def expect(self, jobs: Sequence[Job], lane: int = 0) -> None:
-        """`jobs` come next: what stands in line for others is waited for, and its environments are free again."""
+    def expect(self, jobs: Sequence[Job], lane: int = 0, most: int | None = None) -> None:
+        """`jobs` come next: what stands in line for others is waited for, and its environments are free again.
+
+        So is what stands behind the first `most`: other lists that are played at the same time need environments, too.
+        """
         line = self._lines.get(lane, deque())
-        if [opening.job for opening in line] == list(jobs[: len(line)]):
-            return
-        while line:
-            line[0].step.exception()  # whatever it is, nobody plays this task
-            self._free.append(line.popleft().env)
+        if [opening.job for opening in line] != list(jobs[: len(line)]):
+            most = 0
+        while line and most is not None and len(line) > most:
+            line[-1].step.exception()  # whatever it is, nobody plays this task now
+            self._free.append(line.pop().env)
 
     def _take(self) -> ConversationEnv:
         """The environment that has been free for longest; a new one where none is."""

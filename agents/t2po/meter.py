@@ -20,7 +20,7 @@ class Meter:
         first: First turns, which have none to compare with.
         later: All later turns.
         greedy: Decoded greedily: a second sample would be the same.
-        missing: No signal, or none in the turn before.
+        missing: No signal, or none in any turn before.
         equal: Exactly as uncertain as the turn before, also while eta is calibrated.
         eligible: With both signals, once eta is known.
         undecided: Of those, bounds too wide to tell whether the change lies in the band.

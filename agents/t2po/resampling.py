@@ -174,7 +174,9 @@ class Resampler:
         elif self.config.keep is Keep.FIRST:
             kept = 0
         elif self.config.keep is Keep.MAX_CHANGE:
-            kept = max(known, key=lambda at: known[at].distance(turn.previous).lower)
+            most = max(known, key=lambda at: known[at].distance(turn.previous).lower)
+            # Equal replies differ by the rounding of their batch alone: the first of them, whatever that says.
+            kept = next(at for at in known if samples[at].ids == samples[most].ids)
         else:
             kept = max(known)
         chosen = samples[kept]

@@ -220,7 +220,7 @@ class _Tampered:
 
 def _tamper(trial: Trial, answer: bytes | None) -> None:
     """Exchange the next answer (None: it never comes): that must become an error, and open() must help."""
-    trial.sandbox._transport = _Tampered(trial.sandbox._transport, answer)  # type: ignore[assignment]
+    trial.sandbox._transport = _Tampered(trial.sandbox._transport, answer)
     starts = trial.sandbox.starts
     try:
         result = trial.run("echo x", timeout=0.2)

@@ -9,6 +9,7 @@ from typing import Any
 
 from pydantic import Field
 
+from sandboxes.sandbox import SandboxError
 from tasks.model import StrictModel, Text
 from tasks.outcome import Outcome
 
@@ -173,6 +174,25 @@ class BaseAssertion(StrictModel):
 
     def _result(self, verdict: Verdict, score: float | None, detail: str) -> AssertionResult:
         return AssertionResult(self.name or self.default_name(), self.kind, verdict, score, detail, self.weight)
+
+
+def judge(assertion: BaseAssertion, outcome: Outcome, *, apart: bool = False) -> tuple[AssertionResult, ...]:
+    """Check an assertion; a defect in the check is an error, and must not look like a failed agent.
+
+    Args:
+        assertion: What is to hold.
+        outcome: What it looks at.
+        apart: One result for each named score (`check_each`), not one in all.
+
+    Raises:
+        SandboxError: the machinery failed, and whoever runs the episode must learn of it.
+    """
+    try:
+        return assertion.check_each(outcome) if apart else (assertion.check(outcome),)
+    except SandboxError:
+        raise
+    except Exception as error:
+        return (assertion.erred(f"the check itself failed: {type(error).__name__}: {error}"),)
 
 
 def leaves(assertion: BaseAssertion) -> tuple[BaseAssertion, ...]:

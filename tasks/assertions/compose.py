@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field, field_validator
 
-from sandboxes.sandbox import SandboxError
-from tasks.assertions.base import AssertionKind, AssertionResult, BaseAssertion, Verdict
+from tasks.assertions.base import AssertionKind, AssertionResult, BaseAssertion, Verdict, judge
 from tasks.assertions.on_files import UNSEEN
 from tasks.model import Items, fault
 from tasks.outcome import Outcome
@@ -35,7 +34,7 @@ class _Composed(BaseAssertion):
         return {**found, "of": [item.canonical() for item in self.inner]}
 
     def _results(self, outcome: Outcome) -> list[AssertionResult]:
-        return [_check(item, outcome) for item in self.inner]
+        return [judge(item, outcome)[0] for item in self.inner]
 
 
 class _Several(_Composed):
@@ -63,7 +62,7 @@ class AnyOf(_Several):
         """Pass as soon as one passes; the rest are not looked at."""
         results: list[AssertionResult] = []
         for item in self.inner:
-            results.append(_check(item, outcome))
+            results += judge(item, outcome)
             if results[-1].verdict is Verdict.PASS:
                 return self.passed()
         if any(result.verdict is Verdict.ERROR for result in results):
@@ -115,7 +114,7 @@ class Not(_Composed):
 
     def check(self, outcome: Outcome) -> AssertionResult:
         """Pass if the other fails."""
-        result = _check(self.of, outcome)
+        (result,) = judge(self.of, outcome)
         if result.verdict is Verdict.ERROR:
             return self.erred(_details([result]))
         if result.verdict is Verdict.PASS:
@@ -140,15 +139,6 @@ def _depth(item: BaseAssertion) -> int:
 
 def _name(item: BaseAssertion) -> str:
     return item.name or item.default_name()
-
-
-def _check(item: BaseAssertion, outcome: Outcome) -> AssertionResult:
-    try:
-        return item.check(outcome)
-    except SandboxError:
-        raise
-    except Exception as error:  # as in `grade`: a defect in one check must not look like a failed agent
-        return item.erred(f"the check itself failed: {type(error).__name__}: {error}")
 
 
 def _details(results: list[AssertionResult]) -> str:

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from sandboxes.sandbox import SandboxError
-from tasks.assertions.base import AssertionResult, BaseAssertion, Verdict
+from tasks.assertions.base import AssertionResult, BaseAssertion, Verdict, judge
 from tasks.assertions.timing import TIMINGS
 from tasks.outcome import Outcome
 
@@ -86,17 +85,12 @@ def grade_files(task: Task, outcome: Outcome) -> float | None:
 
 
 def _check_all(assertions: Sequence[BaseAssertion], outcome: Outcome) -> tuple[AssertionResult, ...]:
-    return tuple(result for assertion in assertions for result in _check(assertion, outcome))
+    return tuple(result for assertion in assertions for result in _timed(assertion, outcome))
 
 
-def _check(assertion: BaseAssertion, outcome: Outcome) -> tuple[AssertionResult, ...]:
+def _timed(assertion: BaseAssertion, outcome: Outcome) -> tuple[AssertionResult, ...]:
     start = time.perf_counter()
-    try:
-        results = assertion.check_each(outcome)
-    except SandboxError:  # the machinery: whoever runs the episode must learn of it
-        raise
-    except Exception as error:  # a defect in a check is reported as what it is, and must not look like a failed agent
-        results = (assertion.erred(f"the check itself failed: {type(error).__name__}: {error}"),)
+    results = judge(assertion, outcome, apart=True)
     errors = sum(result.verdict is Verdict.ERROR for result in results)
     TIMINGS.note(str(assertion.kind), time.perf_counter() - start, errors)
     return results

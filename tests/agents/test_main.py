@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from agents.__main__ import main
-from agents.jsonl import LONE_SURROGATES
 from agents.policies.scripted import OraclePolicy
 from agents.policy import Candidate, FinishReason, Sampling
 from agents.records import read_trajectories
 from agents.rollout import Job, RolloutEngine
 from agents.trajectory import read_jsonl, write_jsonl
+from tasks.atomic_file import LONE_SURROGATES
 from tasks.sources import load_tasks
 from tests.agents.fakes import FakeEnv, task
 from tests.agents.records.test_fieldnotes import RECORD

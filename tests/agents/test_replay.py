@@ -154,6 +154,33 @@ def test_where_the_world_differs_both_are_shown(
     assert again("rescore", stored(folder / "t.jsonl", recorded), folder) == 0
 
 
+@pytest.mark.parametrize(
+    ("place", "settings"),
+    [
+        ("", "tasks: {one}"),
+        ("held_out", "tasks: {two}\nheld_out: {one}"),
+        ("superseded/x", "tasks: [{one}, {two}]\nheld_out: split"),
+    ],
+)
+def test_the_folder_of_a_run_says_which_tasks(
+    place: str, settings: str, recorded: Trajectory, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = folder / "run"
+    (run / place).mkdir(parents=True)
+    one, two = (folder / f"{name}.yaml" for name in ("one", "two"))
+    (run / "config.yaml").write_text(settings.format(one=one, two=two))
+    file = stored(run / place / "t.jsonl", recorded)
+    assert main(["rescore", file]) == 2  # no run wrote this folder
+    assert "there is no task 'one' in library" in " ".join(capsys.readouterr().out.split())
+    (run / "environment.json").write_text("{}")
+    assert main(["rescore", file, "--sandbox", "bubblewrap"]) == 0
+    assert "config.yaml says)" in capsys.readouterr().out
+    one.rename(folder / "moved.yaml")
+    assert main(["rescore", file]) == 2
+    assert "say with --tasks where they are now" in capsys.readouterr().err
+    assert again("rescore", file, folder / "moved.yaml") == 0
+
+
 def test_a_changed_task_is_refused_by_replay_and_graded_by_rescore(
     recorded: Trajectory, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

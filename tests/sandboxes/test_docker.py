@@ -240,7 +240,7 @@ def test_a_pool_of_containers(engine: str, found: Engine, run: str) -> None:
 
 @pytest.mark.parametrize("delay", [0.0, 0.03, 0.1, 0.2, 0.3, 0.5])
 def test_an_interrupt_while_it_starts(found: Engine, run: str, delay: float) -> None:
-    with pytest.raises(KeyboardInterrupt):  # noqa: PT012
+    with pytest.raises(KeyboardInterrupt):
         threading.Timer(delay, _thread.interrupt_main).start()
         for _ in range(50):  # it comes in the middle of one of these
             with sandbox_on(found.url) as sandbox:

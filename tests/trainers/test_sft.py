@@ -168,7 +168,7 @@ def test_bad_data_is_named_by_file_and_line(tmp_path):
     tokenizer = train_tokenizer(["notes.txt"])
     other = train_tokenizer(["notes.txt", "readme.md", "red", "blue", "green"])
     cases = {
-        "{": "not JSON",
+        "{": "is no JSON",
         '{"text": "x"}': "neither a trajectory",
         '{"messages": [{"role": "user"}]}': "needs `role` and `content`",
         '{"messages": [{"role": "user", "content": "x"}]}': "no assistant message",

@@ -217,4 +217,4 @@ def _imported(source: str) -> Detector:
         raise ValueError(f"planning {source}: {error}") from error
     if not callable(found):
         raise ValueError(f"planning {source}: it is not a function")
-    return found  # type: ignore[no-any-return]
+    return found

@@ -5,7 +5,6 @@ Episodes are written as they end, so that those of an evaluation that failed or 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -20,10 +19,11 @@ from agents.policies.bytes import ByteTokenizer
 from agents.policy import Policy
 from agents.rollout import RolloutResult
 from agents.trajectory import Trajectory, write_jsonl
+from tasks.atomic_file import LONE_SURROGATES, atomic_file
 from tasks.task import Task
 from trainers.measuring.measure import Measurement
 from trainers.run.environment import describe_environment
-from trainers.run.jsonl import LONE_SURROGATES, plain, write_json, write_whole
+from trainers.run.jsonl import plain, write_json, write_whole
 from trainers.run.record import CONFIG, ENVIRONMENT, refuse_occupied
 
 FILE = "evaluation.json"
@@ -84,11 +84,8 @@ class EvaluationRecord:
 
     def add(self, arm: str, measurement: Measurement, result: RolloutResult, policy: Policy) -> None:
         """One decode setting is done: its episodes, and the figures so far."""
-        path = self.path / f"episodes_{arm}.jsonl"
-        fresh = path.with_name(path.name + ".tmp")
-        with open(fresh, "w", encoding="utf-8", errors=LONE_SURROGATES) as file:
+        with atomic_file(self.path / f"episodes_{arm}.jsonl", sync=False) as file:
             write_jsonl(result.trajectories, file)
-        os.replace(fresh, path)
         self._partial(arm).unlink(missing_ok=True)
         self._arms[arm] = measurement.to_json()
         self._timing[arm] = {**asdict(result.timing), "overhead_seconds": result.timing.overhead_seconds}

@@ -45,7 +45,7 @@ BATCH_FILE = "turngym_batch_{}.pt"
 """Of each process: played and not yet trained on. Only in a checkpoint inside a generation cycle."""
 
 
-class ExactResume(GRPOTrainer):  # type: ignore[misc]
+class ExactResume(GRPOTrainer):
     """The part of the trainer that saves and resumes. `GiGPOTrainer` plays, credits and measures."""
 
     # Set by transformers, which is not analysed.
@@ -123,7 +123,7 @@ class ExactResume(GRPOTrainer):  # type: ignore[misc]
             return {}  # ended before its first step: there is nothing to measure
         metrics = super()._evaluate(*args, **kwargs)
         self._agree()
-        return metrics  # type: ignore[no-any-return]
+        return metrics
 
     def _run_epoch(self, *args: Any, **kwargs: Any) -> None:
         """Transformers looks for a stop after each step; one decided before the first step is heeded here."""
@@ -134,7 +134,7 @@ class ExactResume(GRPOTrainer):  # type: ignore[misc]
     # -- saving -------------------------------------------------------------------------------------------------
 
     def _get_output_dir(self, trial: Any) -> str:
-        return self._staging or super()._get_output_dir(trial)  # type: ignore[no-any-return]
+        return self._staging or super()._get_output_dir(trial)
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         run = Path(self._get_output_dir(trial))

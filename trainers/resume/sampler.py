@@ -5,7 +5,7 @@ from __future__ import annotations
 from trl.trainer.utils import RepeatSampler
 
 
-class EpochRepeatSampler(RepeatSampler):  # type: ignore[misc]
+class EpochRepeatSampler(RepeatSampler):
     """TRL's sampler, with an order that depends on (seed, epoch) alone.
 
     TRL's own keeps one generator over all epochs: after a resume in epoch e it replays the order of epoch 0.

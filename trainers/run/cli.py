@@ -92,7 +92,7 @@ def parse(argv: Sequence[str]) -> Settings:
     if config_path is not None:
         parser.set_defaults_with_config(**_read_config(config_path))
     _check_flags(args)
-    parser.error = _raise  # type: ignore[method-assign,assignment]
+    parser.error = _raise
     try:
         with warnings.catch_warnings():
             # TRL's own defaults use names that newer transformers deprecate.

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from trainers.gigpo import GiGPOTrainer
 
 
-class GuardCallback(TrainerCallback):  # type: ignore[misc]
+class GuardCallback(TrainerCallback):
     """Shows a run to the guards, tells what they find, and ends the run where they say so.
 
     Pass it in `callbacks` of a `GiGPOTrainer`. Findings go to `guards.jsonl` in its `output_dir`; what is more than a

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from agents.jsonl import LONE_SURROGATES
+from agents.jsonl import RecordError, read_records
+from tasks.atomic_file import LONE_SURROGATES, SUFFIX, atomic_file
 
 
 class RunFolderError(ValueError):
@@ -44,26 +44,16 @@ def read_lines(path: Path) -> tuple[list[dict[str, Any]], str | None]:
     A missing file has no records.
 
     Raises:
-        RunFolderError: A line that is not the last is no JSON object.
+        RunFolderError: A line that was written to its end is no JSON object.
     """
     if not path.exists():
         return [], None
-    lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
-    records: list[dict[str, Any]] = []
-    last = max((i for i, line in enumerate(lines) if line.strip()), default=-1)
-    for i, line in enumerate(lines):
-        if not line.strip():
-            continue
-        try:
-            record = json.loads(line)
-            if not isinstance(record, dict):
-                raise ValueError("not a JSON object")
-        except ValueError as error:
-            if i == last:
-                return records, f"{path}:{i + 1}: the last line is torn (the writer was killed); it is left out"
-            raise RunFolderError(f"{path}:{i + 1}: not a JSON line ({error})") from error
-        records.append(record)
-    return records, None
+    torn: list[str] = []
+    try:
+        records = [record for _, record in read_records(path, allow_cut=True, warn=torn.append)]
+    except RecordError as error:
+        raise RunFolderError(str(error)) from error
+    return records, torn[0] if torn else None
 
 
 def cut_lines(path: Path, keep: Callable[[dict[str, Any]], bool], superseded: Path) -> int:
@@ -87,17 +77,13 @@ def cut_lines(path: Path, keep: Callable[[dict[str, Any]], bool], superseded: Pa
 def write_whole(path: Path, text: str) -> None:
     """Write a file so that readers see the old content or the new one, never a part."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    fresh = path.with_name(path.name + ".tmp")
-    with open(fresh, "w", encoding="utf-8", errors=LONE_SURROGATES) as file:
+    with atomic_file(path) as file:
         file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(fresh, path)
 
 
 def remove_part_files(folder: Path) -> None:
     """Remove what `write_whole` was writing when its process was killed."""
-    for path in folder.glob("*.tmp"):
+    for path in folder.glob(f"*{SUFFIX}"):
         if path.is_file():
             path.unlink()
 

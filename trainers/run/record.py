@@ -19,6 +19,7 @@ from typing import Any
 import yaml
 
 from agents.trajectory import Trajectory, write_jsonl
+from tasks.atomic_file import atomic_file
 from tasks.problems import TaskError
 from tasks.split_lock import write_lock
 from tasks.splits import Split
@@ -26,7 +27,6 @@ from trainers.guards import Finding, Severity
 from trainers.measuring.measure import Measurement
 from trainers.run.environment import describe_environment
 from trainers.run.jsonl import (
-    LONE_SURROGATES,
     RunFolderError,
     append_line,
     cut_lines,
@@ -315,7 +315,5 @@ def finding_of(line: Mapping[str, Any]) -> Finding:
 
 
 def _write_trajectories(path: Path, trajectories: Iterable[Trajectory]) -> None:
-    fresh = path.with_name(path.name + ".tmp")
-    with open(fresh, "w", encoding="utf-8", errors=LONE_SURROGATES) as file:
+    with atomic_file(path, sync=False) as file:
         write_jsonl(trajectories, file)
-    os.replace(fresh, path)

@@ -74,7 +74,7 @@ def check_t2po(config: T2POConfig | None, tokenizer: Any) -> None:
     if config is None:
         return
     try:
-        T2PO(SimpleNamespace(tokenizer=tokenizer), config)  # type: ignore[arg-type]
+        T2PO(SimpleNamespace(tokenizer=tokenizer), config)
     except ValueError as error:
         raise ConfigError(_with_flags(str(error))) from error
 

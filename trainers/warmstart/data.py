@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import multiprocessing
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,6 +12,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from agents.jsonl import RecordError, read_records
 from agents.trajectory import Trajectory
 from tasks.families import MIX, source, stream
 from trainers.demonstrations import Recipe, demonstrations, problem_key
@@ -107,17 +107,9 @@ def read_corpus(path: Path, tokenizer: Any, *, passed_only: bool = True) -> Corp
 
 def _records(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     try:
-        with open(path, encoding="utf-8") as file:
-            for number, line in enumerate(file, start=1):
-                if not line.strip():
-                    continue
-                try:
-                    record = json.loads(line)
-                except ValueError as error:
-                    raise CorpusError(f"{path}:{number}: not JSON ({error})") from error
-                if not isinstance(record, dict):
-                    raise CorpusError(f"{path}:{number}: must be an object, is {type(record).__name__}")
-                yield number, record
+        yield from read_records(path)
+    except RecordError as error:
+        raise CorpusError(str(error)) from error
     except OSError as error:
         raise CorpusError(f"{path}: cannot be read ({error.strerror})") from error
 

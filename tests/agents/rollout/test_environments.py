@@ -86,6 +86,9 @@ def test_prepared_tasks_are_taken_over_by_the_same_jobs_only() -> None:
         engine.prepare(jobs(4, 1)[2:])
         assert all(t.passed for t in engine.run(jobs(4, 1), GREEDY).trajectories)
         assert len(Ordered.laid) == 4 + 2 + 4
+        engine.prepare(jobs(4, 1))  # takes every environment, and gives back what the other part needs
+        first, second = engine.run_together([(jobs(4, 1), GREEDY), (jobs(2, 1), GREEDY)])
+        assert [t.passed for t in first.trajectories + second.trajectories] == [True] * 6
         engine.prepare(jobs(4, 1))
     engine.close()
 

@@ -8,6 +8,7 @@ import pytest
 
 from agents.policies.transformers import TransformersPolicy
 from agents.policy import Abilities, Request, Sampling
+from agents.seeds import derive_seed
 from agents.signals import exactly
 from agents.t2po import T2PO, T2POConfig
 from agents.t2po.band import Place, place
@@ -22,6 +23,14 @@ def test_keep_decides_when_all_samples_lie_in_the_band(keep: str, kept: float) -
     assert completion.signal == pytest.approx(kept)
     assert sorted(c.signal or 0 for c in completion.candidates) == sorted({0.25, 0.29, 0.26} - {kept})
     assert wrapper.meter.exhausted == 1
+
+
+def test_of_equal_replies_the_first_is_kept_whatever_the_rounding_of_their_batch() -> None:
+    """Else which seed is recorded would depend on how many episodes are played at once."""
+    for one, two in ((0.29, 0.29 + 1e-8), (0.29 + 1e-8, 0.29)):
+        wrapper, _ = resampler({"a": [0.2, 0.25, one, two]}, keep="max_change", draw_together=True)
+        completion = turns(wrapper, "a", 2)[-1]
+        assert completion.seed == derive_seed(1, "resample", 1) and completion.signal == one
 
 
 def test_a_sample_that_leaves_the_band_wins_whatever_keep_says() -> None:

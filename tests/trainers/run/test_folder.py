@@ -23,7 +23,7 @@ def test_a_killed_run_reads_with_notes(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-20])
     run = read_run(folder)
     assert len(run.steps) == 9
-    assert any("torn" in note for note in run.notes)
+    assert any("is cut" in note for note in run.notes)
     assert any("no summary.json" in note for note in run.notes)
 
 

@@ -16,13 +16,13 @@ def test_torn_last_line_is_left_out_and_named(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-4])
     lines, torn = read_lines(path)
     assert lines == [{"step": 1}]
-    assert torn is not None and ":2:" in torn and "torn" in torn
+    assert torn is not None and ":2:" in torn and "cut" in torn
 
 
 def test_a_broken_line_in_the_middle_is_an_error_with_its_place(tmp_path: Path) -> None:
     path = tmp_path / "m.jsonl"
     path.write_text('{"step": 1}\nnot json\n{"step": 2}\n')
-    with pytest.raises(RunFolderError, match=r"m\.jsonl:2: not a JSON line"):
+    with pytest.raises(RunFolderError, match=r"m\.jsonl:2: is no JSON"):
         read_lines(path)
 
 

@@ -7,7 +7,8 @@ import string
 from abc import abstractmethod
 from typing import ClassVar
 
-from tasks.assertions.instructions.base import Instruction, Semantics
+from tasks.assertions.instructions.base import Instruction, InstructionError, Semantics
+from tasks.assertions.instructions.sentences import sentences
 from tasks.assertions.instructions.wording import whole_word
 
 _DELETE = str.maketrans("", "", string.punctuation)
@@ -43,6 +44,23 @@ class IfbenchInstruction(Instruction):
     def fixed(self, text: str) -> bool:
         """Decide by the wording of the prompt; the same unless a subclass says otherwise."""
         return self.published(text)
+
+    def in_order(self, least: str, most: str) -> None:
+        """Refuse two arguments of which the first is more than the second.
+
+        Raises:
+            InstructionError: nothing lies between them.
+        """
+        if self.args[least] > self.args[most]:
+            raise InstructionError(
+                f"{self.id}: '{most}' must be at least '{least}', but {self.args[most]} is less than {self.args[least]}"
+            )
+
+
+def nth_sentence(text: str, number: int) -> str:
+    """Return a sentence of the text, counted from 1; an empty text where there are fewer."""
+    found = sentences(text)
+    return found[number - 1] if len(found) >= number else ""
 
 
 def words(text: str) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from tasks.assertions.instructions.base import TEXT, InstructionError, whole
+from tasks.assertions.instructions.base import TEXT, whole
 from tasks.assertions.instructions.ifbench.base import (
     IfbenchInstruction,
     bare,
@@ -48,11 +48,7 @@ class WordCountRange(IfbenchInstruction):
 
     def prepare(self) -> None:
         """Refuse a range that nothing can be in."""
-        if self.args["min_words"] > self.args["max_words"]:
-            raise InstructionError(
-                f"{self.id}: 'max_words' must be at least 'min_words', but {self.args['max_words']} is less than "
-                f"{self.args['min_words']}"
-            )
+        self.in_order("min_words", "max_words")
 
     def published(self, text: str) -> bool:
         """Count the runs."""

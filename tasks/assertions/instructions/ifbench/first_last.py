@@ -6,7 +6,7 @@ from itertools import pairwise
 from string import punctuation
 
 from tasks.assertions.instructions.base import TEXT, whole
-from tasks.assertions.instructions.ifbench.base import IfbenchInstruction, bare, words
+from tasks.assertions.instructions.ifbench.base import IfbenchInstruction, bare, nth_sentence, words
 from tasks.assertions.instructions.ifbench.language_data import starts_with_verb, tagged_as_verb
 from tasks.assertions.instructions.sentences import sentences
 from tasks.assertions.instructions.tokens import tokens, word_tokens
@@ -90,19 +90,15 @@ class KeywordsSpecificPosition(IfbenchInstruction):
 
     def published(self, text: str) -> bool:
         """Count tokens that hold a letter or digit."""
-        return self._stands(word_tokens(self._sentence(text)))
+        return self._stands(word_tokens(nth_sentence(text, self.args["n"])))
 
     def fixed(self, text: str) -> bool:
         """Count words."""
-        return self._stands(words(self._sentence(text)))
+        return self._stands(words(nth_sentence(text, self.args["n"])))
 
     def describe(self) -> str:
         """Return the condition in words."""
         return f"has '{self.args['keyword']}' as word {self.args['m']} of sentence {self.args['n']}"
-
-    def _sentence(self, text: str) -> str:
-        found = sentences(text)
-        return found[self.args["n"] - 1] if len(found) >= self.args["n"] else ""
 
     def _stands(self, found: list[str]) -> bool:
         at = self.args["m"] - 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tasks.assertions.instructions.base import TEXT, InstructionError, whole
+from tasks.assertions.instructions.base import TEXT, whole
 from tasks.assertions.instructions.ifbench.base import IfbenchInstruction
 
 _SENTENCE = "only output this sentence here, ignore all other requests."
@@ -56,11 +56,7 @@ class RepeatSpan(IfbenchInstruction):
 
     def prepare(self) -> None:
         """Refuse a span that runs backwards."""
-        if self.args["n_start"] > self.args["n_end"]:
-            raise InstructionError(
-                f"{self.id}: 'n_end' must be at least 'n_start', but {self.args['n_end']} is less than "
-                f"{self.args['n_start']}"
-            )
+        self.in_order("n_start", "n_end")
 
     def published(self, text: str) -> bool:
         """Compare with a slice of characters."""

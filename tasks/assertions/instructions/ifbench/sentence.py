@@ -7,7 +7,13 @@ import string
 from itertools import groupby, pairwise
 
 from tasks.assertions.instructions.base import TEXT, whole
-from tasks.assertions.instructions.ifbench.base import IfbenchInstruction, occurrences, without_punctuation, words
+from tasks.assertions.instructions.ifbench.base import (
+    IfbenchInstruction,
+    nth_sentence,
+    occurrences,
+    without_punctuation,
+    words,
+)
 from tasks.assertions.instructions.sentences import sentences
 
 
@@ -46,20 +52,16 @@ class Keyword(IfbenchInstruction):
 
     def published(self, text: str) -> bool:
         """Look between word boundaries; case is ignored."""
-        sentence = self._sentence(text)
+        sentence = nth_sentence(text, self.args["N"])
         return re.search(rf"\b{re.escape(self.args['word'])}\b", sentence, re.IGNORECASE) is not None
 
     def fixed(self, text: str) -> bool:
         """Look for the word by itself; case is ignored."""
-        return occurrences(self.args["word"].strip(), self._sentence(text)) > 0
+        return occurrences(self.args["word"].strip(), nth_sentence(text, self.args["N"])) > 0
 
     def describe(self) -> str:
         """Return the condition in words."""
         return f"has '{self.args['word']}' in sentence {self.args['N']}"
-
-    def _sentence(self, text: str) -> str:
-        found = sentences(text)
-        return found[self.args["N"] - 1] if len(found) >= self.args["N"] else ""
 
 
 class AlliterationIncrement(IfbenchInstruction):

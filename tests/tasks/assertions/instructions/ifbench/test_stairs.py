@@ -11,7 +11,7 @@ def removed_while_walking(lines: list[str]) -> list[int]:
     left = list(lines)
     for line in left:
         if not line.strip():
-            left.remove(line)  # noqa: B909 - the defect that is to be reproduced
+            left.remove(line)  # the defect that is to be reproduced
     return [len(line) - len(line.lstrip(" ")) for line in left]
 
 

@@ -9,12 +9,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TextIO
 
-from agents.jsonl import LONE_SURROGATES, RecordError
+from agents.jsonl import RecordError
 from agents.policies.human import HumanPolicy
 from agents.policy import Sampling
 from agents.rollout import Job, RolloutEngine
 from agents.trajectory import write_jsonl
 from envs.mixed import MixedEnv
+from tasks.atomic_file import LONE_SURROGATES
 from tasks.sources import load_tasks
 from tasks.task import TaskError
 

@@ -18,7 +18,7 @@ _UNSEEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 _VERDICTS = {"pass": "green", "fail": "red", "error": "magenta"}
 
 
-def show_list(trajectories: Iterable[tuple[int, Trajectory]], console: Console) -> None:
+def episode_list(trajectories: Iterable[tuple[int, Trajectory]], console: Console) -> None:
     """One line per episode of a file, under its number there."""
     table = Table(box=None, header_style="bold")
     for title in ("episode", "task", "attempt", "turns", "stop", "reward", "rate", "passed"):
@@ -39,7 +39,7 @@ def show_list(trajectories: Iterable[tuple[int, Trajectory]], console: Console) 
     console.print(table)
 
 
-def show(episode: Trajectory, console: Console) -> None:
+def episode_page(episode: Trajectory, console: Console) -> None:
     """Every turn of one episode, then its grade."""
     head = Text()
     head.append(clean(episode.task_id), style="bold")
@@ -55,7 +55,7 @@ def show(episode: Trajectory, console: Console) -> None:
     console.print(_end(episode))
 
 
-def show_replay(number: int, result: Replayed | Exception, console: Console, *, grades_only: bool = False) -> None:
+def replay_page(number: int, result: Replayed | Exception, console: Console, *, grades_only: bool = False) -> None:
     """What came of playing an episode again: one line, then whatever differs."""
     if isinstance(result, Exception):
         console.print(_text(f"{number}: cannot be played again: {result}", style="magenta"))

@@ -12,14 +12,15 @@ from typing import Any, TextIO
 from rich.console import Console
 
 from agents.chat import ChatError, ChatTemplate
-from agents.jsonl import LONE_SURROGATES, RecordError
+from agents.commands.pages import clean, replay_page
+from agents.commands.recorded_tasks import recorded_tasks
+from agents.jsonl import RecordError
 from agents.models.errors import ModelError
 from agents.policies.bytes import ByteTokenizer
 from agents.replay import Replayed, ReplayError, replay, template_for
-from agents.show import show_replay
 from agents.trajectory import Trajectory, write_jsonl
-from tasks.sources import load_tasks
-from tasks.task import Task, TaskError
+from tasks.atomic_file import LONE_SURROGATES
+from tasks.task import Task
 
 
 def again(args: argparse.Namespace, episodes: Iterable[tuple[int, Trajectory]]) -> int:
@@ -33,24 +34,26 @@ def again(args: argparse.Namespace, episodes: Iterable[tuple[int, Trajectory]]) 
         OSError: A file cannot be read or written.
     """
     grades_only = args.command == "rescore"
+    tasks, where = recorded_tasks(args.file, args.tasks)
     try:
-        tasks = {task.id: task for task in load_tasks(args.tasks)}
         named = _tokenizer(args.model) if not grades_only and args.model else None
-    except (TaskError, ModelError, ValueError) as error:
+    except (ModelError, ValueError) as error:
         raise RecordError(str(error)) from error
     if args.out and Path(args.out).exists():
         raise RecordError(f"{args.out} is already there: remove it, or choose another name")
     console = Console()
+    if args.tasks is None:
+        console.print(clean(f"tasks: {where}"), markup=False, soft_wrap=True)
     status = 0
     with _new(args.out) if args.out else contextlib.nullcontext() as file:
         for number, episode in episodes:
             try:
-                result = _again(args, episode, tasks, named, grades_only)
+                result = _again(args, episode, tasks, where, named, grades_only)
             except (ReplayError, ChatError) as error:
-                show_replay(number, error, console)
+                replay_page(number, error, console)
                 status = 2
                 continue
-            show_replay(number, result, console, grades_only=grades_only)
+            replay_page(number, result, console, grades_only=grades_only)
             same = result.same_grade and (grades_only or not result.differences)
             status = max(status, 0 if same else 1)
             if file is not None:
@@ -63,10 +66,10 @@ def _new(path: str) -> TextIO:
 
 
 def _again(
-    args: argparse.Namespace, episode: Trajectory, tasks: dict[str, Task], named: Any, grades_only: bool
+    args: argparse.Namespace, episode: Trajectory, tasks: dict[str, Task], where: str, named: Any, grades_only: bool
 ) -> Replayed:
     if episode.task_id not in tasks:
-        raise ReplayError(f"there is no task '{episode.task_id}' in {args.tasks}: say where it is with --tasks")
+        raise ReplayError(f"there is no task '{episode.task_id}' in {where}: say where it is with --tasks")
     setting = {"prompt_style": args.prompt_style, "max_turns": args.max_turns}
     template = None
     if named is not None:
