@@ -27,8 +27,7 @@ class EpisodeRecord:
     Attributes:
         reward: `None` for an infrastructure failure.
         turns: Empty for an episode that does not count.
-        turn_ids: One per completion id; likewise `logprobs`, `entropies` (`None`: the sampler knew none) and `ids`
-            (`None`: no operator reads them).
+        turn_ids: One per completion id; likewise `logprobs`, `entropies` and `ids` (`None`: no operator reads them).
         passed: Whether it passed; `None` without a grade. Where more was played than is trained on, of the first draw
             (the trainer puts that in): pass rates of what was chosen for training say nothing about the policy.
     """
@@ -36,8 +35,8 @@ class EpisodeRecord:
     reward: float | None
     turns: list[TurnRecord]
     turn_ids: NDArray[np.int64]
-    logprobs: NDArray[np.float64]
-    entropies: NDArray[np.float64] | None
+    logprobs: NDArray[np.float64] | None = None
+    entropies: NDArray[np.float64] | None = None
     ids: NDArray[np.int64] | None = None
     passed: bool | None = None
 
@@ -55,8 +54,11 @@ def record_of(episode: Trajectory, flat: Flat, signal: TurnSignal, credit: Credi
         episode.reward,
         turn_records(episode, signal, states=credit is not None and credit.needs_states) if counts else [],
         np.asarray(flat.turn_ids, dtype=np.int64),
-        np.asarray(flat.logprobs, dtype=np.float64),
-        None if flat.entropies is None else np.asarray(flat.entropies, dtype=np.float64),
+        np.asarray(flat.logprobs, dtype=np.float64) if credit is not None and credit.needs_logprobs else None,
+        # Without a sampled token there may be none, and none is read.
+        np.asarray(flat.entropies or [0.0] * len(flat.ids), dtype=np.float64)
+        if credit is not None and credit.needs_entropies
+        else None,
         np.asarray(flat.ids, dtype=np.int64) if credit is not None and credit.needs_tokens else None,
         episode.passed if counts else None,
     )
@@ -102,15 +104,14 @@ def assign(
     """
     everyone: list[EpisodeRecord] = gather_object(list(local))
     width = max(len(record.turn_ids) for record in everyone)
-    known = all(record.entropies is not None for record in everyone)
     result = credit.assign(
         CreditBatch(
             rewards=[record.reward for record in everyone],
             turns=[record.turns for record in everyone],
             turn_ids=padded([record.turn_ids for record in everyone], width, NO_TURN),
             group_size=group_size,
-            logprobs=padded([record.logprobs for record in everyone], width, 0.0),
-            entropies=padded([r.entropies for r in everyone if r.entropies is not None], width, 0.0) if known else None,
+            logprobs=_padded_if_known([record.logprobs for record in everyone], width),
+            entropies=_padded_if_known([record.entropies for record in everyone], width),
             tokens=token_text(everyone, width, tokenizer) if credit.needs_tokens else None,
             passed=[record.passed for record in everyone],
         ),
@@ -133,3 +134,9 @@ def padded(rows: Sequence[NDArray], width: int, fill: float) -> NDArray:
     for i, row in enumerate(rows):
         out[i, : len(row)] = row
     return out
+
+
+def _padded_if_known(rows: Sequence[NDArray | None], width: int) -> NDArray | None:
+    """Rows side by side, 0 after their ends; `None` where they did not travel."""
+    known = [row for row in rows if row is not None]
+    return padded(known, width, 0.0) if len(known) == len(rows) else None

@@ -11,8 +11,9 @@ the batch is shuffled and split with it; a reward of `None` leaves the group's m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -57,6 +58,24 @@ from trainers.run.episode_metrics import episode_metrics
 def episode_reward(*, episode_reward: list[float | None], **_: Any) -> list[float | None]:
     """The reward each episode got from its environment; `None` for an infrastructure failure."""
     return episode_reward
+
+
+@contextmanager
+def _without_advice_on_lost_episodes() -> Iterator[None]:
+    """TRL prints each step's first row without a reward, all its text, and asks for a reward function that gives one.
+
+    Here such a row is an episode that the infrastructure ended: counted, and no one's mistake.
+    """
+    logger = logging.getLogger("trl.trainer.grpo_trainer")
+
+    def known(record: logging.LogRecord) -> bool:
+        return "All reward functions returned None" not in record.getMessage()
+
+    logger.addFilter(known)
+    try:
+        yield
+    finally:
+        logger.removeFilter(known)
 
 
 class GiGPOTrainer(HeldOutSelection):
@@ -266,7 +285,8 @@ class GiGPOTrainer(HeldOutSelection):
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
         self._rows = inputs
-        out = super()._generate_and_score_completions(inputs)
+        with _without_advice_on_lost_episodes():
+            out = super()._generate_and_score_completions(inputs)
         assert self._played is not None
         width, device = out["completion_ids"].size(1), out["completion_ids"].device
         turn_ids = np.full((len(self._played.flats), width), NO_TURN)

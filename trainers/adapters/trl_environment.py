@@ -6,7 +6,7 @@ none. So there is no turn credit and no cap on a single turn here; `trainers.gig
 Contract with TRL 1.16 (held by a test): the factory makes one instance per row of a batch and reuses it; `reset(**row)`
 returns text that is added to the last user message; every other public method is a tool, described by its docstring;
 whatever a tool raises becomes text for the model; reward functions are given `environments`, and a `None` of all of
-them takes the row out of its group's mean and out of the loss.
+them takes the row out of its group's mean and gives it the advantage 0 (a KL or entropy term still sees its tokens).
 """
 
 from __future__ import annotations

@@ -83,6 +83,11 @@ class Credit:
         return any(OPERATORS[name].planning for name in self.settings.tokens.operators) or self._waits_for_variance
 
     @property
+    def needs_logprobs(self) -> bool:
+        """True when an operator reads the sampled log-probabilities."""
+        return bool(self.settings.tokens.operators) and self.settings.tokens.signal is not TokenSignal.ENTROPY
+
+    @property
     def needs_entropies(self) -> bool:
         """True when an operator reads exact entropies."""
         return bool(self.settings.tokens.operators) and self.settings.tokens.signal is TokenSignal.ENTROPY
@@ -114,6 +119,8 @@ class Credit:
             ValueError: Shapes disagree, a value is not finite, or an operator lacks what it reads.
         """
         s = self.settings
+        if len(batch.passed) not in (0, len(batch.rewards)):
+            raise ValueError(f"{len(batch.passed)} verdicts (passed) for {len(batch.rewards)} episodes")
         if step is not None:
             self.state.stands_at(step)
         terms = credit_terms(batch.rewards, batch.turns, batch.group_size, s)
@@ -140,6 +147,7 @@ class Credit:
             term *= alpha
             term += uniform
             combined = term
+        _check_finite(combined, terms, weights, s)  # before the cap, which would hide an endless one
         if s.advantage_cap:
             capped = cap_advantages(combined, s.advantage_cap)
             combined = capped.values
@@ -147,7 +155,6 @@ class Credit:
             bound = advantage_bound(s.episode_operator, s.episode_scale, batch.group_size)
             if bound is not None:
                 notes["credit/cap_bound"] = abs(alpha) * bound
-        _check_finite(combined, terms, weights, s)
         if s.episode_operator is EpisodeOperator.MAXRL:
             notes["credit/maxrl_negative_frac"] = negative_groups(batch.rewards, batch.group_size)
         if weights is not None:
@@ -180,9 +187,9 @@ class Credit:
         notes = tokens.notes
         variance = None
         if planning is not None:
-            notes |= signal_metrics(tokens, planning)
-            if np.count_nonzero(mask & ~planning) > 1:
-                variance = notes["credit/exec_signal_var"]
+            figures, execution = signal_metrics(tokens, planning)
+            notes |= figures
+            variance = execution.variance if execution.n > 1 else None
         if "sepa" in s.operators or "delight" in s.operators:
             notes["credit/lambda"] = lam
         known = [passed for passed in batch.passed if passed is not None]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,32 +44,50 @@ def step_metrics(
     }
 
 
-def signal_metrics(tokens: Tokens, planning: NDArray[np.bool_]) -> dict[str, float]:
-    """`credit/*` of planning and execution tokens, before and after operators changed the signal."""
+def signal_metrics(tokens: Tokens, planning: NDArray[np.bool_]) -> tuple[dict[str, float], Moments]:
+    """`credit/*` of planning and execution tokens, before and after operators changed the signal.
+
+    Returns:
+        The figures, and the moments of the execution tokens before any operator, which the automatic schedule goes by.
+    """
     sampled = max(1, int(tokens.counts.sum()))
     plan = planning & tokens.mask
     execution = tokens.mask & ~planning
-    out: dict[str, float] = {"credit/planning_token_ratio": np.count_nonzero(plan) / sampled}
     scratch = np.empty(planning.shape)
-    stages = [("", tokens.raw)]
+    before = moments(tokens.raw, execution, scratch)
+    seen = {"exec": before, "plan": moments(tokens.raw, plan, scratch)}
     if tokens.signal is not tokens.raw:
-        stages.append(("post_", tokens.signal))
-    for prefix, signal in stages:
-        for name, on in (("exec", execution), ("plan", plan)):
-            mean, variance = moments(signal, on, scratch)
-            out |= {f"credit/{prefix}{name}_signal_mean": mean, f"credit/{prefix}{name}_signal_var": variance}
-    return out
+        seen |= {
+            "post_exec": moments(tokens.signal, execution, scratch),
+            "post_plan": moments(tokens.signal, plan, scratch),
+        }
+    out: dict[str, float] = {"credit/planning_token_ratio": np.count_nonzero(plan) / sampled}
+    for name, figures in seen.items():
+        out |= {f"credit/{name}_signal_mean": figures.mean, f"credit/{name}_signal_var": figures.variance}
+    return out, before
 
 
-def moments(
-    signal: NDArray[np.float64], on: NDArray[np.bool_], scratch: NDArray[np.float64] | None = None
-) -> tuple[float, float]:
-    """Mean and population variance of `signal` where `on`; zeros for nothing. `scratch` is overwritten."""
+class Moments(NamedTuple):
+    """Of the signal of `n` tokens; zeros for none.
+
+    Attributes:
+        n: Tokens.
+        mean: Their mean.
+        variance: Their population variance.
+    """
+
+    n: int
+    mean: float
+    variance: float
+
+
+def moments(signal: NDArray[np.float64], on: NDArray[np.bool_], scratch: NDArray[np.float64] | None = None) -> Moments:
+    """Mean and population variance of `signal`, shape (B, T), where `on`. `scratch` is overwritten."""
     n = int(np.count_nonzero(on))
     if not n:
-        return 0.0, 0.0
+        return Moments(0, 0.0, 0.0)
     values = np.multiply(signal, on, out=scratch)
     mean = float(values.sum()) / n
     values -= mean
     values *= on
-    return mean, float(np.einsum("ij,ij->", values, values)) / n
+    return Moments(n, mean, float(np.einsum("ij,ij->", values, values)) / n)

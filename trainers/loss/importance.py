@@ -99,7 +99,7 @@ def correct(
     if not exact:
         weights = importance_weights(ratios, cap)
         inputs["advantages"] = inputs["advantages"] * weights
-        figures += [(weights * on).sum(), (weights * on).max(), (ratios.exp() > cap).sum()]
+        figures += [(weights * on).sum(), (weights * on).max(), ((ratios.exp() > cap) & (on != 0)).sum()]
     rows = gather(torch.stack([x.float() for x in figures])[None])  # one copy to the host for all of them
     total, most = rows.sum(0).tolist(), rows.max(0).values.tolist()
     corrected = (0.0, 0.0, 0.0) if exact else (total[3], most[4], total[5])

@@ -46,6 +46,9 @@ def frozen_copy(model: Any) -> Any:
         out = type(model)._from_config(
             copy.deepcopy(model.config), dtype=model.dtype, attn_implementation=model.config._attn_implementation
         )
+    types = {name: parameter.dtype for name, parameter in model.named_parameters()}
+    for name, parameter in out.named_parameters():  # some models keep a few in float32, whatever the type of the others
+        parameter.data = parameter.data.to(types[name])
     out.load_state_dict(model.state_dict(), strict=True)
     kept = dict(model.named_buffers())
     for name, buffer in out.named_buffers():  # also those that a state dict leaves out

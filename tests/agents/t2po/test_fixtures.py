@@ -21,6 +21,7 @@ from tests.agents.scripted import SAMPLING, Script, resampler, turns
 from tests.shared_data import shared
 
 FIXTURES: dict[str, Any] = json.loads(shared("fixtures/t2po_gigpo.json").read_text())
+CREDIT: list[dict[str, Any]] = json.loads(shared("fixtures/credit.json").read_text())["cases"]
 READ = {
     "fn_tds_decision",
     "fn_topk_entropy",
@@ -68,6 +69,13 @@ def test_scores_of_the_authors_code_from_full_logits(case: dict[str, Any]) -> No
     assert 0.4 - confidence(entropy, top, size) == pytest.approx(case["identity_0p4_minus_score"], abs=2e-6)
 
 
+def test_scores_at_the_size_of_a_real_vocabulary() -> None:
+    (case,) = (case for case in CREDIT if case["group"] == "t2po.tti")
+    size, alpha = case["inputs"]["vocab"], case["inputs"]["alpha"]
+    got = [confidence(row["entropy"], row["max_logprob"], size, alpha) for row in case["expected"]]
+    assert got == pytest.approx([row["score"] for row in case["expected"]], abs=case["abs_tol"])
+
+
 # Vocabulary of each case; the logprobs of the others are the whole distribution.
 VOCABULARY = {
     "truncated_mass_0.7_0.2_of_1": 3,
@@ -99,6 +107,21 @@ def test_bounds_hold_the_truth_where_renormalising_is_wrong(case: dict[str, Any]
     assert lower - 1e-5 <= truth <= upper + 1e-5
     outside = not lower - 1e-5 <= case["out"] <= upper + 1e-5
     assert outside == (name in EXPECTED_OUTSIDE)
+
+
+@pytest.mark.parametrize("case", [c for c in CREDIT if c["group"] == "tds.entropy"], ids=lambda case: case["id"])
+def test_bounds_are_the_entropy_where_the_top_k_is_everything(case: dict[str, Any]) -> None:
+    rows = case["inputs"]["top_probs"]
+    bounds = [entropy_bounds([math.log(p) for p in row], len(row) if sum(row) > 0.99 else 10) for row in rows]
+    lower, upper = (aggregate([getattr(b, end) for b in bounds]) for end in ("lower", "upper"))
+    if not rows:  # the reference says 0; nothing is known
+        assert case["expected"] == 0.0 and lower is None
+        return
+    assert lower is not None and upper is not None
+    if case["id"] == "topk_entropy_mass_lost":  # the reference says ln 5 of half a distribution
+        assert lower > case["expected"] == pytest.approx(math.log(5))
+        return
+    assert (lower, upper) == pytest.approx((case["expected"],) * 2, abs=1e-5)
 
 
 def test_bounds_are_not_capped_at_the_logarithm_of_k() -> None:
@@ -206,6 +229,24 @@ def test_decisions_of_field_notes(case: dict[str, Any]) -> None:
     assert completion.signal == pytest.approx(case["accepted_entropy"])
     assert len(policy.calls) - len(first) == case["attempts"]
     assert len(completion.candidates) == case["attempts"] - 1
+
+
+@pytest.mark.parametrize(
+    "case",
+    [c for c in CREDIT if c["group"] == "tds.decision" and c["source"] != "derived"],
+    ids=lambda case: case["id"],
+)
+def test_decisions_of_field_notes_once_more(case: dict[str, Any]) -> None:
+    given, wanted = case["inputs"], case["expected"]
+    first = [] if given["prev"] is None else [given["prev"]]
+    if given["max_try"] == 0:  # off is leaving turn_resample out
+        with pytest.raises(ValueError, match="max_try is 0"):
+            resampler({"a": first}, eta=given["eta"], max_try=0)
+        return
+    wrapper, policy = resampler({"a": first + given["samples"]}, eta=given["eta"], max_try=given["max_try"])
+    completion = turns(wrapper, "a", len(first) + 1)[-1]
+    assert completion.signal == pytest.approx(wanted["entropy_used"])
+    assert len(policy.calls) - len(first) == wanted["attempts"] == wanted["regens"] + 1
 
 
 @pytest.mark.parametrize("case", FIXTURES["off_tds_mask"], ids=lambda case: case["name"])

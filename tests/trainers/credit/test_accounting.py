@@ -58,10 +58,16 @@ READ_BY = {
     "stats.permutation": STATS,
     "stats.power": STATS,
     "stats.rate_ci": STATS,
+    "t2po.tti": T2PO,
+    "tds.decision": T2PO,
+    "tds.entropy": T2PO,
     "temperature": LOSSES,
     "uncertainty": TOKEN,
+    "verifier.boxed": MATH,
     "verifier.gsm8k": ANSWERS,
+    "verifier.if_multi": "tests/tasks/assertions/instructions/test_golden.py",
     "verifier.math_flex": MATH,
+    "verifier.math_qwen": MATH,
     "verifier.math_verify": MATH,
     # t2po_gigpo.json
     "gigpo_step_returns": f"{HERE}/test_turn.py",
@@ -104,13 +110,7 @@ NOT_READ = {
     "stats.effect": "effect sizes between seeds are not offered",
     "stats.report": "verdict strings over the reference's log files are not offered",
     "stats.welch": "Welch tests between seeds are not offered; runs are compared task by task",
-    "t2po.tti": "one more example of the token score that off_score holds",
-    "tds.decision": "the same decision as fn_tds_decision",
-    "tds.entropy": "the reference renormalises the top k; ours are bounds, held by fn_topk_entropy",
-    "verifier.boxed": "a reference's own text matching; answers are judged by math-verify",
-    "verifier.if_multi": "another project's instructions; ours are the 25 official ids, held by golden verdicts",
-    "verifier.ifeval": "another project's instructions; ours are the 25 official ids, held by golden verdicts",
-    "verifier.math_qwen": "another project's answer extraction; ours is math-verify",
+    "verifier.ifeval": "another project's validators with names and rules of their own; ours are the 25 official ids",
 }
 """Groups without a test, each with its reason."""
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from agents.trajectory import Flat, Trajectory
-from tests.trainers.credit.fixtures import one_row
+from tests.trainers.credit.fixtures import one_row, padded
 from trainers.credit import (
     Credit,
     CreditBatch,
@@ -26,9 +26,11 @@ from trainers.credit.token import (
     DelightMode,
     MaskScope,
     SepaSchedule,
+    Stage,
     TokenOperator,
     TokenSettings,
     TokenSignal,
+    make_tokens,
     token_weights,
 )
 from trainers.crediting import EpisodeRecord, record_of, token_text
@@ -131,6 +133,17 @@ def test_an_operator_that_breaks_its_contract_is_named(monkeypatch, out, message
         Credit(CreditSettings(tokens=TokenSettings(operators=("mine",)))).assign(make_batch())
 
 
+def test_what_an_operator_leaves_where_nothing_was_sampled_reaches_no_sum(monkeypatch):
+    monkeypatch.setitem(OPERATORS, "shifted", TokenOperator(lambda tokens: tokens.signal + 1.0, Stage.SIGNAL))
+    monkeypatch.setitem(OPERATORS, "open", TokenOperator(lambda tokens: np.where(tokens.mask, 1.0, np.inf)))
+    values, mask = padded([[1.0, 3.0], [1.0]])
+    tokens = make_tokens(values, mask, np.ones(2), settings=TokenSettings(gtpo_beta=1.0))
+    got = token_weights(["shifted", "gtpo", "open"], tokens)
+    assert got[mask] == pytest.approx([2 / 3, 4 / 3, 1.0])  # 2 and 4 over their mean, which the padding is not part of
+    batch, settings = make_batch(), CreditSettings(tokens=TokenSettings(operators=("open",)))
+    assert (Credit(settings).assign(batch).advantages == Credit(CreditSettings()).assign(batch).advantages).all()
+
+
 def test_an_operator_may_return_the_signal_itself(monkeypatch):
     monkeypatch.setitem(OPERATORS, "signal", TokenOperator(lambda tokens: tokens.raw))
     tokens = one_row([0.5, 2.0])
@@ -163,6 +176,19 @@ def test_state_moves_after_the_step_it_saw_and_a_resume_goes_on():
     assert fresh.metrics["credit/lambda"] != theirs.metrics["credit/lambda"]
 
 
+def test_the_automatic_schedule_goes_by_the_variance_of_the_execution_tokens():
+    settings = CreditSettings(tokens=replace(EVERY, sepa_schedule=SepaSchedule.AUTO))
+    credit, batch = Credit(settings), make_batch()
+    metrics = credit.assign(batch).metrics
+    assert batch.logprobs is not None and batch.tokens is not None
+    execution = (batch.turn_ids >= 0) & ~credit.planning.mask(batch.tokens, batch.turn_ids)
+    wanted = np.minimum(-batch.logprobs[execution], 50).var()
+    assert credit.state.schedule.mean == pytest.approx(wanted) == metrics["credit/exec_signal_var"]
+    one = Credit(settings)
+    one.assign(replace(batch, turn_ids=np.where(np.cumsum(execution.ravel()).reshape(8, 30) == 1, 0, -1)))
+    assert one.state.schedule.mean is None, "one token has no variance"
+
+
 def test_mask_over_the_batch_or_each_group():
     batch = replace(make_batch(), logprobs=np.where(np.arange(8)[:, None] < 4, -2.0, -1.0) * np.ones((8, 30)))
     kept = {}
@@ -183,6 +209,17 @@ def test_cap_cuts_the_final_advantages_and_counts():
     idle = Credit(CreditSettings(advantage_cap=5.0)).assign(make_batch())
     assert idle.metrics["credit/capped_frac"] == 0.0
     assert (idle.advantages == Credit(CreditSettings()).assign(make_batch()).advantages).all()
+
+
+def test_a_cap_does_not_hide_what_is_not_finite():
+    settings = CreditSettings(alpha_episode=1e308, beta_turn=0.0, advantage_cap=0.1)
+    with pytest.raises(ValueError, match=r"not finite, from the episode term"), np.errstate(all="ignore"):
+        Credit(settings).assign(replace(make_batch(), rewards=[-9.0, 9.0] * 4))
+
+
+def test_verdicts_of_another_number_of_episodes_are_refused():
+    with pytest.raises(ValueError, match=r"3 verdicts \(passed\) for 8 episodes"):
+        Credit(CreditSettings()).assign(replace(make_batch(), passed=[True] * 3))
 
 
 def test_inert_operators_show_in_the_meter():
@@ -215,7 +252,7 @@ def as_trajectory(namespace) -> Trajectory:
     return namespace  # type: ignore[no-any-return]
 
 
-def test_ids_states_and_verdicts_travel_only_where_they_are_read():
+def test_what_operators_read_travels_only_where_they_do():
     turns = [
         SimpleNamespace(signal=0.5, anchor="a", action="command", observation="saw this"),
         SimpleNamespace(signal=0.0, anchor="b", action="malformed", observation="error"),
@@ -228,6 +265,8 @@ def test_ids_states_and_verdicts_travel_only_where_they_are_read():
     assert record.ids is not None and record.ids.tolist() == [5, 9, 6] and record.passed is False
     plain = record_of(episode, flat, TurnSignal.PROGRESS, Credit(CreditSettings()))
     assert plain.ids is None and {t.state for t in plain.turns} == {""}
+    assert record.logprobs is not None and record.logprobs.tolist() == flat.logprobs and record.entropies is None
+    assert plain.logprobs is None and plain.entropies is None
 
     decoded = []
     tokenizer = SimpleNamespace(decode=lambda ids: decoded.append(ids) or f"<{ids[0]}>")

@@ -51,6 +51,11 @@ def test_only_masked_tokens_are_compared_and_weighted():
     assert largest["sampling/ratio_max"] == pytest.approx(math.e)  # of either direction, before the cap
 
 
+def test_a_cap_below_one_counts_trained_tokens_only():
+    seen = correct(batch(), OLD, exact=False, cap=0.5, gather=lambda rows: rows)
+    assert seen.means(corrected=True)["sampling/importance_capped_frac"] == pytest.approx(2 / 3)  # not exp(-1)
+
+
 def test_without_old_log_probabilities_the_trained_ones_count():
     inputs = batch()
     correct(inputs, OLD, exact=False, cap=10.0, gather=lambda rows: rows)

@@ -42,7 +42,7 @@ def test_flat_groups_with_turn_signal_are_trained(tmp_path):
     trainer.close()
 
 
-def test_a_failed_episode_enters_no_mean_and_no_loss(tmp_path):
+def test_a_failed_episode_enters_no_mean_and_no_loss(tmp_path, caplog):
     batch = episodes()
     lost(batch[1])
     trainer = make_scripted(tmp_path, batch, **SETTINGS)
@@ -53,6 +53,7 @@ def test_a_failed_episode_enters_no_mean_and_no_loss(tmp_path):
     metrics = trainer._metrics["train"]
     assert metrics["env/infra_error_frac"] == [0.25]
     assert metrics["reward"][0] == pytest.approx(1.5 / 3)
+    assert "reward function" not in caplog.text  # TRL would print the whole episode and ask for another one
     trainer.close()
 
 

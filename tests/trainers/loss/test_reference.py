@@ -109,6 +109,15 @@ def test_making_a_reference_draws_nothing_from_the_run(tmp_path):
     assert torch.equal(drawn, torch.rand(4))
 
 
+def test_a_reference_keeps_the_type_of_each_weight():
+    """In models of several experts some stay in float32."""
+    model = make_model(make_tokenizer()).bfloat16()
+    model.model.norm.float().weight.data += 1e-3  # bfloat16 would round it away
+    kept = dict(frozen_copy(model).named_parameters())
+    assert kept["model.norm.weight"].dtype is torch.float32
+    assert all(torch.equal(value, kept[name]) for name, value in model.named_parameters())
+
+
 def test_attention_dropout_is_off_too(tmp_path):
     """TRL turns the modules off and leaves this number, which acts in training mode."""
     model = make_model(make_tokenizer())

@@ -23,7 +23,7 @@ BREAKTHROUGH, SUPPRESSED, NEUTRAL = 0.8, 0.2, (0.4, 0.6)
 
 
 def delight(tokens: Tokens) -> NDArray[np.float64]:
-    """`(1 - lam) + lam gate`: the gate of `delight_mode`. An episode with advantage 0 has weight 0: it has no gate."""
+    """`(1 - lam) + lam gate`: the gate of `delight_mode`. With advantage 0 that is 1/2 (soft), or 0 (hard)."""
     s = tokens.settings
     if s.delight_mode is DelightMode.HARD:
         gate = hard_gate(tokens.advantages, tokens.raw, tokens.mask, s.delight_keep).astype(np.float64)

@@ -57,10 +57,13 @@ def token_weights(names: Sequence[str], tokens: Tokens) -> NDArray[np.float64]:
         if out.shape != tokens.mask.shape:
             raise ValueError(f"token operator {name}: shape {out.shape} for tokens of shape {tokens.mask.shape}")
         # A sum is finite exactly when all terms are, but for an overflow: then look closer.
-        if not np.isfinite(out.sum()) and not np.isfinite(out[tokens.mask]).all():
-            raise ValueError(f"token operator {name}: a value that is not finite")
+        if not np.isfinite(out.sum()):
+            if not np.isfinite(out[tokens.mask]).all():
+                raise ValueError(f"token operator {name}: a value that is not finite")
+            out = np.where(tokens.mask, out, 0.0)  # nor may one that was not sampled reach a sum
         if operator.stage is Stage.SIGNAL:
-            tokens.signal = out
+            if out is not tokens.signal:  # the operators after it take sums over whole rows
+                tokens.signal = np.multiply(out, tokens.mask, dtype=np.float64)
             continue
         if out.min(initial=0.0) < 0 and out[tokens.mask].min(initial=0.0) < 0:
             raise ValueError(f"token operator {name}: a weight below 0")

@@ -6,16 +6,7 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from trainers.credit.token.settings import SepaSchedule
-
-
-def execution_variance(signal: NDArray[np.float64]) -> float | None:
-    """Population variance; values below 0 or not finite are left out, and fewer than two have none."""
-    kept = signal[np.isfinite(signal) & (signal >= 0)]
-    return float(kept.var()) if kept.size > 1 else None
 
 
 @dataclass(slots=True)

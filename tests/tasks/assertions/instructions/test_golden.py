@@ -96,3 +96,18 @@ def test_no_other_id_differs_in_the_tests() -> None:
     from tests.tasks.assertions.instructions.test_semantics import CASES
 
     assert {case[0] for case in CASES if case[3] != case[4]} == DIFFERING
+
+
+def test_official_ids_as_another_project_reads_them() -> None:
+    """An id that is unknown fails there and is an error here; a reply is judged without its thoughts, as everywhere."""
+    found = json.loads(shared("fixtures/credit.json").read_text(encoding="utf-8"))["cases"]
+    multi = [case for case in found if case["group"] == "verifier.if_multi"]
+    for case in multi:
+        (asked,) = case["inputs"]["ground_truth"]
+        reply = case["inputs"]["response"].rpartition("</think>")[2]
+        *known, unknown = zip(asked["instruction_id"], asked["kwargs"], strict=True)
+        with pytest.raises(ValueError, match="unknown:thing"):
+            make(unknown[0], unknown[1] or {})
+        verdicts = [follows(make(id, kwargs or {}), reply) for id, kwargs in known]
+        assert verdicts == case["expected"]["per_constraint"][:-1], case["id"]
+    assert len(multi) == 4

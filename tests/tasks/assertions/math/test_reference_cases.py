@@ -8,6 +8,7 @@ import pytest
 
 from tasks.assertions import Verdict
 from tasks.assertions.math import judge, judge_many
+from tasks.assertions.math.extraction import find_answer, last_box
 from tests.shared_data import shared
 
 CASES = [case for case in json.loads(shared("fixtures/verifier_cases.json").read_text()) if case["env"] == "math"]
@@ -45,3 +46,20 @@ def test_verdicts_of_the_seeds_but_for_those_the_product_must_not_take_over() ->
         passed = judge(inputs["target"], inputs["response"]).verdict is Verdict.PASS
         assert float(passed) == other.get(case["id"], case["expected"]), case["id"]
     assert seen == 21
+
+
+def test_where_the_seeds_find_an_answer() -> None:
+    """As recorded, but for a box that is never closed, one after a space, and none at all for an empty gold."""
+    other = {"retrain_boxed_unclosed": None, "retrain_boxed_space": "5", "retrain_boxed_none": None}
+    seen = 0
+    for case in json.loads(shared("fixtures/credit.json").read_text())["cases"]:
+        if case["id"] == "retrain_boxed_empty_vs_empty":  # there the missing box equals the empty answer
+            assert case["expected"] == 1.0 and last_box(case["inputs"]["response"]) is None
+        elif case["group"] in ("verifier.boxed", "verifier.math_qwen"):
+            find = last_box if case["group"] == "verifier.boxed" else find_answer
+            found = find(case["inputs"]["text"])
+            assert (found and found.text) == other.get(case["id"], case["expected"]), case["id"]
+        else:
+            continue
+        seen += 1
+    assert seen == 11
