@@ -52,14 +52,21 @@ from trainers.processes import OtherProcessFailed, close_group, from_main, here,
 from trainers.report import write_report
 from trainers.resume.exact import check_checkpoint
 from trainers.run.callback import RunCallback
-from trainers.run.checkpoints import evaluated_steps, last_complete_checkpoint, patience_spent, step_of, tidy
+from trainers.run.checkpoints import (
+    STATE_FILE,
+    evaluated_steps,
+    last_complete_checkpoint,
+    patience_spent,
+    step_of,
+    tidy,
+)
 from trainers.run.cli import parse
 from trainers.run.console import RunConsole
 from trainers.run.dry_run import describe
 from trainers.run.facts import facts_of
 from trainers.run.jsonl import RunFolderError
 from trainers.run.machine import AHEAD, set_threads
-from trainers.run.record import SUMMARY, RunRecord
+from trainers.run.record import REPORT, SUMMARY, RunRecord
 from trainers.run.setup import (
     Run,
     make_env_factory,
@@ -90,7 +97,6 @@ EXIT_CODES = {
     Stopped.INTERRUPTED: 130,
 }
 TERMINATED = 143
-REPORT = "report.html"
 REFUSALS = (ConfigError, TaskError, SandboxUnavailable, RunFolderError, ModelError, BestLostError)
 """Errors that are meant for people: what is wrong and what to do."""
 
@@ -116,7 +122,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     except KeyboardInterrupt as error:
         if is_main():
-            print("trainers.grpo: interrupted before the first step", file=sys.stderr)
+            print("trainers.grpo: interrupted before the first step, or while the run ended", file=sys.stderr)
         return TERMINATED if isinstance(error, Terminated) else EXIT_CODES[Stopped.INTERRUPTED]
     finally:
         if before is not None:
@@ -133,9 +139,12 @@ def train(run: Run) -> int:
     over = checkpoint is not None and (
         first_step >= config.max_steps or patience_spent(checkpoint, config.patience)
     )  # maybe killed right then, before its summary and report were there
-    if from_main(config.resume and is_over(folder, config.max_steps, over=over, from_start=checkpoint is None)):
+    ended = from_main(
+        ended_at(folder, config.max_steps, over=over, from_start=checkpoint is None) if config.resume else None
+    )
+    if ended is not None:
         if is_main():
-            print(f"{folder}: nothing to do, the run ended at step {first_step} (its summary and report stand there)")
+            print(f"{folder}: nothing to do, the run ended at step {ended} (its summary and report stand there)")
         return 0
     model, tokenizer, record = together(lambda: load(run, checkpoint), REFUSALS)
     set_threads(model, settings.policy.torch_threads)
@@ -197,20 +206,37 @@ def train(run: Run) -> int:
                     last = folder / f"checkpoint-{trainer.state.global_step}"
                     if callback and last.exists():
                         trainer.save_run_state(last)  # a resumed run then knows this measurement too
+                    if last.exists() or last_complete_checkpoint(folder) is None:
+                        held_out.checkpoint_written()  # no checkpoint points to the best before
         except KeyboardInterrupt as error:
             stopped = Stopped.INTERRUPTED
             code = TERMINATED if isinstance(error, Terminated) else None
         except PolicyError as error:
             print(f"trainers.grpo: the policy failed: {error}", file=sys.stderr)
             stopped = Stopped.FAILED
-        except (*REFUSALS, OtherProcessFailed):
+        except OtherProcessFailed:
             raise
+        except REFUSALS as error:
+            if trainer.state.global_step <= first_step and (checkpoint or not (held_out and held_out.history)):
+                if record is not None:
+                    record.withdraw()  # nothing was played: refused, as before the start
+                raise
+            print(f"trainers.grpo: {error}", file=sys.stderr)
+            stopped = Stopped.FAILED
         except Exception as error:  # raised again below, once it is written down how far the run came
             stopped, failure = Stopped.FAILED, error
         finally:
             trainer.close()
+            if callback and trainer.state.global_step < first_step:
+                callback.record.settings_back()
     finally:
         sandboxes.close()
+    if trainer.state.global_step < first_step:  # the checkpoint was not taken up: there is no end to tell of
+        if is_main() and failure is None:
+            print(f"trainers.grpo: {stopped.value} while step {first_step} was loaded. Use --resume.", file=sys.stderr)
+        if failure is not None:
+            raise failure
+        return EXIT_CODES[stopped] if code is None else code
     if failure is not None:
         if callback:
             _write_down(failure, lambda: finish(run, trainer, callback, stopped))
@@ -258,25 +284,42 @@ def load(run: Run, checkpoint: Path | None) -> tuple[Any, Any, RunRecord | None]
 
     Raises:
         ModelError: It cannot be loaded.
-        ConfigError: The T2PO switches do not fit it, or another release or number of processes wrote the
-            checkpoint.
+        ConfigError: The T2PO switches do not fit it, or the checkpoint is not one that these settings go on from.
+        BestLostError: The weights that the checkpoint calls its best are gone.
         RunFolderError: See `open_record`.
     """
     if checkpoint is not None:
         check_checkpoint(checkpoint, run.settings.config.world_size)
+        check_goes_on(run, checkpoint)
     model, tokenizer = load_model(run.model_folder, dtype=run.settings.policy.dtype, trainable=True)
     check_t2po(run.t2po, tokenizer)
     return model, tokenizer, open_record(run, checkpoint) if is_main() else None
 
 
-def is_over(folder: Path, max_steps: int, *, over: bool, from_start: bool) -> bool:
-    """Whether a run ended and said so: by its last checkpoint or, where it has none, by its summary."""
+def check_goes_on(run: Run, checkpoint: Path) -> None:
+    """Refuse settings that cannot go on from a checkpoint, while the run folder is as it was.
+
+    Raises:
+        BestLostError: The weights that it calls its best are gone.
+        ConfigError: Its best was measured in another way, or its tasks came in another order.
+    """
+    state = json.loads((checkpoint / STATE_FILE).read_text(encoding="utf-8"))
+    if run.tasks.measured and state["held_out"]:
+        make_held_out(run).check(state["held_out"])
+    if bool(run.settings.config.curriculum) != ("curriculum" in state["rollouts"]):
+        was = "with one" if "curriculum" in state["rollouts"] else "without"
+        raise ConfigError(f"curriculum: this run began {was}. Go on as it began, or start in another output_dir.")
+
+
+def ended_at(folder: Path, max_steps: int, *, over: bool, from_start: bool) -> int | None:
+    """The last step of a run that ended and said so: by its last checkpoint or, where it has none, by its summary."""
     try:
         summary = json.loads((folder / SUMMARY).read_text(encoding="utf-8"))
-        told = summary["stopped"] in (Stopped.FINISHED, Stopped.PATIENCE) and (folder / REPORT).is_file()
-        return told and (over or (from_start and int(summary["last_step"]) >= max_steps))
+        stopped, step = summary["stopped"], int(summary["held_out"]["last_step"])
     except (OSError, ValueError, KeyError, TypeError):
-        return False
+        return None
+    told = stopped in (Stopped.FINISHED, Stopped.PATIENCE) and (folder / REPORT).is_file()
+    return step if told and (over or (from_start and (step >= max_steps or stopped == Stopped.PATIENCE))) else None
 
 
 def _introduce(run: Run, trainer: GiGPOTrainer, callback: RunCallback, first_step: int) -> None:
@@ -341,7 +384,7 @@ def finish(run: Run, trainer: GiGPOTrainer, callback: RunCallback, stopped: Stop
     start = held_out.measured(0) if held_out else None
     chosen = held_out.measured(best.step) if held_out and best else None
     summary = RunSummary(
-        before=dict(start.arms) if start and chosen else {},
+        before={name: arm for name, arm in start.arms.items() if name in chosen.arms} if start and chosen else {},
         after=dict(chosen.arms) if start and chosen else {},
         best_step=best.step if best else step,
         last_step=step,
@@ -358,7 +401,7 @@ def finish(run: Run, trainer: GiGPOTrainer, callback: RunCallback, stopped: Stop
     )
     callback.record.write_summary(summary)
     folder = Path(config.output_dir)
-    if held_out is None and stopped is not Stopped.GUARD:
+    if best is None and (stopped is Stopped.FINISHED or (held_out is None and stopped is not Stopped.GUARD)):
         trainer.save_policy(folder / "last")
         write_card(folder / "last", run.card())
     report = write_report([folder], folder / REPORT)

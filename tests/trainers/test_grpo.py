@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from sandboxes import probe
+from sandboxes import SandboxUnavailable, probe
 from tests.shared_data import REPOSITORY
 from trainers import evaluate, grpo
 
@@ -62,6 +62,7 @@ def test_a_run_leaves_a_whole_record(tmp_path, capsys):
     assert summary["held_out"]["n"] == 8 and summary["held_out"]["best_step"] in (0, 1, 2)
     assert {"wall_seconds", "model_time_share", "seed", "config_sha256"} <= set(summary)
     assert [line["step"] for line in lines(folder / "held_out.jsonl")] == [0, 1, 2]
+    assert not (folder / "best.old").exists()
     logged = [line["step"] for line in lines(folder / "metrics.jsonl") if "eval_sampled_pass_rate" in line]
     assert logged == [0, 1, 2]  # each evaluation once, the last one too
 
@@ -155,11 +156,13 @@ def test_hand_written_tasks_of_another_folder(tmp_path, capsys, monkeypatch):
 def test_one_task_trains_and_says_that_nothing_selects(tmp_path, capsys):
     (tmp_path / "one.yaml").write_text(TASK.format(name="copy-one", target="backup.txt"))
     code = run("--tasks", str(tmp_path / "one.yaml"), "--max_steps", "1", "--output_dir", str(tmp_path / "out"),
-               "--per_device_train_batch_size", "4", "--use_cpu", "true")  # fmt: skip
+               "--per_device_train_batch_size", "4", "--use_cpu", "true", "--save_strategy", "no")  # fmt: skip
     out = capsys.readouterr().out
     assert code == 0
     assert "nothing selects a checkpoint" in " ".join(out.split())
     assert (tmp_path / "out" / "last" / "config.json").exists() and not (tmp_path / "out" / "best").exists()
+    assert run("--output_dir", str(tmp_path / "out"), "--resume", "--use_cpu", "true") == 0
+    assert "nothing to do, the run ended at step 1" in capsys.readouterr().out  # without a checkpoint
     assert evaluate.main(
         ["--model", str(tmp_path / "out"), "--tasks", str(tmp_path / "one.yaml"), "--greedy", "--device", "cpu",
          "--output_dir", str(tmp_path / "measured")]
@@ -237,14 +240,37 @@ def test_turn_resampling_acts_and_is_recorded(tmp_path):
 
 
 @needs_sandbox
-def test_a_refused_resume_leaves_the_folder_as_it_was(tmp_path, capsys):
+def test_a_refused_resume_leaves_the_folder_as_it_was(tmp_path, capsys, monkeypatch):
     folder = tmp_path / "run"
     assert run(*SMALL, "--output_dir", str(folder), "--max_steps", "1") == 0
     before = {str(p): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
-    other = ["--tasks", "generated:quickstart?n=12&seed=9", "--max_steps", "2"]
-    assert run("--use_cpu", "true", "--output_dir", str(folder), "--resume", *other) == 2
-    assert "tasks are not those this run started with" in capsys.readouterr().err
-    assert {str(p): p.read_bytes() for p in folder.rglob("*") if p.is_file()} == before
+    pool = json.loads((folder / "tasks.lock").read_text())["pool"]
+    counts = (json.dumps({"task_id": name, "passes": 1, "n": 2}) for name in pool)
+    (tmp_path / "counts.jsonl").write_text("\n".join(counts))
+    for other, words in (
+        (["--tasks", "generated:quickstart?n=12&seed=9"], "tasks are not those this run started with"),
+        (["--best_metric", "greedy_reward"], "chose its best by 'sampled_pass_rate'"),
+        (["--held_out_temperature", "0.5"], "sampled T=0.5, max_tokens=40 (was T=1, max_tokens=40)"),
+        (["--curriculum", str(tmp_path / "counts.jsonl")], "curriculum: this run began without"),
+    ):
+        assert run("--use_cpu", "true", "--output_dir", str(folder), "--resume", "--max_steps", "2", *other) == 2
+        assert words in capsys.readouterr().err
+        assert {str(p): p.read_bytes() for p in folder.rglob("*") if p.is_file()} == before
+
+    def broken(*args):
+        raise RuntimeError("size mismatch")
+
+    with monkeypatch.context() as patch, pytest.raises(RuntimeError, match="size mismatch"):
+        patch.setattr(grpo.GiGPOTrainer, "_load_from_checkpoint", broken)
+        run("--use_cpu", "true", "--output_dir", str(folder), "--resume", "--max_steps", "2")
+    assert yaml.safe_load((folder / "config.yaml").read_text())["max_steps"] == 1, "what did not go on is not kept"
+    assert not (folder / "summary.json").exists()  # it would say that the run ended at step 0
+
+    changed = ["--max_steps", "2", "--held_out_greedy", "false"]
+    assert run("--use_cpu", "true", "--output_dir", str(folder), "--resume", *changed) == 0
+    said = "resumed with other settings: max_steps is 2, was 1; held_out_greedy is False, was True."
+    summary = json.loads((folder / "summary.json").read_text())
+    assert [line for line in summary["warnings"] if "other settings" in line] == [said]
 
 
 def test_a_reader_that_goes_away_is_no_traceback_and_pipes_still_report(tmp_path):
@@ -260,6 +286,16 @@ def test_a_reader_that_goes_away_is_no_traceback_and_pipes_still_report(tmp_path
     process.stdout.close()
     assert "Traceback" not in process.stderr.read()
     assert process.wait() == 0
+
+
+@needs_sandbox
+def test_a_run_that_is_refused_before_its_first_episode_leaves_no_folder(tmp_path, monkeypatch, capsys):
+    def refuse(*args):
+        raise SandboxUnavailable("the engine is gone")
+
+    monkeypatch.setattr(grpo.GiGPOTrainer, "play", refuse)
+    assert run(*SMALL, "--held_out", "none", "--output_dir", str(tmp_path / "run")) == 2
+    assert "the engine is gone" in capsys.readouterr().err and not (tmp_path / "run").exists()
 
 
 @needs_sandbox

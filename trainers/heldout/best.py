@@ -74,21 +74,33 @@ def forget_old(folder: Path) -> None:
     shutil.rmtree(folder / "best.old", ignore_errors=True)
 
 
-def go_back(folder: Path, best: Best) -> None:
+def check_kept(folder: Path, best: Best) -> None:
+    """Whether the weights that a checkpoint points to are still there.
+
+    Raises:
+        BestLostError: They are gone.
+    """
+    final = folder / "best"
+    if best.step not in (step_of(final), step_of(folder / "best.old")):
+        raise BestLostError(
+            f"{final}: holds step {step_of(final)}, but the checkpoint's best is step {best.step}, whose weights are "
+            "gone; start again in another --output_dir"
+        )
+
+
+def go_back(folder: Path, best: Best | None) -> None:
     """Make `best/` the weights that a checkpoint points to, whatever an earlier process did after it.
 
     Raises:
         BestLostError: They are gone.
     """
     final, old = folder / "best", folder / "best.old"
-    if step_of(final) != best.step and step_of(old) == best.step:
+    if best is not None:
+        check_kept(folder, best)
+    if best is None or step_of(final) != best.step:
         shutil.rmtree(final, ignore_errors=True)
+    if best is not None and not final.exists():
         old.rename(final)
-    if step_of(final) != best.step:
-        raise BestLostError(
-            f"{final}: holds step {step_of(final)}, but the checkpoint's best is step {best.step}, whose weights are "
-            "gone; start again in another --output_dir"
-        )
     shutil.rmtree(old, ignore_errors=True)  # else the next best would take it for the checkpoint's
 
 

@@ -19,13 +19,16 @@ from agents.trajectory import Trajectory
 from tasks.task import Task
 from trainers.config.held_out import UNSEEN, Arm, Figure, HeldOutFields, take_apart
 from trainers.errors import ConfigError
-from trainers.heldout.best import Best, forget_old, go_back, save_best
+from trainers.heldout.best import Best, check_kept, forget_old, go_back, save_best
 from trainers.measuring.measure import Measurement, is_graded, measure
 from trainers.processes import is_main
 from trainers.stats import paired_test
 
 COVERAGE = 0.9
 """Share of the best's graded episodes that must be graded again, or an evaluation decides nothing."""
+FIRST_COVERAGE = 0.5
+"""The same for the first best: share of its episodes that must be graded, for later ones are compared on those."""
+DOCTOR = "`python -m sandboxes doctor` says what is wrong with the sandbox."
 
 Scores = dict[str, list[float | None]]
 """Task id to the deciding figure of each attempt, `None` where it was not graded."""
@@ -275,15 +278,21 @@ class HeldOut:
         value: float | None = getattr(m, take_apart(self.metric).figure)
         if value is None:
             return None, f"held-out at step {step}: nothing was graded, so it decides nothing and costs no patience."
-        reason = "first measurement"
-        if self.best is not None:
+        reason = "first measurement" if not self.history else "first measurement of which enough was graded"
+        if self.best is None:
+            if m.graded < FIRST_COVERAGE * m.n:
+                return None, (
+                    f"held-out at step {step}: only {m.graded} of {m.n} episodes were graded, fewer than "
+                    f"{FIRST_COVERAGE:.0%}, so it decides nothing and costs no patience. {DOCTOR}"
+                )
+        else:
             again = played_again(self._best_scores, scores)
             known, pairs = len(again), [(score, other) for score, other in again if other is not None]
             if len(pairs) < COVERAGE * known or not pairs:
                 return None, (
                     f"held-out at step {step}: of the {known} episodes graded at the best step {self.best.step} only "
                     f"{len(pairs)} were graded again, fewer than {COVERAGE:.0%}, so it decides nothing and costs no "
-                    "patience. `python -m sandboxes doctor` says what is wrong with the sandbox."
+                    f"patience. {DOCTOR}"
                 )
             before, now = (fmean(side) for side in zip(*pairs, strict=True))
             if now <= before + self.min_delta:
@@ -314,21 +323,48 @@ class HeldOut:
             "since_best": self._since_best,
             "pool": asdict(self._pool) if self._pool else None,
             "history": [asdict(e) for e in self.history],
+            "manner": self._manner,
         }
+
+    @property
+    def _manner(self) -> dict[str, Any]:
+        """What makes figures of two steps comparable, by the names of settings and arms."""
+        return {"seed": self.seed, **{name: sampling.label() for name, sampling in self.arms.items()}}
+
+    def check(self, state: dict[str, Any]) -> None:
+        """Whether this rule can go on from the state of a checkpoint; changes nothing.
+
+        Raises:
+            BestLostError: Its best weights are gone.
+            ConfigError: Another figure chose its best, or its episodes were decoded in another way.
+        """
+        best = Best(**state["best"]) if state["best"] else None
+        if best is None:
+            return
+        if best.metric != self.metric:
+            raise ConfigError(
+                f"best_metric={self.metric!r}: the run to resume chose its best by {best.metric!r}. Resume with "
+                "that one, or start in another output_dir."
+            )
+        was: dict[str, Any] = state.get("manner", {})
+        other = [f"{name} {now} (was {was[name]})" for name, now in self._manner.items() if was.get(name, now) != now]
+        if other:
+            raise ConfigError(
+                f"held-out: the run to resume measured its best in another way, so nothing can be compared with it: "
+                f"{'; '.join(other)}. Resume with what it had, or start in another output_dir."
+            )
+        if self.output_dir is not None and self.writes:
+            check_kept(self.output_dir, best)
 
     def restore(self, state: dict[str, Any]) -> None:
         """Go on from the state of a checkpoint.
 
         Raises:
-            BestLostError: Its best weights are gone.
-            ConfigError: Another figure chose its best.
+            BestLostError: See `check`.
+            ConfigError: See `check`.
         """
+        self.check(state)
         self.best = Best(**state["best"]) if state["best"] else None
-        if self.best is not None and self.best.metric != self.metric:
-            raise ConfigError(
-                f"best_metric={self.metric!r}: the run to resume chose its best by {self.best.metric!r}. Resume with "
-                "that one, or start in another output_dir."
-            )
         self._best_scores = state["best_scores"]
         self._since_best = state["since_best"]
         self._pool = PoolRate(**state["pool"]) if state["pool"] else None
@@ -342,7 +378,7 @@ class HeldOut:
             )
             for e in state["history"]
         ]
-        if self.output_dir is not None and self.best is not None and self.writes:
+        if self.output_dir is not None and self.writes:
             go_back(self.output_dir, self.best)
 
     def checkpoint_written(self) -> None:

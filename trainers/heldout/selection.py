@@ -5,10 +5,13 @@ transformers calls `evaluate` between the log and the checkpoint of a step, so t
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import random
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from transformers import TrainerControl
 
@@ -51,7 +54,7 @@ class HeldOutSelection(ExactResume):
         was_training = self.model.training
         self.model.eval()
         try:
-            with torch.random.fork_rng(enabled=True):
+            with random_states_kept():
                 verdict = self.held_out.evaluate(self, self.state.global_step) if own is None else None
                 figures = verdict.metrics if verdict else self.held_out.measure(self, own or [])
             metrics = {f"{metric_key_prefix}_{name}": value for name, value in figures.items()}
@@ -118,7 +121,20 @@ class HeldOutSelection(ExactResume):
         """Training is over: the last step competes, and the record of transformers says what `best/` is."""
         if self.held_out is None:
             return
-        if self.args.load_best_model_at_end and not self.ended_by_guard():
-            self.evaluate()  # if it was not measured yet
+        asked = self.args.load_best_model_at_end and self.held_out.measured(self.state.global_step) is None
+        if asked and not self.ended_by_guard():
+            self.evaluate()
         self.accelerator.wait_for_everyone()  # one process writes `best/`, all may load it
         settle(self.args, self.state, self.held_out, self.accelerator.unwrap_model(self.model), self.warn)
+
+
+@contextmanager
+def random_states_kept() -> Iterator[None]:
+    """Python, numpy, torch and every GPU draw afterwards what they would have drawn without."""
+    python, arrays = random.getstate(), np.random.get_state()
+    try:
+        with torch.random.fork_rng(enabled=True):
+            yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(arrays)

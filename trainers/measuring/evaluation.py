@@ -23,7 +23,7 @@ from tasks.atomic_file import LONE_SURROGATES, atomic_file
 from tasks.task import Task
 from trainers.measuring.measure import Measurement
 from trainers.run.environment import describe_environment
-from trainers.run.jsonl import plain, write_json, write_whole
+from trainers.run.jsonl import RunFolderError, plain, write_json, write_whole
 from trainers.run.record import CONFIG, ENVIRONMENT, refuse_occupied
 
 FILE = "evaluation.json"
@@ -52,8 +52,15 @@ class EvaluationRecord:
     def begin(
         self, settings: Mapping[str, Any], tasks: Sequence[Task], *, model: ModelSource | None, **environment: Any
     ) -> None:
-        """Write what is known before the first episode."""
-        self.path.mkdir(parents=True, exist_ok=True)
+        """Write what is known before the first episode.
+
+        Raises:
+            RunFolderError: The folder cannot be made.
+        """
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise RunFolderError(f"cannot write the folder {self.path}: {error.strerror}") from error
         self._tasks = {task.id: task.content_hash for task in tasks}
         self._date = datetime.now(UTC).isoformat(timespec="seconds")
         self._model = {"name": settings["model"]}

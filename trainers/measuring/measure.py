@@ -6,6 +6,7 @@ rate then also has a bracket: what it would be had every missing episode failed,
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
@@ -78,8 +79,9 @@ class Measurement:
 
 
 def is_graded(episode: Trajectory) -> bool:
-    """True when the episode has a verdict and a reward, so that it may enter a mean."""
-    return episode.stop_reason != "infrastructure" and episode.reward is not None and episode.passed is not None
+    """True when the episode has a verdict and a reward that is a number, so that it may enter a mean."""
+    rewarded = episode.reward is not None and math.isfinite(episode.reward)
+    return rewarded and episode.stop_reason != "infrastructure" and episode.passed is not None
 
 
 def measure(trajectories: Sequence[Trajectory], label: str) -> Measurement:

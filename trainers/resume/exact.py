@@ -72,6 +72,11 @@ class ExactResume(GRPOTrainer):
         """The policy that acts."""
         return self.rollouts.policy
 
+    @property
+    def _cycle(self) -> int:
+        """Micro-steps that train on one generation."""
+        return int(self.args.steps_per_generation * self.num_iterations)
+
     # -- what a resumed run must draw and log as the uninterrupted one --------------------------------------------
 
     def _get_train_sampler(self, dataset: Any = None) -> Sampler:
@@ -85,11 +90,19 @@ class ExactResume(GRPOTrainer):
             seed=args.seed,
         )
 
+    def _init_training_state(self, *args: Any, **kwargs: Any) -> Any:
+        out = super()._init_training_state(*args, **kwargs)
+        # Transformers takes logging_steps, eval_steps and save_steps from the checkpoint, whatever this run says.
+        self.state.compute_steps(self.args, self.state.max_steps)
+        return out
+
     def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any) -> torch.Tensor:
         """One micro-step; the generation cycle of a resumed run is where the saved one stood."""
         self._stepped = True
         if self._resumed is not None:
             self._step, self._total_loss_scalar = self._resumed["micro_step"], self._resumed["total_loss"]
+            if self._resumed_batch is None:  # of cycles of another length: a step trains on what it samples itself
+                self._step = -(-self._step // self._cycle) * self._cycle
             self._buffered_inputs, self._resumed_batch, self._resumed = self._resumed_batch, None, None
         return super().training_step(model, inputs, num_items_in_batch)
 
@@ -171,6 +184,7 @@ class ExactResume(GRPOTrainer):
             "held_out": self.held_out.state() if self.held_out is not None else None,
             "credit": self.credit.state_dict(),
             "micro_step": self._step,
+            "cycle": self._cycle,
             "total_loss": self._total_loss_scalar,
             "processes": self.accelerator.num_processes,
             "run": self.run_state() if self.run_state is not None else None,
@@ -189,7 +203,7 @@ class ExactResume(GRPOTrainer):
         rank = self.accelerator.process_index
         if rank > 0:
             write_json(folder / PROCESS_FILE.format(rank), self._own_state())
-        if self._step % (self.args.steps_per_generation * self.num_iterations):
+        if self._step % self._cycle:
             torch.save(self._buffered_inputs, folder / BATCH_FILE.format(rank))
 
     # -- resuming -----------------------------------------------------------------------------------------------
@@ -207,6 +221,11 @@ class ExactResume(GRPOTrainer):
         self._resumed = {"micro_step": state["micro_step"], "total_loss": state["total_loss"]}
         self._continues = True
         if (batch := folder / BATCH_FILE.format(rank)).is_file():
+            if (cycle := state.get("cycle", self._cycle)) != self._cycle:
+                raise ConfigError(
+                    f"{folder}: stands inside a generation that is trained on for {cycle} micro-steps, now "
+                    f"steps_per_generation x num_iterations are {self._cycle}. Resume with what the run had."
+                )
             self._resumed_batch = torch.load(batch, map_location=self.accelerator.device, weights_only=True)
         self.credit.load_state_dict(state["credit"])
         try:

@@ -12,6 +12,7 @@ from agents.rollout import RolloutResult
 from agents.trajectory import Trajectory
 from trainers.guards import Facts, Finding, Watch
 from trainers.heldout import Evaluation
+from trainers.resume.settings import SETTINGS
 from trainers.run.checkpoints import STATE_FILE
 from trainers.run.console import RunConsole
 from trainers.run.guarding import GuardCallback
@@ -124,7 +125,11 @@ class RunCallback(GuardCallback):
         super().on_log(args, state, control, figures, **kwargs)
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """What guards said to the settings and the tasks (see `begin`) may have ended the run already."""
+        """The checkpoint is taken up; what guards said to settings and tasks (see `begin`) may have ended the run."""
+        told = ", ".join(SETTINGS.values())  # by the trainer, with what follows for the next step
+        changed = [text for name, text in self.record.changed.items() if name not in told]
+        if state.global_step and changed:
+            self.warn(state.global_step, f"resumed with other settings: {'; '.join(changed)}.")
         self._end_if_stopped(control)
 
     # -- what guards found --------------------------------------------------------------------------------------

@@ -151,6 +151,7 @@ class RunConsole:
         self.console.print(escape(f"decode: {'; '.join(arms)}"), soft_wrap=True)
         if step:
             verdict = "[green]new best[/]" if best else f"best stays step {best_step}"
+            verdict = "no best yet" if best_step is None else verdict
             by = f" by {metric}" if metric else ""
             self.console.print(
                 f"{verdict}{by}; paired p against the best before: {p_text(p_value)}{_evidence(p_value)}",
@@ -172,6 +173,9 @@ class RunConsole:
             title = f"held-out, {setting}: start and chosen step {summary.best_step}"
             out.print(measurement_table(title, {"before": summary.before[setting], "after": summary.after[setting]}))
             test = summary.test(setting)
+            if not test.tasks:
+                out.print("no task was graded in both\n")
+                continue
             out.print(
                 f"difference {100 * test.difference:+.1f} points, paired p {p_text(test.p_value)} "
                 f"({test.test}: {test.better} tasks better, {test.worse} worse)\n"
@@ -181,7 +185,7 @@ class RunConsole:
         out.print(f"our overhead is {percent(share)} of rollout wall, the model {percent(model)}\n", soft_wrap=True)
         chosen = f"chosen: step {summary.best_step} of {summary.last_step} by held-out {summary.best_metric}"
         if not summary.best_metric:
-            chosen = f"last step: {summary.last_step} (nothing held out was measured, so none was chosen)"
+            chosen = f"last step: {summary.last_step} (no held-out measurement chose one)"
         out.print(f"{chosen}; run ended: {summary.stopped}")
         for message in summary.warnings:
             out.print(f"[bold yellow]warning:[/] {escape(message)}")

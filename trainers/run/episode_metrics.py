@@ -11,7 +11,7 @@ from agents.t2po.thinking import Cause
 from agents.trajectory import Trajectory, Turn
 from envs.conversation import StopReason
 from tasks.sources import SETS
-from trainers.measuring.measure import wrote_on
+from trainers.measuring.measure import is_graded, wrote_on
 
 SHELL = "shell"
 """Name of the set of all tasks that belong to no question set."""
@@ -20,18 +20,18 @@ SHELL = "shell"
 def episode_metrics(result: RolloutResult) -> dict[str, float]:
     """Metrics of a rollout. Episodes without a reward (infrastructure) are counted and enter no mean."""
     episodes = result.trajectories
-    graded = [e for e in episodes if e.reward is not None]
+    graded = [e for e in episodes if is_graded(e)]
     out = {"env/infra_error_frac": 1 - len(graded) / len(episodes), "env/episodes": float(len(episodes))}
     if graded:
         out |= _outcomes(graded) | _by_set(graded)
-    if past := wrote_on(episodes):
+    if past := wrote_on(graded):
         out["env/wrote_past_stop_frac"] = past[0] / past[1]
-    turns = [turn for e in episodes for turn in e.turns]
+    turns = [turn for e in graded for turn in e.turns]
     if turns:
         out["env/tokens_per_turn"] = fmean(len(turn.ids) for turn in turns)
         out["env/malformed_frac"] = fmean(turn.action == "malformed" for turn in turns)
         out["t2po/resampled_turn_frac"] = fmean(bool(turn.candidates) for turn in turns)
-        out["t2po/resamples_per_episode"] = sum(len(turn.candidates) for turn in turns) / len(episodes)
+        out["t2po/resamples_per_episode"] = sum(len(turn.candidates) for turn in turns) / len(graded)
         out["t2po/forced_token_frac"] = sum(map(lambda t: sum(t.forced), turns)) / sum(len(t.ids) for t in turns)
         out |= _thinking(turns)
         entropies = [h for turn in turns for h in turn.entropies or ()]
@@ -79,7 +79,8 @@ def _outcomes(graded: Sequence[Trajectory]) -> dict[str, float]:
     out = {f"env/stop/{reason}": stops.get(reason, 0) / n for reason in StopReason if reason != "infrastructure"}
     out["env/submitted"] = stops.get("submitted", 0) / n
     out["env/pass_rate"] = fmean(bool(e.passed) for e in graded)
-    out["env/assertion_rate"] = fmean(e.rate for e in graded if e.rate is not None)
+    if rates := [e.rate for e in graded if e.rate is not None]:
+        out["env/assertion_rate"] = fmean(rates)
     out["env/mean_turns"] = fmean(len(e.turns) for e in graded)
     signals = [turn.signal for e in graded for turn in e.turns if turn.signal is not None]
     if signals:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 from pathlib import Path
@@ -13,7 +14,29 @@ MARKS = ("tasks.lock", "metrics.jsonl")
 """A folder with one of these is a run folder."""
 FIRST_MADE = {"trajectories", "held_out", LOCK}
 """What a run folder has before it has anything else."""
+REPLACES = "--overwrite replaces runs only"
+GOES_ON = "--resume goes on with runs only"
 OCCUPIED = "go on with --resume, start anew with --overwrite (the old run is kept), or choose another --output_dir"
+
+
+def refuse_no_run(path: Path, *, how: str) -> None:
+    """Refuse a folder that holds something that is no run, before what looks like a run's is cut, moved or removed.
+
+    Args:
+        path: The folder, or where it would be.
+        how: What was going to be done there, and to what.
+
+    Raises:
+        RunFolderError: It holds no run, or it is a file.
+    """
+    content = _content(path)
+    # The hidden one: what a killed process was writing.
+    foreign = [name for name in content if name not in FIRST_MADE and not name.startswith(".tasks.lock.")]
+    if foreign and not any((path / name).is_file() for name in MARKS):
+        raise RunFolderError(
+            f"{path} holds no run ({len(content)} entries, such as {foreign[0]}), and {how}: choose another "
+            "--output_dir"
+        )
 
 
 def replace_run(path: Path) -> Path | None:
@@ -24,7 +47,7 @@ def replace_run(path: Path) -> Path | None:
     """
     if not path.exists() or (path.is_dir() and not any(path.iterdir())):
         return None
-    refuse_occupied(path, hint=OCCUPIED, runs_too=False)
+    refuse_no_run(path, how=REPLACES)
     os.close(lock_folder(path))
     real = path.resolve()
     number = 1
@@ -48,31 +71,41 @@ def refuse_occupied(path: Path, *, hint: str, runs_too: bool = True) -> None:
     Raises:
         RunFolderError: It is occupied, or it is a file.
     """
+    if not runs_too:
+        return refuse_no_run(path, how=REPLACES)
+    if content := _content(path):
+        raise RunFolderError(f"{path} is occupied ({len(content)} entries, such as {content[0]}): {hint}")
+
+
+def _content(path: Path) -> list[str]:
+    """Names of what is in a folder; none where there is no folder."""
     if path.exists() and not path.is_dir():
         raise RunFolderError(f"{path} is a file, not a folder: choose another --output_dir")
-    content = sorted(p.name for p in path.iterdir()) if path.exists() else []
-    if content and not runs_too:
-        if any((path / name).is_file() for name in MARKS) or set(content) <= FIRST_MADE:
-            return
-        raise RunFolderError(
-            f"{path} holds no run ({len(content)} entries, such as {content[0]}), and --overwrite replaces runs only: "
-            "choose another --output_dir"
-        )
-    if content:
-        raise RunFolderError(f"{path} is occupied ({len(content)} entries, such as {content[0]}): {hint}")
+    try:
+        return sorted(p.name for p in path.iterdir()) if path.exists() else []
+    except OSError as error:
+        raise RunFolderError(f"cannot read the run folder {path}: {error.strerror}") from error
 
 
 def lock_folder(path: Path) -> int:
     """A lock on a run folder, held until it is closed or the process ends, however that comes about.
 
     Raises:
-        RunFolderError: Another process holds it.
+        RunFolderError: Another process holds it, or there can be none.
     """
-    handle = os.open(path / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        handle = os.open(path / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError as error:
+        raise RunFolderError(f"cannot write the run folder {path}: {error.strerror}") from error
     try:
         fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)  # of the process, so that no child of it holds it on
     except OSError as error:
         os.close(handle)
+        if error.errno not in (errno.EACCES, errno.EAGAIN):
+            raise RunFolderError(
+                f"{path}: its file system gives no lock ({error.strerror}), so a second writer would go unseen; choose "
+                "an --output_dir on another one"
+            ) from error
         raise RunFolderError(
             f"{path}: another process writes this run; wait for it, end it, or choose another --output_dir"
         ) from error

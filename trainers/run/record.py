@@ -36,7 +36,7 @@ from trainers.run.jsonl import (
     write_json,
     write_whole,
 )
-from trainers.run.occupied import OCCUPIED, lock_folder, refuse_occupied, replace_run
+from trainers.run.occupied import GOES_ON, OCCUPIED, lock_folder, refuse_no_run, refuse_occupied, replace_run
 from trainers.run.steps_csv import StepRow, StepsCsv
 from trainers.run.summary import RunSummary
 
@@ -48,6 +48,7 @@ METRICS = "metrics.jsonl"
 STEPS = "steps.csv"
 HELD_OUT = "held_out.jsonl"
 SUMMARY = "summary.json"
+REPORT = "report.html"
 EPISODES = "trajectories"
 HELD_OUT_EPISODES = "held_out"
 SUPERSEDED = "superseded"
@@ -59,27 +60,32 @@ BEST_FOLDERS = ("best", "best.old", "best.tmp")
 
 
 class RunRecord:
-    """Writer of one run folder.
+    """Writer of one run folder; `changed` are the settings that another process of the run had not, for people.
 
     Args:
         output_dir: The folder; made if missing.
-        resume: Take an occupied folder and go on; without it an occupied folder is refused.
+        resume: Go on with the run in an occupied folder; without it an occupied folder is refused.
         overwrite: Where a run is, move it to `<output_dir>.replaced-<n>` first.
 
     Raises:
-        RunFolderError: The folder is occupied, is no folder, cannot be written, or another process writes it.
+        RunFolderError: The folder is occupied, holds no run to go on with, is no folder, cannot be written, or another
+            process writes it.
     """
 
     def __init__(self, output_dir: str | Path, *, resume: bool = False, overwrite: bool = False) -> None:
         self.path = Path(output_dir)
         self._lock: int | None = None
         self.moved_to = replace_run(self.path) if overwrite else None
+        if resume:
+            refuse_no_run(self.path, how=GOES_ON)
+        else:
+            refuse_occupied(self.path, hint=OCCUPIED)
         self._made = not self.path.is_dir()
         self._fresh = self._made or not any(self.path.iterdir())
-        if not resume or not self.path.is_dir():
-            refuse_occupied(self.path, hint=OCCUPIED)
+        self._settings_before: str | None = None
+        self.changed: dict[str, str] = {}
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
+            self.path.resolve().mkdir(parents=True, exist_ok=True)  # a link may stand for a folder that was moved
             (self.path / EPISODES).mkdir(exist_ok=True)
             (self.path / HELD_OUT_EPISODES).mkdir(exist_ok=True)
         except OSError as error:
@@ -96,11 +102,24 @@ class RunRecord:
         """The resolved settings, as YAML that `--config` takes back; a differing older file is kept beside it."""
         text = yaml.safe_dump(plain(resolved), sort_keys=False, allow_unicode=True)
         path = self.path / CONFIG
-        if path.exists() and path.read_text(encoding="utf-8") != text:
-            number = len(list(self.path.glob("config.before_resume_*.yaml"))) + 1
+        before = path.read_text(encoding="utf-8") if path.exists() else text
+        if before != text:
             # A copy: at no moment is a run without its settings, which --resume alone would look for.
-            write_whole(self.path / f"config.before_resume_{number}.yaml", path.read_text(encoding="utf-8"))
+            write_whole(self._kept_config(), before)
+            self._settings_before = before
+            self.changed = _differences(before, text)
         write_whole(path, text)
+
+    def settings_back(self) -> None:
+        """The settings of this start were not gone on with: the next `--resume` finds those from before."""
+        if self._settings_before is not None:
+            write_whole(self.path / CONFIG, self._settings_before)
+            self._kept_config(-1).unlink(missing_ok=True)
+            self._settings_before = None
+
+    def _kept_config(self, after: int = 0) -> Path:
+        number = len(list(self.path.glob("config.before_resume_*.yaml"))) + 1 + after
+        return self.path / f"config.before_resume_{number}.yaml"
 
     def write_environment(self, **extra: Any) -> None:
         """Versions, machine and commit, with what the caller adds (backend, model hash, prompt hash)."""
@@ -265,7 +284,8 @@ class RunRecord:
         remove_part_files(self.path)
         if step < 0:
             moved += self._best_aside(aside)
-        (self.path / SUMMARY).unlink(missing_ok=True)
+        for name in (SUMMARY, REPORT):  # of an end that is none any more
+            (self.path / name).unlink(missing_ok=True)
         lines, _ = read_lines(self.path / METRICS)
         self._before = float(lines[-1]["wall_seconds"]) if lines else 0.0
         self._start = time.monotonic()
@@ -292,12 +312,13 @@ class RunRecord:
         What an earlier process left (`resume`) stays.
         """
         self.close()
+        self.settings_back()
         if not self._fresh:
             return
         for entry in self.path.iterdir():
             shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
         if self._made:
-            self.path.rmdir()
+            self.path.resolve().rmdir()
         if self.moved_to is not None:
             self.moved_to.rename(self.path.resolve())
 
@@ -312,6 +333,16 @@ def finding_of(line: Mapping[str, Any]) -> Finding:
         return Finding(**{**line, "severity": Severity(line["severity"])})
     except (TypeError, KeyError, ValueError) as error:
         raise RunFolderError(f"{FINDINGS}: not a finding ({error}): {line}") from error
+
+
+def _differences(before: str, now: str) -> dict[str, str]:
+    """Settings that differ between two config files, each with both values; not where the folder is."""
+    try:
+        old, new = (dict(yaml.safe_load(text)) for text in (before, now))
+    except (yaml.YAMLError, TypeError, ValueError):  # changed by hand
+        return {}
+    names = [name for name in {**old, **new} if name != "output_dir" and old.get(name) != new.get(name)]
+    return {name: f"{name} is {new.get(name)}, was {old.get(name)}" for name in names}
 
 
 def _write_trajectories(path: Path, trajectories: Iterable[Trajectory]) -> None:

@@ -10,9 +10,9 @@ from pathlib import Path
 from statistics import fmean, median, stdev
 from typing import Any
 
-from agents.trajectory import Trajectory, groups
+from agents.trajectory import Trajectory
 from trainers.measuring.measure import is_graded
-from trainers.rollouts.groups import FIRST_DRAW
+from trainers.rollouts.groups import by_place, first_drawn
 from trainers.run.jsonl import write_whole
 
 FROM_METRICS = {
@@ -39,7 +39,8 @@ class StepRow:
 
     Attributes:
         n_rollouts_used: Graded episodes; `n_rollouts_total` all; `infrastructure` the difference.
-        zero_var_groups: Groups (of `n_groups`) whose graded rewards are all equal: no episode signal.
+        zero_var_groups: Groups whose graded rewards are all equal: no episode signal. Of `n_groups`, in which a
+            task that is drawn twice has two.
         task_pass_count: Episodes that passed; `task_pass_rate` their share.
         reward_stdev: Sample standard deviation (n - 1), as TRL logs `reward_std`.
         task_complete_pct: Percent that ended by submitting; `max_turns_pct` by the turn budget.
@@ -81,22 +82,24 @@ class StepRow:
     def of(cls, step: int, trajectories: Sequence[Trajectory]) -> StepRow:
         """The row of one step's episodes, without the optimizer's figures."""
         everything = tuple(trajectories)
-        trajectories = [t for t in everything if t.notes.get(FIRST_DRAW, True)]
+        trajectories = first_drawn(everything)
         graded = [t for t in trajectories if is_graded(t)]
         rewards = [float(t.reward) for t in graded if t.reward is not None]
+        rates = [t.rate for t in graded if t.rate is not None]
         turns = [len(t.turns) for t in graded]
-        by_task = groups(graded)
+        groups = [[t.reward for t in place if is_graded(t)] for place in by_place(trajectories)]
+        groups = [rewards for rewards in groups if rewards]
         n = len(graded)
         return cls(
             step=step,
             n_rollouts_used=n,
             n_rollouts_total=len(trajectories),
             infrastructure=len(trajectories) - n,
-            n_groups=len(by_task),
-            zero_var_groups=sum(len({t.reward for t in group}) == 1 for group in by_task.values()),
+            n_groups=len(groups),
+            zero_var_groups=sum(len(set(rewards)) == 1 for rewards in groups),
             task_pass_count=sum(bool(t.passed) for t in graded),
             task_pass_rate=fmean(bool(t.passed) for t in graded) if n else None,
-            assertion_rate=fmean(t.rate for t in graded if t.rate is not None) if n else None,
+            assertion_rate=fmean(rates) if rates else None,
             reward_mean=fmean(rewards) if n else None,
             reward_stdev=stdev(rewards) if n > 1 else None,
             reward_min=min(rewards, default=None),

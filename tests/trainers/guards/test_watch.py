@@ -109,6 +109,7 @@ def test_resume_cuts_findings_behind_the_checkpoint_and_says_the_others_no_more(
         for finding in first.step(step, {**METRICS, **changes}):
             record.write_finding(finding)
     assert kinds(first) == [(2, "warn", "repeated_samples"), (6, "warn", "no_signal")]
+    (record.path / "tasks.lock").write_text("")  # what marks a run
     again = RunRecord(record.path, resume=True)
     assert again.resume_at(4) == 1
     assert "no_signal" in (record.path / "superseded" / "guards.jsonl").read_text()

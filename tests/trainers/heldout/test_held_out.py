@@ -311,6 +311,63 @@ def test_a_best_of_another_figure_is_not_gone_on_with(tmp_path, trainer):
         make(tmp_path, metric="greedy_reward").restore(held_out.state())
 
 
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda h: h.arms.update(sampled=Sampling(0.5, 8)), r"sampled T=0.5, max_tokens=8 \(was T=1, max_tokens=8\)"),
+        (lambda h: setattr(h, "seed", 1), r"seed 1 \(was 0\)"),
+        (lambda h: (h.arms.pop("greedy"), setattr(h, "samples", 4)), None),
+    ],
+    ids=["temperature", "seed", "no greedy arm, more samples"],
+)
+def test_a_best_that_was_measured_in_another_way_is_not_gone_on_with(tmp_path, trainer, change, words):
+    held_out = make(tmp_path)
+    passing(held_out, trainer, 0, 5)
+    other = make(tmp_path)
+    change(other)
+    if words is not None:
+        with pytest.raises(ConfigError, match=words):
+            other.check(held_out.state())
+        return
+    other.restore(held_out.state())
+    assert passing(other, trainer, 1, 6).is_best
+
+
+def test_a_checkpoint_without_a_best_leaves_none(tmp_path, trainer):
+    """What a process chose after it is chosen again, or not."""
+    state = make(tmp_path).state()
+    passing(make(tmp_path), trainer, 0, 5)
+    make(tmp_path).restore(state)
+    assert not (tmp_path / "best").exists()
+
+
+def test_a_few_survivors_do_not_become_the_first_best(tmp_path, trainer):
+    """They would be all that later weights are compared on."""
+    held_out = make(tmp_path, patience=1)
+    lose(trainer, range(1, 10))
+    first = passing(held_out, trainer, 0, 9)
+    assert not first.is_best and not first.stop and held_out.best is None and not (tmp_path / "best").exists()
+    assert "only 1 of 10 episodes were graded, fewer than 50%" in first.lost
+    lose(trainer, range(5, 10))
+    assert passing(held_out, trainer, 1, 4).is_best
+    assert held_out.best.reason == "first measurement of which enough was graded"
+
+
+def test_a_reward_that_is_no_number_enters_nothing(tmp_path, trainer):
+    held_out = make(tmp_path, metric="sampled_reward")
+    passing(held_out, trainer, 0, 5)
+    play = trainer.rollout
+
+    def rollout(jobs, sampling, *, training):
+        result = play(jobs, sampling, training=training)
+        result.trajectories[9].reward = float("nan")
+        return result
+
+    trainer.rollout = rollout
+    verdict = passing(held_out, trainer, 1, 6)
+    assert verdict.is_best and held_out.best.value == pytest.approx(6 / 9) and verdict.arms["sampled"].graded == 9
+
+
 def lose(trainer, lost):
     """The infrastructure ends the episodes of the tasks of these numbers."""
     play = FakeTrainer.rollout

@@ -106,6 +106,7 @@ def test_best_is_loaded_at_the_end_whatever_trls_record_says(tmp_path, lr):
     best = trainer.held_out.best
     kept = type(trainer.model).from_pretrained(tmp_path / "best")
     assert torch.equal(weights(kept), weights(trainer.accelerator.unwrap_model(trainer.model)))
+    assert sum("eval_sampled_reward" in log for log in trainer.logged) == 3  # each evaluation once, the last one too
     assert trainer.state.best_global_step == best.step and trainer.state.best_metric == best.value
     assert trainer.state.best_model_checkpoint == str(tmp_path / "best")
     if lr == 0.0:  # TRL's record never has the baseline

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import random
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from transformers import TrainerCallback
@@ -18,6 +20,7 @@ from trainers.config.refusals import check_config
 from trainers.errors import ConfigError
 from trainers.heldout import HeldOut
 from trainers.heldout.best import Best, save_best
+from trainers.heldout.selection import random_states_kept
 from trainers.resume.exact import check_checkpoint
 from trainers.run.checkpoints import FORMAT, STATE_FILE, last_complete_checkpoint
 
@@ -49,6 +52,23 @@ def test_evaluation_leaves_training_bitwise_equal(tmp_path):
     assert torch.equal(weights(plain), weights(measured))
     rewards = [[log["reward"] for log in t.logged if "reward" in log] for t in (plain, measured)]
     assert rewards[0] == rewards[1]
+
+
+def test_an_environment_that_draws_during_a_measurement_changes_nothing():
+    def draw():
+        return random.random(), np.random.random(), torch.rand(1).item()
+
+    def seed():
+        random.seed(1)
+        np.random.seed(1)
+        torch.manual_seed(1)
+
+    seed()
+    first = draw()
+    seed()
+    with random_states_kept():
+        draw()
+    assert draw() == first
 
 
 @pytest.mark.parametrize("at", [1, 3, 4], ids=["first epoch", "later epoch", "end of an epoch"])
@@ -163,6 +183,18 @@ def test_resume_inside_a_generation_cycle_is_bitwise_equal(tmp_path):
         assert torch.equal(weights(whole), weights(rest))
         last = [trainer.state.log_history[-1]["train_loss"] for trainer in (whole, rest)]
         assert last[0] == last[1]
+    with pytest.raises(ConfigError, match="inside a generation that is trained on for 4 micro-steps.* are 2"):
+        run(tmp_path, "other", resume=str(tmp_path / "whole/run/checkpoint-1"), **{**changes, "num_iterations": 1})
+
+
+def test_a_step_of_another_size_trains_on_what_it_samples_itself(tmp_path):
+    """After three steps of one micro-step a cycle of two would begin in its middle, and span two optimizer steps."""
+    changes = {"save_strategy": "steps", "save_steps": 1, "lr_scheduler_type": "constant"}
+    run(tmp_path, "part", max_steps=3, **changes)
+    new = {**changes, "gradient_accumulation_steps": 2, "per_device_train_batch_size": 4}
+    rest = run(tmp_path, "part", max_steps=5, resume=str(tmp_path / "part/run/checkpoint-3"), **new)
+    assert len(rest.played) == 2
+    assert max(log["sampling/ratio_max"] for log in rest.logged if "sampling/ratio_max" in log) < 1.0001
 
 
 def test_saving_between_two_lines_of_metrics_is_refused(tmp_path):
@@ -198,11 +230,13 @@ def test_settings_said_anew_hold(tmp_path):
     changes = {"save_strategy": "steps", "save_steps": 1, "lr_scheduler_type": "linear", "weight_decay": 0.1}
     run(tmp_path, "part", max_steps=2, **changes)
     checkpoint = str(last_complete_checkpoint(tmp_path / "part" / "run"))
-    new = {"learning_rate": 1e-5, "adam_epsilon": 1e-3, "adam_beta2": 0.99, "weight_decay": 0.3}
+    new = {"save_steps": 2, "learning_rate": 1e-5, "adam_epsilon": 1e-3, "adam_beta2": 0.99, "weight_decay": 0.3}
     trainer, told = make_trainer(tmp_path / "part", max_steps=4, **{**changes, **new}), Told()
     trainer.add_callback(told)
     trainer.train(resume_from_checkpoint=checkpoint)
     trainer.close()
+    kept = sorted(path.name for path in (tmp_path / "part" / "run").glob("checkpoint-*"))
+    assert kept == ["checkpoint-1", "checkpoint-2", "checkpoint-4"]  # every second one from here on
     group = trainer.optimizer.param_groups[0]
     assert (group["eps"], group["betas"], group["weight_decay"]) == (1e-3, (0.9, 0.99), 0.3)
     assert [g["weight_decay"] for g in trainer.optimizer.param_groups][1:] == [0.0]  # norms and biases have none

@@ -86,12 +86,13 @@ def test_held_out_line_has_counts_interval_and_p() -> None:
     shown.held_out(0, settings, best=True)
     shown.held_out(5, settings, best=True, best_step=5, p_value=0.00001)
     shown.held_out(10, settings, best=False, best_step=5, p_value=0.4)
+    shown.held_out(15, settings, best=False)
     text = out.getvalue()
     m = settings["sampled"]
     assert "(baseline)" in text
     assert f"{m.passed}/{m.graded} = " in text and f"[{100 * m.low:.1f}, {100 * m.high:.1f}]" in text
     assert "new best; paired p against the best before: <0.0001" in text
-    assert "best stays step 5; paired p against the best before: 0.4" in text
+    assert "best stays step 5; paired p against the best before: 0.4" in text and "no best yet; " in text
     assert "infrastructure" in text and "(all 30:" in text  # two of the sampled episodes had none
 
 
@@ -146,5 +147,5 @@ def test_closing_summary_without_held_out_tasks() -> None:
     s = summary()
     s.before, s.after, s.best_metric = {}, {}, ""
     RunConsole(10, console=target).close(s, folder=Path("runs/x"), report=None)
-    assert "last step: 10 (nothing held out was measured" in out.getvalue()
+    assert "last step: 10 (no held-out measurement chose one" in out.getvalue()
     assert s.to_json()["held_out"] == {"best_step": 8, "best_metric": "", "last_step": 10}

@@ -32,5 +32,15 @@ def test_thinking_is_counted_where_it_is_limited() -> None:
     assert metrics["t2po/forced_token_frac"] == pytest.approx(1 / 8)
 
 
+def test_what_the_infrastructure_ended_enters_no_mean() -> None:
+    played = result({"thought_tokens": 8.0})
+    whole = episode_metrics(played)
+    turn = Turn(0, [], [1] * 50, [0.0] * 50, [9.0] * 50, [True] * 50, FinishReason.STOP, "", action="malformed")
+    broken = Trajectory("a", "h", 1, 0, [1], [turn], "infrastructure", notes={"text_after_stop": 5})
+    played.trajectories.append(broken)
+    counted = {"env/infra_error_frac": 0.5, "env/episodes": 2.0}
+    assert episode_metrics(played) == whole | counted
+
+
 def test_no_figure_of_thinking_where_it_is_not_limited() -> None:
     assert not any(name.startswith("t2po/th") for name in episode_metrics(result({}, {})))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +13,7 @@ import pytest
 from trainers import grpo
 from trainers.errors import ConfigError
 from trainers.run.jsonl import RunFolderError
-from trainers.run.occupied import LOCK
+from trainers.run.occupied import LOCK, lock_folder
 from trainers.run.record import RunRecord
 
 HOLD = (
@@ -50,11 +52,43 @@ def test_overwrite_starts_where_nothing_is_and_again_where_little_is(tmp_path: P
     assert again.moved_to == tmp_path / "run.replaced-1"
 
 
-def test_overwrite_replaces_runs_only(tmp_path: Path) -> None:
-    (tmp_path / "thesis.txt").write_text("mine")
+@pytest.mark.parametrize("how", ["resume", "overwrite"])
+def test_a_folder_that_holds_no_run_is_left_alone(tmp_path: Path, how: str) -> None:
+    """A run that goes on cuts files, and removes *.tmp and what was half saved: not in a folder of something else."""
+    (tmp_path / "thesis.txt.tmp").write_text("mine")
     with pytest.raises(RunFolderError, match="holds no run .*thesis.txt.*--output_dir"):
-        RunRecord(tmp_path, overwrite=True)
-    assert [p.name for p in tmp_path.iterdir()] == ["thesis.txt"]
+        RunRecord(tmp_path, resume=how == "resume", overwrite=how == "overwrite")
+    assert [p.name for p in tmp_path.iterdir()] == ["thesis.txt.tmp"]
+
+
+def test_a_run_goes_on_that_was_killed_before_it_had_written_anything(tmp_path: Path) -> None:
+    RunRecord(tmp_path / "run", resume=True).close()
+    (tmp_path / "run" / ".tasks.lock.x1y2").write_text("half")
+    RunRecord(tmp_path / "run", resume=True).close()
+
+
+def test_a_run_behind_a_link_is_replaced(tmp_path: Path) -> None:
+    a_run(tmp_path / "disk")
+    (tmp_path / "run").symlink_to(tmp_path / "disk")
+    record = RunRecord(tmp_path / "run", overwrite=True)
+    assert record.moved_to == tmp_path / "disk.replaced-1" and (tmp_path / "disk" / LOCK).exists()
+    record.withdraw()
+    assert (tmp_path / "run" / "metrics.jsonl").exists()
+
+
+def test_a_folder_that_cannot_be_locked_is_refused_with_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "lockf", refuse)
+    with pytest.raises(RunFolderError, match="gives no lock .No locks available"):
+        lock_folder(tmp_path)
+    (tmp_path / LOCK).unlink()
+    (tmp_path / LOCK).mkdir()
+    with pytest.raises(RunFolderError, match="cannot write the run folder"):
+        lock_folder(tmp_path)
 
 
 @pytest.mark.parametrize("how", ["resume", "overwrite"])

@@ -3,6 +3,7 @@ from __future__ import annotations
 import csv
 import json
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -28,7 +29,6 @@ def test_an_occupied_folder_is_refused_with_one_line(tmp_path: Path) -> None:
         RunRecord(tmp_path)
     assert "\n" not in str(error.value)
     assert (tmp_path / "notes.txt").read_text() == "mine"
-    RunRecord(tmp_path, resume=True)
 
 
 def test_a_file_is_no_folder(tmp_path: Path) -> None:
@@ -87,13 +87,16 @@ def test_steps_csv_counts_only_graded_episodes(tmp_path: Path) -> None:
     record = RunRecord(tmp_path / "run")
     rng, job = random.Random(0), task(0, "pool")
     same = [episode(job, rng, 1.0) for _ in range(2)]
-    for item in same:
-        item.reward = 0.5
+    for attempt, item in enumerate(same):
+        item.attempt, item.reward = attempt, 0.5
     record.write_episodes(1, [*same, episode(job, rng, 1.0, broken=True)])
     record.log(1, {"reward": 0.5, "loss": 0.1})
     (row,) = rows(tmp_path / "run")
     assert (row["n_rollouts_used"], row["n_rollouts_total"], row["infrastructure"]) == ("2", "3", "1")
     assert (row["zero_var_groups"], row["reward_mean"], row["reward_stdev"]) == ("1", "0.5", "0")
+    again = [replace(item, reward=0.1) for item in same]  # drawn twice: two groups, each without a difference
+    twice = StepRow.of(2, [*same, *again])
+    assert (twice.n_groups, twice.zero_var_groups) == (2, 2)
     record.write_episodes(2, [episode(job, rng, 1.0, broken=True)])
     record.log(2, {"loss": 0.0})
     assert rows(tmp_path / "run")[1]["reward_mean"] == ""
@@ -150,12 +153,13 @@ def test_resume_keeps_what_the_checkpoint_knows_and_no_more(tmp_path: Path) -> N
     record.log(2, {"eval_sampled_reward": 0.5})
     record.log(2, {"train_loss": 0.1})
     (tmp_path / "run" / "guards.jsonl").write_text('{"step": 1, "guard": "a"}\n{"step": 3, "guard": "b"}\n')
-    (tmp_path / "run" / "config.yaml.tmp").write_text("half")
+    for name in ("config.yaml.tmp", "summary.json", "report.html"):
+        (tmp_path / "run" / name).write_text("half, or of an end that is none any more")
     assert record.resume_at(2, {0}) == 3
     metrics = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     assert [line["step"] for line in metrics if "reward" in line] == [1, 2] and len(metrics) == 2
     assert '"b"' not in (tmp_path / "run" / "guards.jsonl").read_text()
-    assert not (tmp_path / "run" / "config.yaml.tmp").exists()
+    assert not {"config.yaml.tmp", "summary.json", "report.html"} & {p.name for p in (tmp_path / "run").iterdir()}
     (tmp_path / "run" / "best").mkdir()
     record.resume_at(-1)
     assert (tmp_path / "run" / "superseded" / "best").is_dir() and not (tmp_path / "run" / "best").exists()
@@ -179,6 +183,10 @@ def test_changed_settings_keep_the_older_file(tmp_path: Path) -> None:
     assert yaml.safe_load((tmp_path / "run" / "config.yaml").read_text()) == {"max_steps": 20}
     kept = sorted(p.name for p in (tmp_path / "run").glob("config.before*"))
     assert kept == ["config.before_resume_1.yaml"]
+    assert record.changed == {"max_steps": "max_steps is 20, was 10"}
+    record.settings_back()  # they were refused after all
+    assert yaml.safe_load((tmp_path / "run" / "config.yaml").read_text()) == {"max_steps": 10}
+    assert not list((tmp_path / "run").glob("config.before*"))
 
 
 def test_same_seed_same_files(tmp_path: Path) -> None:
