@@ -27,6 +27,7 @@ from pathlib import Path
 
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
+import torch
 import yaml
 from rich.console import Console
 
@@ -41,7 +42,7 @@ from agents.seeds import derive_seed
 from agents.trajectory import Trajectory
 from envs.conversation import ConversationEnv
 from envs.mixed import kind_of_env
-from sandboxes import SandboxPool, SandboxUnavailable, open_sandbox
+from sandboxes import Backend, SandboxPool, SandboxUnavailable, open_sandbox
 from tasks.assertions.timing import reset_timings, timing_table
 from tasks.problems import TaskError
 from tasks.sources import load_tasks
@@ -56,8 +57,10 @@ from trainers.measuring.measure import Measurement, measure, tag_counts, wrote_o
 from trainers.measuring.sides import side_rates
 from trainers.run.jsonl import RunFolderError
 from trainers.run.machine import AHEAD, ENVIRONMENTS, MIXED_TASKS, environment_settings, set_threads, unfit_task
+from trainers.run.pipes import start
 from trainers.run.record import CONFIG, TASKS
 from trainers.run.tables import count_table, measurement_table, percent
+from trainers.run.writable import refuse_unwritable
 from trainers.stats import mean_pass_at_k
 
 DEFAULT_CAP = 512
@@ -129,6 +132,8 @@ def _evaluate(a: argparse.Namespace, console: Console) -> int:
         raise EvaluateError(str(error)) from error
     if named.kind is PolicyKind.HUMAN:
         a.slots = 1
+    if a.tasks and not all(a.tasks):
+        raise EvaluateError("--tasks: is empty; name a source of tasks, or leave it out")
     a.tasks = ",".join(a.tasks) if a.tasks else _default_tasks(a.env)
     tasks, split = _tasks(a)
     if why := unfit_task(a.env, tasks):
@@ -137,9 +142,11 @@ def _evaluate(a: argparse.Namespace, console: Console) -> int:
     coverage = self_test(tasks)
     if coverage is not None and coverage.hopeless:
         raise EvaluateError(f"--tasks {a.tasks}: the verifiers cannot be trusted here: {coverage.text()}")
+    _check_machine(a)
     with open_sandbox(a.sandbox) as sandbox:
         backend = str(sandbox.backend)
     folder = Path(a.output_dir) if a.output_dir else _default_folder(named)
+    refuse_unwritable(folder)
     record = EvaluationRecord(folder)
     actor = open_policy(
         named, dtype=a.dtype, device=a.device, sample_dtype=a.sample_dtype, tokenizer=a.tokenizer,
@@ -208,6 +215,16 @@ def _evaluate(a: argparse.Namespace, console: Console) -> int:
         console.print(f"check {kind}", markup=False, soft_wrap=True)
     console.print(f"stored in {folder}", markup=False, soft_wrap=True)
     return 0 if all(m.graded for m in measured.values()) else 1
+
+
+def _check_machine(a: argparse.Namespace) -> None:
+    """Refuse names of a sandbox or a device that are none, or not here."""
+    if a.sandbox not in ("auto", *Backend):
+        raise EvaluateError(f"--sandbox {a.sandbox}: one of {', '.join(('auto', *Backend))}")
+    try:
+        torch.empty(0, device="cpu" if a.device == "auto" else a.device)
+    except (RuntimeError, AssertionError) as error:
+        raise EvaluateError(f"--device {a.device}: {str(error).splitlines()[0]}; auto takes what is here") from error
 
 
 def _default_tasks(env: str) -> str:
@@ -365,4 +382,4 @@ def _parser() -> argparse.ArgumentParser:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    start(main)

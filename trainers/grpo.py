@@ -31,10 +31,10 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
 
 from trainers.run.help import asks_for_help, short_help
+from trainers.run.pipes import start
 
 if __name__ == "__main__" and asks_for_help(sys.argv[1:]):
-    print(short_help())  # before what follows, which takes seconds to import
-    sys.exit(0)
+    start(lambda: print(short_help()) or 0)  # before what follows, which takes seconds to import
 
 import transformers
 
@@ -113,7 +113,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         run = together(lambda: prepare(settings), REFUSALS)
         if settings.dry_run:
             if is_main():
-                _show(describe(run))
+                print(describe(run))
             return 0
         return train(run)
     except (*REFUSALS, OtherProcessFailed) as error:
@@ -273,10 +273,13 @@ def _made(record: RunRecord | None, *args: Any, **kwargs: Any) -> GiGPOTrainer:
     """The trainer. One that is refused leaves no run folder that would be in the way of the next try."""
     try:
         return GiGPOTrainer(*args, **kwargs)
-    except REFUSALS:
+    except (*REFUSALS, ValueError, ImportError) as error:
         if record is not None:
             record.withdraw()
-        raise
+        if isinstance(error, REFUSALS):
+            raise
+        # What TRL and PEFT refuse once they see the model: `lora_target_modules=lm_head`, for example.
+        raise ConfigError(f"the trainer cannot be made with these settings: {error}") from error
 
 
 def load(run: Run, checkpoint: Path | None) -> tuple[Any, Any, RunRecord | None]:
@@ -408,14 +411,6 @@ def finish(run: Run, trainer: GiGPOTrainer, callback: RunCallback, stopped: Stop
     callback.console.close(summary, folder=folder, report=report)
 
 
-def _show(text: str) -> None:
-    """Print for a reader that may go away (`... | head`). SIGPIPE itself stays ignored: sandboxes are pipes, too."""
-    try:
-        print(text, flush=True)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
 def _millions(model: Any) -> str:
     return f"{sum(p.numel() for p in model.parameters()) / 1e6:.1f} M parameters"
 
@@ -439,4 +434,4 @@ def _quiet() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    start(main)

@@ -16,6 +16,7 @@ from trainers.reporting.data import comparison, default_output, headline, view_r
 from trainers.reporting.figures import overlay
 from trainers.run.folder import RunFolder, read_run
 from trainers.run.jsonl import RunFolderError, write_whole
+from trainers.run.pipes import start
 
 
 def render(runs: Sequence[RunFolder]) -> str:
@@ -82,4 +83,4 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    start(main)

@@ -28,6 +28,9 @@ from agents.models.card import ModelCard, read_card, write_card
 from agents.models.errors import ModelError
 from agents.models.loading import ModelKind, load_model, resolve_model
 from tasks.families.words import ALL_WORDS
+from trainers.run.jsonl import RunFolderError
+from trainers.run.pipes import start
+from trainers.run.writable import refuse_unwritable
 from trainers.warmstart.config import CONFIGS, WARM_START, SFTConfigError, SFTSettings, load_settings
 from trainers.warmstart.corpus import Corpus, CorpusError
 from trainers.warmstart.data import demonstration_messages, generated_corpus, read_corpus
@@ -81,12 +84,13 @@ def run(settings: SFTSettings, *, dry: bool = False, say: Callable[[str], None] 
     """Make data, train, save; returns the model folder. A dry run makes a little data and no model folder.
 
     Raises:
-        OutputError: `output_dir` is occupied.
+        OutputError, RunFolderError: `output_dir` is occupied, or cannot be made.
         SFTConfigError, CorpusError: Settings or data cannot be used.
     """
     begin = time.perf_counter()
     folder = Path(settings.output_dir)
     check_folder(folder, overwrite=settings.overwrite)
+    refuse_unwritable(folder)
     device = _device(settings.device)
     model, tokenizer = new_policy(settings) if settings.model_name_or_path is None else load_policy(settings)
     size = sum(parameter.numel() for parameter in model.parameters())
@@ -271,11 +275,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         config = CONFIGS / f"{config}.yaml"
     try:
         run(load_settings(config, flags), dry=dry)
-    except (SFTConfigError, CorpusError, TokenizerError, OutputError, ModelError) as error:
+    except (SFTConfigError, CorpusError, TokenizerError, OutputError, ModelError, RunFolderError) as error:
         print(f"trainers.sft: {error}", file=sys.stderr)
         return 2
     return 0
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    start(main)

@@ -82,6 +82,9 @@ def test_an_occupied_folder_is_refused_before_anything_runs(
         (["--tasks", "generated:nothing?n=3"], "nothing"),
         (["--model", "quikstart"], "did you mean 'quickstart'"),
         (["--compare", "a", "b"], "no such folder: a"),
+        (["--tasks", ""], "--tasks: is empty"),
+        (["--sandbox", "vm"], "--sandbox vm: one of auto, docker"),
+        (["--device", "tpu", "--model", "quickstart"], "--device tpu: "),
     ],
 )
 def test_mistakes_get_one_line(

@@ -266,11 +266,12 @@ def test_a_refused_resume_leaves_the_folder_as_it_was(tmp_path, capsys, monkeypa
     assert yaml.safe_load((folder / "config.yaml").read_text())["max_steps"] == 1, "what did not go on is not kept"
     assert not (folder / "summary.json").exists()  # it would say that the run ended at step 0
 
-    changed = ["--max_steps", "2", "--held_out_greedy", "false"]
+    changed = ["--max_steps", "2", "--held_out_greedy", "false", "--epsilon", "0.3", "--learning_rate", "1e-4"]
     assert run("--use_cpu", "true", "--output_dir", str(folder), "--resume", *changed) == 0
-    said = "resumed with other settings: max_steps is 2, was 1; held_out_greedy is False, was True."
+    said = "max_steps is 2, was 1; held_out_greedy is False, was True; epsilon is 0.3, was None"
     summary = json.loads((folder / "summary.json").read_text())
-    assert [line for line in summary["warnings"] if "other settings" in line] == [said]
+    rate, others = (line for line in summary["warnings"] if "other settings" in line)
+    assert "the next step is taken at 0.0001" in rate and others == f"resumed with other settings: {said}."
 
 
 def test_a_reader_that_goes_away_is_no_traceback_and_pipes_still_report(tmp_path):

@@ -76,7 +76,7 @@ ACTS = {
 PASSES = {
     # Optimizer and schedule: they see a gradient, not advantages.
     *("learning_rate", "lr_scheduler_type", "lr_scheduler_kwargs", "warmup_steps", "optim", "optim_args"),
-    *("weight_decay", "adam_beta1", "adam_beta2", "adam_epsilon", "optim_target_modules", "max_grad_norm"),
+    *("weight_decay", "adam_beta1", "adam_beta2", "adam_epsilon", "max_grad_norm"),
     # Memory and machine.
     *("gradient_checkpointing_kwargs", "activation_checkpointing", "activation_checkpointing_kwargs", "use_cache"),
     *("torch_empty_cache_steps", "tf32", "use_cpu", "full_determinism"),
@@ -89,9 +89,8 @@ PASSES = {
     # Reports.
     *("logging_strategy", "logging_steps", "logging_first_step", "log_on_each_node", "logging_nan_inf_filter"),
     *("include_num_input_tokens_seen", "log_level", "log_level_replica", "disable_tqdm", "report_to", "run_name"),
-    *("project", "trackio_space_id", "trackio_bucket_id", "trackio_static_space_id", "log_completions_hub_repo"),
-    *("debug", "skip_memory_metrics", "hub_token", "hub_private_repo", "hub_model_id"),
-    *("hub_strategy", "hub_always_push", "hub_revision", "save_on_each_node"),
+    *("project", "trackio_space_id", "trackio_bucket_id", "trackio_static_space_id"),
+    *("debug", "skip_memory_metrics", "save_on_each_node"),
     # Only without effect on what is trained: transformers' own callbacks.
     "restore_callback_states_from_checkpoint",
     # Set by transformers itself.
@@ -112,6 +111,7 @@ REFUSED = {
     "use_transformers_paged": True,
     "bf16": True,
     "push_to_hub": True,
+    "log_completions_hub_repo": "someone/completions",
     "fp16": True,
     "generation_kwargs": {"num_beams": 2},
     "cache_implementation": "static",
@@ -144,6 +144,17 @@ NEEDS_ANOTHER = {
     "entropy_target": 0.5,
     "num_completions_to_print": 3,
     "log_unique_prompts": True,
+    "dataloader_persistent_workers": True,
+    "dataloader_multiprocessing_context": "fork",
+    "gradient_checkpointing_kwargs": {"use_reentrant": True},
+    "activation_checkpointing_kwargs": {"use_reentrant": True},
+    "optim_args": "foreach=False",
+    # What would fail only once a model is loaded, or follow something that is not there.
+    "optim": "schedule_free_adamw",
+    "lr_scheduler_type": "reduce_lr_on_plateau",
+    "lr_scheduler_kwargs": {"num_decay_steps": 3},
+    "logging_strategy": "no",
+    "logging_steps": 1000,
 }
 """Options that act only with another one: alone they are refused, too."""
 
@@ -197,6 +208,9 @@ def test_clip_bounds_without_a_clip_are_refused(tmp_path, change):
         ({"top_entropy_quantile": 0.0}, "top_entropy_quantile"),
         ({"loss_type": "sapo", "sapo_temperature_neg": 0.0}, "sapo_temperature_neg"),
         ({"num_iterations": 0}, "num_iterations"),
+        ({"lr_scheduler_type": "cosine_with_min_lr"}, "lr_scheduler_type"),
+        ({"lr_scheduler_type": "constant", "lr_scheduler_kwargs": {"num_cycles": 2}}, "lr_scheduler_kwargs"),
+        ({"logging_steps": -1}, "logging_steps"),
         ({"num_iterations": 0, "max_staleness": 0}, "num_iterations"),
         ({"sampler": "vllm:http://127.0.0.1:1", "token_operators": "gtpo", "token_signal": "entropy"}, "token_signal"),
     ],

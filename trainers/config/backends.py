@@ -40,8 +40,6 @@ _LAUNCHERS = {
 }
 """What `accelerate launch` sets in the environment."""
 
-_OF_OTHER_PACKAGES = ("8bit", "4bit", "bnb", "paged", "lion")
-
 
 def backend_problems(config: Any) -> Iterator[str]:
     """One line per setting of the `TrainingArguments` that needs a backend which is not supported."""
@@ -51,12 +49,6 @@ def backend_problems(config: Any) -> Iterator[str]:
             yield f"{name}={value!r}: {reason}"
     if getattr(config, "fsdp_config", None) and not getattr(config, "fsdp", None) and _set(config.fsdp_config):
         yield f"fsdp_config: {_SWITCHES['fsdp']}"
-    optim = str(getattr(config.optim, "value", config.optim))
-    if any(part in optim for part in _OF_OTHER_PACKAGES):
-        yield (
-            f"optim={optim}: an optimizer of bitsandbytes or torchao, which are untested here. Use adamw_torch; with "
-            "LoRA its states are small."
-        )
     yield from reporting_problems(config.report_to)
     for variable, name in _LAUNCHERS.items():
         if os.environ.get(variable, "false").lower() in ("true", "1"):

@@ -12,6 +12,7 @@ from functools import cache
 from typing import Any
 
 from trainers.config import GiGPOConfig
+from trainers.config.schedule import logging_note
 from trainers.rollouts.names import IN_PROCESS, SAME
 
 ALWAYS = {
@@ -42,6 +43,13 @@ ALWAYS = {
     "num_train_epochs": "max_steps says how long a run is",
     "train_sampling_strategy": "groups are drawn whole; shuffle_dataset says whether in random order",
     "length_column_name": "groups are drawn whole; shuffle_dataset says whether in random order",
+    "optim_target_modules": "optimizers that choose modules are refused",
+    "hub_model_id": "a run uploads nothing",
+    "hub_strategy": "a run uploads nothing",
+    "hub_token": "a run uploads nothing; models are fetched with HF_TOKEN of the environment",
+    "hub_private_repo": "a run uploads nothing",
+    "hub_always_push": "a run uploads nothing",
+    "hub_revision": "a run uploads nothing",
 }
 """Option: why it never acts."""
 
@@ -52,7 +60,8 @@ def idle_problems(c: GiGPOConfig) -> Iterator[str]:
     """One line per option that is not at its default and would do nothing."""
     for name, reason in ALWAYS.items():
         if _changed(c, name):
-            yield f"{name}={getattr(c, name)!r}: would do nothing, {reason}. Leave it out."
+            value = "" if name == "hub_token" else f"={getattr(c, name)!r}"  # a secret is not printed
+            yield f"{name}{value}: would do nothing, {reason}. Leave it out."
     for name in _defaults():
         if name.startswith("vllm_") and _changed(c, name):
             yield f"{name}={getattr(c, name)!r}: would do nothing, nothing is sampled by TRL's vLLM. Leave it out."
@@ -79,6 +88,7 @@ def idle_notes(c: GiGPOConfig) -> Iterator[str]:
             )
     if _changed(c, "importance_cap") and _exact(c):
         yield f"importance_cap={c.importance_cap} does nothing: this sampler is exact, so there is no such weight"
+    yield from logging_note(c)
     if c.curriculum and _changed(c, "shuffle_dataset"):
         yield f"shuffle_dataset={c.shuffle_dataset} does nothing: the curriculum names the tasks"
 
@@ -104,6 +114,11 @@ def _conditional(c: GiGPOConfig) -> Iterator[tuple[str, bool, str]]:
         yield name, c.use_adaptive_entropy, "use_adaptive_entropy"
     for name in ("num_completions_to_print", "log_unique_prompts"):
         yield name, c.log_completions, "log_completions"
+    for name in ("dataloader_persistent_workers", "dataloader_multiprocessing_context"):
+        yield name, c.dataloader_num_workers > 0, "dataloader_num_workers"
+    for name in ("gradient_checkpointing_kwargs", "activation_checkpointing_kwargs"):
+        acts = c.gradient_checkpointing or getattr(c, "activation_checkpointing", False)
+        yield name, acts, "gradient_checkpointing"
 
 
 def _changed(c: GiGPOConfig, name: str) -> bool:

@@ -50,6 +50,8 @@ class PolicyArguments:
 
     def policy_problems(self) -> Iterator[str]:
         """One line per setting that cannot work."""
+        if not self.model_name_or_path.strip():
+            yield "model_name_or_path: is empty; name a folder or a hub id, or leave it out for the quickstart policy."
         if self.adapter not in ADAPTERS:
             yield f"adapter={self.adapter!r}: one of {', '.join(ADAPTERS)}."
         if self.dtype not in DTYPES:
@@ -62,6 +64,11 @@ class PolicyArguments:
             yield dropout_problem(self.lora_dropout)
         if not [name for name in self.lora_target_modules.split(",") if name.strip()]:
             yield "lora_target_modules: names of layers with commas between, or all-linear."
+        if "lm_head" in [name.strip() for name in self.lora_target_modules.split(",")]:
+            yield (
+                "lora_target_modules: lm_head: log-probabilities read the head's own weight, so an adapter on it would "
+                "never be trained. Leave it out."
+            )
 
     def idle_settings(self, *, is_adapter: bool) -> Iterator[str]:
         """Settings that were given and do nothing, one sentence each.

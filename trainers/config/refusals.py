@@ -20,6 +20,7 @@ from trainers.config import GiGPOConfig
 from trainers.config.backends import backend_problems
 from trainers.config.idle import idle_problems
 from trainers.config.policy import dropout_problem
+from trainers.config.schedule import schedule_problems
 from trainers.credit import EpisodeScale
 from trainers.errors import ConfigError
 
@@ -74,6 +75,7 @@ def check_targets(model: Any, peft_config: Any) -> None:
     names = [name for name, _ in model.named_modules()]
     if not any(name == target or name.endswith(f".{target}") for target in targets for name in names):
         layers = {n.rsplit(".", 1)[-1] for n, module in model.named_modules() if isinstance(module, torch.nn.Linear)}
+        layers -= {"lm_head"}  # see `PolicyArguments.policy_problems`
         raise ConfigError(
             f"lora_target_modules={','.join(sorted(targets))}: the model has no such layer. Use all-linear, or of "
             f"{', '.join(sorted(layers))}."
@@ -145,6 +147,7 @@ _HARM = {
     "cache_implementation": "sampling has its own cache",
     "resume_from_checkpoint": "use --resume: it finds the last whole checkpoint",
     "push_to_hub": "a run uploads nothing. Upload `best/` of the run folder when it is done",
+    "log_completions_hub_repo": "a run uploads nothing. The episodes are in trajectories/ of the run folder",
     "neftune_noise_alpha": "it would train on noise that sampling does not have",
     "remove_unused_columns": "it would remove the tasks",
     "save_only_model": "a checkpoint without the optimizer's state cannot be resumed",
@@ -172,6 +175,7 @@ def _choices(c: GiGPOConfig) -> Iterator[str]:
     yield from c.guard_problems()
     yield from c.trl_problems()
     yield from backend_problems(c)
+    yield from schedule_problems(c)
 
 
 def _steps(c: GiGPOConfig) -> Iterator[str]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+from dataclasses import dataclass, fields
+from typing import Any
 
 import torch
 from trl import GRPOConfig
@@ -28,4 +30,25 @@ class GiGPOConfig(CreditFields, HeldOutFields, RolloutFields, GuardFields, TRLFi
         asked = next((name for name in ("bf16", "fp16") if getattr(self, name)), "")
         refuse_early(self.deepspeed, autocast="" if self.use_cpu or torch.cuda.is_available() else asked)
         refuse_counts(self)
-        super().__post_init__()
+        try:
+            super().__post_init__()
+        except ValueError as error:
+            if wrong := [f.name for f in fields(self) if _broken_json(getattr(self, f.name))]:
+                raise ValueError(f"{', '.join(wrong)}: no JSON ({error}).") from error
+            if "divisible by num_generations" not in str(error):
+                raise
+            raise ValueError(
+                f"{error} The first is per_device_train_batch_size x processes x steps_per_generation "
+                "(gradient_accumulation_steps unless it is given): change one of them, or num_generations."
+            ) from error
+
+
+def _broken_json(value: Any) -> bool:
+    """Whether a setting is meant as a JSON object and is none."""
+    if not isinstance(value, str) or not value.startswith("{"):
+        return False
+    try:
+        json.loads(value)
+    except ValueError:
+        return True
+    return False

@@ -32,7 +32,7 @@ class _Range(StrEnum):
 
 _RANGES = {
     **dict.fromkeys(("beta", "learning_rate", "weight_decay", "warmup_steps"), _Range.WEIGHT),
-    **dict.fromkeys(("epsilon", "epsilon_high", "max_grad_norm"), _Range.WEIGHT),
+    **dict.fromkeys(("epsilon", "epsilon_high", "max_grad_norm", "dataloader_num_workers"), _Range.WEIGHT),
     **dict.fromkeys(("entropy_coef", "entropy_coef_delta", "entropy_coef_min", "entropy_coef_max"), _Range.WEIGHT),
     **dict.fromkeys(("adam_epsilon", "delta", "off_policy_mask_threshold"), _Range.ABOVE),
     **dict.fromkeys(("sapo_temperature_pos", "sapo_temperature_neg"), _Range.ABOVE),
@@ -46,13 +46,15 @@ COUNTS = ("num_generations", "per_device_train_batch_size", "gradient_accumulati
 
 
 def refuse_counts(config: Any) -> None:
-    """Refuse sizes below 1 before TRL reads them.
+    """Refuse sizes below 1 before TRL reads them, and steps that it would take for others.
 
     Raises:
         ValueError: One line per size.
     """
     given = {name: getattr(config, name, None) for name in COUNTS}
     wrong = [f"{name}={value}: {_Range.COUNT}." for name, value in given.items() if value is not None and value < 1]
+    if config.eval_strategy == "steps" and config.eval_steps is not None and not 0 < config.eval_steps < math.inf:
+        wrong.append(f"eval_steps={config.eval_steps}: above 0; to measure nothing before the end: eval_strategy=no.")
     if wrong:
         raise ValueError("\n".join(wrong))
 

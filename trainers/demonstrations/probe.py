@@ -26,6 +26,7 @@ from tasks.families import MAX_TURNS, MIX, generate
 from tasks.outcome import Outcome
 from tasks.task import Task
 from trainers.demonstrations.emulator import State, UnsupportedCommandError, run, snapshot
+from trainers.run.pipes import start
 
 STYLE = Compact()
 
@@ -201,4 +202,4 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    start(main)

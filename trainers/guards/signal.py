@@ -80,11 +80,19 @@ class SignalMeter(Guard):
 
     Attributes:
         low: Share of groups with signal, over the last steps, below which a run learns little.
+        dead: Steps in a row without any advantage that are no chance, and `enough` the groups that must be in them: a
+            step of one group often ties in a run that is well.
     """
 
     name: ClassVar[str] = GuardName.SIGNAL_METER
     low: float = 0.1
-    _zero: Window = field(default_factory=lambda: Window(3))
+    dead: int = 3
+    enough: int = 12
+    _dead: int = 0
+    """Logged steps without any advantage up to now, and `_tied` the groups of them."""
+    _tied: int = 0
+    _played: int = 0
+    """Groups since the last line of metrics."""
     _share: Window = field(default_factory=lambda: Window(10))
     _last: dict[str, int] = field(default_factory=dict)
 
@@ -92,17 +100,22 @@ class SignalMeter(Guard):
         """Count the groups."""
         meter = read_groups(played.trajectories)
         self._last = {str(kind): count for kind, count in meter.counts.items()} | {"turns": meter.turn_signal}
+        self._played += meter.groups
         if meter.groups:
             self._share.add(meter.counts.get(GroupKind.SIGNAL, 0) / meter.groups)
         return iter(())
 
     def step(self, step: int, metrics: Mapping[str, float]) -> Iterator[Alarm]:
         """Whether anything had an advantage."""
-        dead = self._zero.add(metrics.get("gigpo/frac_zero_adv")) and self._zero.low >= 1.0
-        if dead:
+        if metrics.get("gigpo/frac_zero_adv", 0.0) < 1.0:
+            self._dead = self._tied = 0
+        else:
+            self._dead, self._tied = self._dead + 1, self._tied + self._played
+        counted, self._played = self._played > 0, 0
+        if self._dead >= self.dead and (self._tied >= self.enough or not counted):
             yield warn(
                 "no_signal",
-                f"no signal for {len(self._zero)} steps: every advantage is 0 ({self._why(metrics)}). {self._counted()}"
+                f"no signal for {self._dead} steps: every advantage is 0 ({self._why(metrics)}). {self._counted()}"
                 "Nothing is being learned, which is not the same as having converged. Mix in tasks that some attempts "
                 "pass and some fail.",
             )

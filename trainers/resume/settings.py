@@ -14,6 +14,8 @@ SETTINGS = {
     "weight_decay": "weight_decay",
 }
 """What of a group of an optimizer is a setting, which its saved state would bring back."""
+FIELDS = frozenset(name for names in SETTINGS.values() for name in names.split(", "))
+"""The same by the names of the settings."""
 
 
 def apply_settings(optimizer: Any, scheduler: Any, asked: Sequence[Mapping[str, Any]]) -> list[str]:

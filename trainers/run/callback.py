@@ -12,7 +12,7 @@ from agents.rollout import RolloutResult
 from agents.trajectory import Trajectory
 from trainers.guards import Facts, Finding, Watch
 from trainers.heldout import Evaluation
-from trainers.resume.settings import SETTINGS
+from trainers.resume.settings import FIELDS
 from trainers.run.checkpoints import STATE_FILE
 from trainers.run.console import RunConsole
 from trainers.run.guarding import GuardCallback
@@ -126,8 +126,8 @@ class RunCallback(GuardCallback):
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """The checkpoint is taken up; what guards said to settings and tasks (see `begin`) may have ended the run."""
-        told = ", ".join(SETTINGS.values())  # by the trainer, with what follows for the next step
-        changed = [text for name, text in self.record.changed.items() if name not in told]
+        # Of the fields of the optimizer the trainer tells, with what follows for the next step.
+        changed = [text for name, text in self.record.changed.items() if name not in FIELDS]
         if state.global_step and changed:
             self.warn(state.global_step, f"resumed with other settings: {'; '.join(changed)}.")
         self._end_if_stopped(control)

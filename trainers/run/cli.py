@@ -7,7 +7,6 @@ quickstart policy the file is `trainers/configs/quickstart.yaml`; with another p
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import hashlib
 import json
 import warnings
@@ -16,14 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
 from trl import TrlParser
 
 from trainers.config import EnvArguments, GiGPOConfig, PolicyArguments, T2POArguments
 from trainers.errors import ConfigError
+from trainers.run.config_file import GROUPS, known, read_config, suggest
 from trainers.run.help import COMMON, CONFIGS, QUICKSTART, asks_for_help, short_help
-
-GROUPS = (EnvArguments, PolicyArguments, T2POArguments, GiGPOConfig)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +87,7 @@ def parse(argv: Sequence[str]) -> Settings:
     args = [a for a in args if a != "--dry_run"]
     args, config_path = _take_config(args)
     if config_path is not None:
-        parser.set_defaults_with_config(**_read_config(config_path))
+        parser.set_defaults_with_config(**read_config(config_path))
     _check_flags(args)
     parser.error = _raise
     try:
@@ -139,6 +136,8 @@ def _take_config(args: list[str]) -> tuple[list[str], Path | None]:
         named = CONFIGS / f"{path}.yaml"
         if not path.exists() and named.exists():
             path = named
+        if path.parent == CONFIGS and path.stem.endswith("warm_start"):
+            raise ConfigError(f"--config {path.stem}: a warm start: `python -m trainers.sft --config {path.stem}`")
         if not path.exists():
             # Warm starts are settings of `python -m trainers.sft`.
             known = ", ".join(sorted(p.stem for p in CONFIGS.glob("*.yaml") if not p.stem.endswith("warm_start")))
@@ -146,7 +145,7 @@ def _take_config(args: list[str]) -> tuple[list[str], Path | None]:
         return args[:at] + args[at + 2 :], path
     base = QUICKSTART if _value(args, "model_name_or_path") in (None, "quickstart") else None
     if "--resume" in args:
-        default = _read_config(base)["output_dir"] if base else GiGPOConfig.output_dir
+        default = read_config(base)["output_dir"] if base else GiGPOConfig.output_dir
         own = Path(_value(args, "output_dir") or default) / "config.yaml"
         if own.exists():
             return args, own  # a run goes on with its own settings; flags still win
@@ -155,36 +154,8 @@ def _take_config(args: list[str]) -> tuple[list[str], Path | None]:
     return args, base
 
 
-def _known() -> dict[str, str]:
-    return {f.name: cls.__name__ for cls in GROUPS for f in dataclasses.fields(cls) if f.init}
-
-
-def _suggest(name: str) -> str:
-    near = difflib.get_close_matches(name, _known(), n=1, cutoff=0.6)
-    return f"; did you mean `{near[0]}`?" if near else "; `--help` lists the common ones, `--help-all` all"
-
-
-def _read_config(path: Path) -> dict[str, Any]:
-    try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: not YAML: {error}") from error
-    if not isinstance(content, dict):
-        raise ConfigError(f"{path}: must hold `key: value` lines")
-    lines = path.read_text(encoding="utf-8").splitlines()
-    problems = []
-    for key in content:
-        if key not in _known():
-            line = next((n for n, text in enumerate(lines, 1) if text.split(":")[0].strip() == str(key)), 0)
-            problems.append(f"{path}:{line}: unknown key `{key}`{_suggest(str(key))}")
-    if problems:
-        raise ConfigError("\n".join(problems))
-    return content
-
-
 def _check_flags(args: Sequence[str]) -> None:
-    known = _known()
     names = [arg[2:] for arg in args if arg.startswith("--")]
-    unknown = [name for name in names if name not in known and name.removeprefix("no_") not in known]
+    unknown = [name for name in names if name not in known() and name.removeprefix("no_") not in known()]
     if unknown:
-        raise ConfigError("\n".join(f"unknown flag --{name}{_suggest(name.replace('-', '_'))}" for name in unknown))
+        raise ConfigError("\n".join(f"unknown flag --{name}{suggest(name.replace('-', '_'))}" for name in unknown))

@@ -89,16 +89,23 @@ def load_of(run: Run, shape: DecoderShape) -> Load:
         lora_r=trained.lora_r,
         reference=reference,
         batch=c.per_device_train_batch_size,
-        slots=min(run.settings.env.slots, max(c.generation_batch_size, len(run.tasks.held_out))),
+        slots=episodes_at_once(run),
         longest=min(longest_episode(run), shape.context),
         checkpointing=bool(c.gradient_checkpointing or c.activation_checkpointing),
     )
 
 
+def episodes_at_once(run: Run) -> int:
+    """Episodes that one process has in flight: of a step, or of the larger side of an evaluation."""
+    c, side = run.settings.config, max(len(run.tasks.held_out), len(run.tasks.unseen))
+    most = max(c.generation_batch_size, side * c.held_out_samples)
+    return min(run.settings.env.slots, -(-most // c.world_size))
+
+
 def longest_episode(run: Run) -> int:
     """Tokens of an episode that uses every turn and every token of each reply."""
     said = MESSAGE_TOKENS.get(run.prompt_style, MESSAGE_TOKENS["standard"])
-    intent = max(len(task.intent) for task in [*run.tasks.pool, *run.tasks.held_out]) // CHARACTERS
+    intent = max(len(task.intent) for task in [*run.tasks.pool, *run.tasks.measured]) // CHARACTERS
     return said + intent + most_turns(run) * (reply_cap(run) + said)
 
 

@@ -35,6 +35,7 @@ from trainers.run.occupied import OCCUPIED, refuse_occupied
 from trainers.run.policy_setup import find_policy, make_peft
 from trainers.run.t2po_setup import check_room, idle_settings, make_t2po
 from trainers.run.tasksets import TaskSets, load_task_sets
+from trainers.run.writable import refuse_unwritable
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +115,7 @@ def prepare(settings: Settings) -> Run:
         raise ConfigError("\n".join(problems))
     if not settings.config.resume and is_main():
         refuse_occupied(Path(settings.config.output_dir), hint=OCCUPIED, runs_too=not settings.config.overwrite)
+        refuse_unwritable(Path(settings.config.output_dir))
     env = settings.env
     tasks = load_task_sets(env, settings.config.seed)
     curriculum_notes = read_rules(settings.config, tasks.pool)
@@ -191,6 +193,9 @@ def _setting_problems(settings: Settings) -> Iterator[str]:
     for name, least in (("slots", 1), ("sandbox_workers", 0), ("held_out_limit", 0)):
         if getattr(env, name) < least:
             yield f"{name}={getattr(env, name)}: {least} or more."
+    for name in ("tasks", "held_out"):
+        if not getattr(env, name):
+            yield f"{name}: is empty; name a source of tasks, or leave it out."
     if env.sandbox not in ("auto", *Backend):
         yield f"sandbox={env.sandbox!r}: one of {', '.join(('auto', *Backend))}."
     if env.held_out == "split" and env.held_out_fraction == 0 and env.unseen_families in ("", "0"):

@@ -63,6 +63,8 @@ def load_task_sets(env: EnvArguments, seed: int) -> TaskSets:
             f"{env.held_out}. Leave it out, or lock a split with `python -m tasks split --unseen`."
         )
     notes: list[str] = []
+    if env.held_out != "split" and env.held_out_fraction != EnvArguments.held_out_fraction:
+        notes.append(f"held_out_fraction={env.held_out_fraction:g} does nothing: held_out is {env.held_out}.")
     if env.held_out == "none":
         split = Split(everything, ())
         notes.append("held_out=none: nothing is measured, so nothing selects a checkpoint; the last one is kept.")

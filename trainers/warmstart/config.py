@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -72,15 +73,22 @@ class SFTSettings:
         Raises:
             SFTConfigError: A value cannot work.
         """
-        for name in ("batch_tokens", "max_length", "logging_steps"):
+        for name in ("batch_tokens", "max_length", "logging_steps", "min_piece_count", "lora_alpha"):
             if getattr(self, name) < 1:
                 raise SFTConfigError(f"{name}={getattr(self, name)}: must be 1 or more")
+        for name in ("max_steps", "warmup_steps", "processes", "lora_r", "seed", "weight_decay", "context_weight"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise SFTConfigError(f"{name}={getattr(self, name)}: must be 0 or more")
+        for name in ("learning_rate", "epochs", "max_grad_norm"):
+            if not 0 < getattr(self, name) < math.inf:
+                raise SFTConfigError(f"{name}={getattr(self, name)}: must be above 0")
+        for name in ("beta1", "beta2"):
+            if not 0 <= getattr(self, name) < 1:
+                raise SFTConfigError(f"{name}={getattr(self, name)}: must be 0 or more, below 1")
         if self.data is None and self.n_demonstrations < 1:
             raise SFTConfigError(f"n_demonstrations={self.n_demonstrations}: must be 1 or more")
         if self.save_dtype not in ("float32", "bfloat16", "float16"):
             raise SFTConfigError(f"save_dtype={self.save_dtype!r}: one of float32, bfloat16, float16")
-        if self.learning_rate <= 0:
-            raise SFTConfigError(f"learning_rate={self.learning_rate}: must be above 0")
         if not 0.0 <= self.context_until <= 1.0:
             raise SFTConfigError(f"context_until={self.context_until}: a share lies between 0 and 1")
         if self.lora_r and self.model_name_or_path is None:

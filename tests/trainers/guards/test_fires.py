@@ -307,6 +307,16 @@ def test_9_signal_meter_fires_on_a_dead_signal_and_says_why(changes, why):
     assert why in only(watch).message and "not the same as having converged" in only(watch).message
 
 
+def test_9_a_few_ties_of_small_steps_are_chance_and_many_are_not():
+    """With one group a step, three ties in a row are common in a run that is well (4 attempts, 80 % pass: 7 %)."""
+    watch = on(GuardName.SIGNAL_METER)
+    for step in range(1, 13):
+        watch.episodes(step, result(attempts(1.0, tasks=POOL[:1], seed=step)))
+        watch.step(step, {**METRICS, "gigpo/frac_zero_adv": 1.0})
+        assert len(watch.findings) == (step == 12)
+    assert only(watch).message.startswith("no signal for 12 steps: every advantage is 0")
+
+
 def test_8_an_operator_that_its_schedule_holds_back_is_only_noted():
     watch = on(GuardName.INERT_INTERVENTION)
     still = {"credit/changed_frac": 0.0, "credit/lambda": 0.0}

@@ -144,3 +144,53 @@ def test_configs_of_another_command_are_not_offered():
     with pytest.raises(ConfigError) as refused:
         parse(["--config", "nope"])
     assert "quickstart" in str(refused.value) and "warm_start" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("seed: 1.5", "f.yaml:1: seed=1.5: a whole number is needed"),
+        ("seed: true", "f.yaml:1: seed=True: a whole number is needed"),
+        ("beta: 0.1\nlearning_rate:", "f.yaml:2: `learning_rate` has no value"),
+        ("learning_rate: fast", "f.yaml:1: learning_rate='fast': a number is needed"),
+        ("max_steps: [1]", "f.yaml:1: max_steps=[1]: a whole number is needed"),
+        ("tasks: {a: 1}", "f.yaml:1: tasks={'a': 1}: a text is needed"),
+        ("max_steps: 5\nseed: 2\nmax_steps: 7", "f.yaml:3: `max_steps` stands on line 1, too"),
+        ("eval_strategy: no", "f.yaml:1: `eval_strategy`: YAML reads yes, no, on and off as true and false"),
+        ("log_level: loud", "f.yaml:1: log_level='loud': one of detail, debug,"),
+        ("[seed]", "must hold `key: value` lines"),
+    ],
+)
+def test_a_value_of_a_file_that_does_not_fit_names_its_line(tmp_path, text, said):
+    (tmp_path / "f.yaml").write_text(text)
+    with pytest.raises(ConfigError) as refused:
+        parse([*CPU, "--config", str(tmp_path / "f.yaml")])
+    assert said in str(refused.value)
+
+
+def test_values_of_a_file_are_read_as_flags_are(tmp_path):
+    (tmp_path / "f.yaml").write_text(
+        "unseen_families: 2\nlearning_rate: 1e-4\nmax_steps: '12'\nbeta: 0\nheld_out_greedy: no\ntasks: [a, b]\n"
+        "lr_scheduler_kwargs: {num_cycles: 2}\neval_steps: null\n"
+    )
+    settings = parse([*CPU, "--config", str(tmp_path / "f.yaml")])
+    assert (settings.env.unseen_families, settings.env.tasks) == ("2", ["a", "b"])
+    c = settings.config
+    assert (c.learning_rate, c.max_steps, c.held_out_greedy) == (1e-4, 12, False)
+    assert c.lr_scheduler_kwargs == {"num_cycles": 2}
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--config", "."], "--config .: cannot be read"),
+        (["--config", "warm_start"], "python -m trainers.sft --config warm_start"),
+        (["--num_generations", "3"], "per_device_train_batch_size x processes x steps_per_generation"),
+        (["--eval_steps", "0"], "eval_steps=0.0: above 0"),
+        (["--lr_scheduler_kwargs", "{bad"], "lr_scheduler_kwargs: no JSON"),
+    ],
+)
+def test_what_cannot_work_says_what_to_do(flags, said):
+    with pytest.raises(ConfigError) as refused:
+        parse([*CPU, *flags])
+    assert said in str(refused.value)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from trl.trainer.utils import add_fused_lm_head
 
 from agents.models.loading import QUICKSTART
 from tests.trainers.toy import make_model, make_tokenizer
+from trainers.run.dry_run import episodes_at_once
 from trainers.run.memory import GIB, Load, Machine, activation_bytes, estimate, lines
 from trainers.run.shapes import NAMED, shape_of, shape_of_name
 
@@ -164,3 +166,14 @@ def test_what_does_not_fit_says_by_how_much_and_what_helps_most():
     assert remedies.index("adapter=lora") < remedies.index("dtype=bfloat16")
     load = seven()
     assert "too large" not in "\n".join(lines(load, estimate(load), Machine("a GPU", 141 * GIB, 140 * GIB)))
+
+
+@pytest.mark.parametrize(
+    ("slots", "samples", "processes", "most"), [(64, 1, 1, 32), (64, 8, 1, 64), (64, 4, 2, 16), (8, 8, 1, 8)]
+)
+def test_episodes_at_once_are_those_of_the_trainer(slots, samples, processes, most):
+    """Held-out episodes count with every attempt; of several processes each plays its share."""
+    config = SimpleNamespace(generation_batch_size=32, held_out_samples=samples, world_size=processes)
+    tasks = SimpleNamespace(held_out=range(8), unseen=range(3))
+    settings = SimpleNamespace(config=config, env=SimpleNamespace(slots=slots))
+    assert episodes_at_once(SimpleNamespace(settings=settings, tasks=tasks)) == most

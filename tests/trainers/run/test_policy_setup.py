@@ -199,3 +199,9 @@ def test_layers_that_a_known_model_lacks_are_refused_before_it_loads(targets, th
         return
     with pytest.raises(ConfigError, match="lora_target_modules=foo: the model has no such layer.*q_proj"):
         make_peft(policy, source)
+
+
+def test_an_adapter_on_the_head_is_refused():
+    """TRL would refuse it, too, once the model is loaded."""
+    (problem,) = PolicyArguments(adapter="lora", lora_target_modules="q_proj, lm_head").policy_problems()
+    assert problem.startswith("lora_target_modules: lm_head: ")
