@@ -3,7 +3,8 @@ VENV ?= .venv
 PY := $(VENV)/bin/python
 # Extra arguments, for example: make train ARGS="--output_dir runs/second --seed 1"
 ARGS ?=
-WORKERS ?= 2
+# Of the tests, for two cores: much of their time is waiting, for time-outs of sandboxes, engines and servers.
+WORKERS ?= 3
 PACKAGES := envs agents trainers tasks sandboxes
 
 # Nothing here asks a model hub or data hub, and one thread per process beats several on a few cores.

@@ -210,7 +210,7 @@ def test_a_session_in_a_terminal(terminal: Callable[..., Any], safe_backend: Bac
     child.sendline("x=4; echo $((x * 10 + 2)); stty size; pwd")
     child.expect_exact("42\r\n24 80\r\n/workspace\r\n")
     child.setwinsize(33, 111)
-    child.sendline("sleep 0.3; stty size")
+    child.sendline("until stty size | grep '^33 111$'; do sleep 0.05; done")  # it comes when it comes
     child.expect_exact("33 111\r\n")
     child.sendline("echo go''od; cat > typed")
     child.expect_exact("good\r\n")  # what is typed before the line editor is done would be text, the end of file too

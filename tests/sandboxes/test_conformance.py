@@ -16,7 +16,7 @@ from sandboxes.bubblewrap import BubblewrapLauncher
 from sandboxes.conformance import CHECKS, Check, Status, Trial, conform, passed, run_checks, select, summary
 from sandboxes.conformance.check import UNSAFE, folders, must
 from sandboxes.local import LocalLauncher
-from sandboxes.opening import launcher
+from sandboxes.opening import launcher, probe
 from tests.sandboxes.conftest import engine_for, require
 from tests.shared_data import REPOSITORY, shared
 
@@ -153,6 +153,13 @@ SESSIONS = [
     pytest.param(Backend.DOCKER, "ourselves", marks=pytest.mark.docker),
     *((backend, user) for backend in (Backend.BUBBLEWRAP, Backend.LANDLOCK) for user in ("ourselves", "plain")),
 ]
+COUNTED = (
+    "number-of-files-is-bounded",
+    "forty-thousand-files-cost-nothing",
+    "many-small-files-push-no-answer-out",
+    "sparse-giants-do-not-fill-the-host",
+)
+"""Half of a session's time, for what the supervisor counts the same whoever started it: `ourselves` tries it."""
 
 
 @pytest.mark.slow
@@ -163,14 +170,15 @@ def test_backend_conforms(request: pytest.FixtureRequest, backend: Backend, user
         require(backend)
         start: Start = request.getfixturevalue("start_here" if user == "ourselves" else "start_plain")
         script = str(REPOSITORY / "tests/sandboxes/conformance_run.py")
-        process = start(script, backend, HOME=str(REPOSITORY / "docs"))
+        left_out = COUNTED if user == "plain" else ()
+        process = start(script, backend, *left_out, HOME=str(REPOSITORY / "docs"))
         try:
             out, err = process.communicate(timeout=580)
         finally:
             process.kill()
     assert process.returncode == 0, err
     rows = json.loads(out)
-    assert len(rows) >= len(CHECKS) - 1
+    assert len(rows) >= len(CHECKS) - len(left_out) - 1
     assert [row for row in rows if row[1] not in (Status.OK, Status.EXCEPTION)] == []
     assert {row[0] for row in rows if row[1] == Status.EXCEPTION} <= ALLOWED[backend]
 
@@ -270,7 +278,7 @@ class PutsWithTee(SupervisedSandbox):
     def put(self, files: Files) -> None:
         for path, content in files.items():
             text = content if isinstance(content, str) else "x"
-            super().run(f"mkdir -p \"$(dirname '{path}')\"; printf %s '{text}' > '{path}'", state="clean")
+            super().run(f"mkdir -p \"$(dirname '{path}')\"; printf %s '{text}' > '{path}'", timeout=1, state="clean")
 
 
 BROKEN = [
@@ -295,10 +303,14 @@ BROKEN = [
 
 @pytest.mark.parametrize(("broken", "names"), BROKEN)
 def test_a_broken_sandbox_is_caught(
-    broken: type[SupervisedSandbox], names: str, safe_backend: Backend, monkeypatch: pytest.MonkeyPatch
+    broken: type[SupervisedSandbox], names: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """On one backend: what is broken, and the check that sees it, lie in front of what tells backends apart."""
+    backend = next((one for one in (Backend.LANDLOCK, Backend.BUBBLEWRAP) if probe(one).ok), None)
+    if backend is None:
+        pytest.skip("no sandbox backend works on this machine")
     monkeypatch.setattr(client, "GRACE", 1.0)
-    verdicts = list(run_checks(select(names.split()), lambda: broken(launcher(safe_backend, Limits())), lanes=1))
+    verdicts = list(run_checks(select(names.split()), lambda: broken(launcher(backend, Limits())), lanes=1))
     assert [str(verdict) for verdict in verdicts if verdict.status is not Status.WRONG] == []
     assert len(verdicts) == len(names.split())
 

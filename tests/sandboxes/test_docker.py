@@ -20,6 +20,7 @@ import pytest
 
 from sandboxes import Limits, SandboxError, SandboxPool, SandboxUnavailable, SupervisedSandbox, open_sandbox
 from sandboxes import containers as module
+from sandboxes import docker as docker_module
 from sandboxes.containers import MACHINE, OWNER, RUN, machine, sweep_containers
 from sandboxes.docker import DockerLauncher
 from sandboxes.engines import Engine, client, find_engines
@@ -48,6 +49,9 @@ def found(engine: str) -> Engine:
 def relay(engine: str) -> Iterator[Relay]:
     with Relay(engine) as relay:
         yield relay
+    with module._doubtful_lock:  # its address is gone for good: at the end of the process nobody answers there
+        for key in [key for key in module._doubtful if key[0].url == relay.url]:
+            del module._doubtful[key]
 
 
 def sandbox_on(*hosts: str, limits: Limits | None = None, **options: Any) -> SupervisedSandbox:
@@ -195,12 +199,12 @@ def test_a_line_that_is_cut(found: Engine, relay: Relay, run: str) -> None:
         said = lose(sandbox, relay.cut)
         assert "lost" in said
     assert none_left(found, run), "without its host a container ends by itself"
-    module.remove_doubtful(seconds=1.0)
 
 
 def test_an_engine_that_falls_silent(found: Engine, relay: Relay, run: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sandboxes.client.GRACE", 0.5)
-    monkeypatch.setattr(module, "REMOVE_SECONDS", 2.0)
+    end = docker_module._end
+    monkeypatch.setattr(docker_module, "_end", lambda engine, name, seconds: end(engine, name, min(seconds, 2.0)))
     with sandbox_on(relay.url) as sandbox:
         sandbox.open({})
         relay.silence()
@@ -307,8 +311,9 @@ def test_what_a_killed_process_left_is_swept(engine: str, found: Engine, run: st
     limit = time.monotonic() + 30
     while len(of_run(found, run)) > 1 and time.monotonic() < limit:
         time.sleep(0.05)
-    assert [row["State"] for row in of_run(found, run)] == ["created"], "the one that ran has ended by itself"
-    assert sweep_containers(hosts=[engine]) >= 1
+    # Any process that opens its first container sweeps: one of a test beside this one may have been first.
+    assert [row["State"] for row in of_run(found, run)] in (["created"], []), "the one that ran has ended by itself"
+    sweep_containers(hosts=[engine])
     assert of_run(found, run) == []
 
 
@@ -323,7 +328,7 @@ def test_sweep_leaves_what_it_cannot_judge(
         name = module.new_name()
         client(found).api.create_container_from_config(config, name)
         names[f"/{name}"] = (token, label)
-    assert sweep_containers(hosts=[engine]) >= 1
+    sweep_containers(hosts=[engine])
     left = [names[row["Names"][0]] for row in of_run(found, run)]
     assert sorted(left) == sorted([(dead, "elsewhere"), ("nonsense", machine())]), (
         "an earlier boot of this machine only"
@@ -383,7 +388,6 @@ def test_spread_by_load_and_past_a_dead_engine(engine: str, found: Engine, relay
         for sandbox in made:
             sandbox.close()
     assert none_left(found, run)
-    module.remove_doubtful(seconds=1.0)
 
 
 def test_podman(run: str) -> None:

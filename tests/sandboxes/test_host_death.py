@@ -32,10 +32,12 @@ def work():
         sandbox.run(share + "; (setsid sleep 7654 >/dev/null 2>&1 &); sleep 7654", timeout=100)
 for _ in range(2):
     threading.Thread(target=work, daemon=True).start()
-limit = time.monotonic() + 60
-while pool.starts < 2 and time.monotonic() < limit:
+limit, started = time.monotonic() + 60, []
+while (pool.starts < 2 or len(started) < 2) and time.monotonic() < limit:
     time.sleep(0.05)
-print("ready", *[sandbox._transport.pid for sandbox in pool._served], flush=True)
+    # One that was lost meanwhile has no process for a moment.
+    started = [found for sandbox in list(pool._served) if (found := sandbox._transport) is not None]
+print("ready", *[transport.pid for transport in started], flush=True)
 how = sys.argv[2]
 if how == "exit":
     sys.exit(3)

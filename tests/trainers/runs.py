@@ -7,6 +7,7 @@ same one each time. Or some time after it, anywhere in between.
 
 from __future__ import annotations
 
+import hashlib
 import multiprocessing
 import os
 import re
@@ -34,6 +35,11 @@ class Moment:
     """What it gets then."""
     after: float = 0.0
     """Seconds from the event until then: between two events, in the middle of whatever it does."""
+
+
+def run_name(folder: Path) -> str:
+    """The TURNGYM_RUN_ID of runs in a folder: no other run has it, not even the same test in another session."""
+    return f"killed-{hashlib.sha256(bytes(folder)).hexdigest()[:16]}"
 
 
 def start(args: list[str], folder: Path, log: Path, moment: Moment | None = None) -> Any:
@@ -116,6 +122,6 @@ def _run(args: list[str], folder: str, log: str, moment: Moment | None) -> None:
 
     from trainers import grpo
 
-    os.environ["TURNGYM_RUN_ID"] = Path(folder).parent.name
+    os.environ["TURNGYM_RUN_ID"] = run_name(Path(folder))
     sys.addaudithook(hook)
     _end(grpo.main(args))

@@ -30,7 +30,11 @@ from trainers.errors import ConfigError
 from trainers.gigpo import GiGPOTrainer
 from trainers.rollouts.played import over_processes
 
-pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.timeout(300)]
+pytestmark = [
+    pytest.mark.filterwarnings("ignore"),
+    pytest.mark.timeout(300),
+    pytest.mark.xdist_group("fork server"),  # it loads the libraries once in each worker that needs it
+]
 needs_sandbox = pytest.mark.skipif(
     not any(probe(name).ok for name in ("bubblewrap", "landlock")), reason="no sandbox backend works on this machine"
 )

@@ -75,7 +75,7 @@ def test_the_first_failure_ends_the_others_and_no_thread_stays() -> None:
     with pytest.raises(PolicyError, match="one failed"):
         together(work, list(range(20)), 4)
     assert not never.is_set()
-    assert threading.active_count() == before
+    assert threading.active_count() <= before
 
 
 def test_an_interrupt_returns_at_once_and_begins_no_further_call() -> None:

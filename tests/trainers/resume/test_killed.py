@@ -15,12 +15,13 @@ import pytest
 
 from sandboxes import probe
 from sandboxes.sweep import sweep
-from tests.trainers.runs import Moment, start
+from tests.trainers.runs import Moment, run_name, start
 
 SANDBOX = next((name for name in ("bubblewrap", "landlock") if probe(name).ok), None)
 pytestmark = [
     pytest.mark.skipif(SANDBOX is None, reason="no sandbox backend works on this machine"),
     pytest.mark.timeout(600),
+    pytest.mark.xdist_group("fork server"),  # it loads the libraries once in each worker that needs it
 ]
 
 ARGS = [
@@ -97,7 +98,7 @@ def kill_twice(tmp_path: Path, moments: Sequence[Moment], whole: dict[str, Any])
     again = content(folder)
     assert {name for name in whole if again.get(name) != whole[name]} == set()
     assert again.keys() == whole.keys()
-    assert sweep(tmp_path.name).total == 0, "what the killed runs left behind was not swept"
+    assert sweep(run_name(folder)).total == 0, "what the killed runs left behind was not swept"
     return [line for line in log.read_text().splitlines() if line.startswith("killed")]
 
 
@@ -131,4 +132,4 @@ def test_sigterm_is_ctrl_c(tmp_path):
     assert process.exitcode == 143, log.read_text()
     assert json.loads((folder / "summary.json").read_text())["stopped"] == "interrupted"
     assert (folder / "report.html").is_file() and "Traceback" not in log.read_text()
-    assert sweep(tmp_path.name).total == 0
+    assert sweep(run_name(folder)).total == 0

