@@ -41,9 +41,11 @@ class AttachTransport:
         self._stream, self._ask, self._find_pid, self._remove = stream, ask, find_pid, remove
         self._socket: socket.socket = getattr(stream, "_sock", stream)
         self._socket.setblocking(False)
-        self._reader, self._writer = select.poll(), select.poll()
+        self._reader, self._writer, self._sender = select.poll(), select.poll(), select.poll()
         self._reader.register(self._socket, select.POLLIN)
         self._writer.register(self._socket, select.POLLOUT)
+        # An engine whose container died ends its own half, and may read no further: nothing else would end the wait.
+        self._sender.register(self._socket, select.POLLOUT | select.POLLRDHUP)
         self._raw = bytearray()
         self._left = 0  # bytes of the current frame that have not come yet
         self._kind = _STDOUT
@@ -60,7 +62,7 @@ class AttachTransport:
         """See `Transport`."""
         view = memoryview(data)
         while view:
-            waiter = self._writer
+            waiter = self._sender
             try:
                 view = view[self._socket.send(view) :]
                 continue
@@ -70,8 +72,10 @@ class AttachTransport:
                 pass
             except OSError as error:
                 raise TransportClosed(f"the supervisor is gone ({error})") from error
-            if not _wait(waiter, deadline):
+            if not (events := _wait(waiter, deadline)):
                 raise DeadlinePassed("the supervisor does not read")
+            if events & select.POLLRDHUP:
+                raise TransportClosed("the supervisor is gone (end of its output)")
 
     def receive(self, deadline: float) -> bytes:
         """See `Transport`."""
@@ -171,6 +175,8 @@ class AttachTransport:
         self.close(patience=0.5)
 
 
-def _wait(waiter: select.poll, deadline: float) -> bool:
+def _wait(waiter: select.poll, deadline: float) -> int:
+    """The events that came before the deadline; 0 for none."""
     left = deadline - time.monotonic()
-    return left > 0 and bool(waiter.poll(left * 1000))
+    found = waiter.poll(left * 1000) if left > 0 else []
+    return found[0][1] if found else 0

@@ -184,7 +184,7 @@ def test_killed_behind_the_engine(found: Engine, run: str) -> None:
 def test_a_supervisor_without_memory_is_told_apart(found: Engine, run: str) -> None:
     if found.kind == "podman":
         pytest.skip("Podman notes no event when memory runs out")
-    with sandbox_on(found.url, limits=Limits(memory_mb=4, workspace_mb=4, tmp_mb=1)) as sandbox:
+    with sandbox_on(found.url, limits=Limits(memory_mb=24, workspace_mb=4, tmp_mb=1)) as sandbox:
         sandbox.open({})
         with pytest.raises(SandboxError, match="ran out of memory and the kernel killed its supervisor"):
             sandbox.put({"a": b"x" * (200 << 20)})
