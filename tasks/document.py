@@ -78,7 +78,7 @@ def parse(text: str, file: str) -> Document:
         mark = error.problem_mark or error.context_mark
         why = error.problem or "cannot be read"
         if "another document" in why:
-            why = "holds two documents (a line `---`): one file is one task"
+            why = "holds two documents (a line `---`): give each a file of its own"
         elif "\\t" in why or "cannot start any token" in why:
             why += " (indent with spaces; put text that starts with @, ` or % in quotes)"
         elif "mapping values are not allowed" in why:

@@ -26,7 +26,7 @@ def test_plain_data_with_lines_and_spelling() -> None:
         ("on: x\n", 'the key `on` is not read as text: put it in quotes: "on"'),
         ("1: x\n", 'put it in quotes: "1"'),
         ("? [a]\n: x\n", "the key `?` is not read as text"),
-        ("a: 1\n---\nb: 2\n", "one file is one task"),
+        ("a: 1\n---\nb: 2\n", "a file of its own"),
         ("a:\n\tb: 1\n", "f.yaml:2: not valid YAML"),
         ("a: b: c\n", "put a text that holds `: ` in quotes"),
         ("a: @x\n", "put text that starts with @"),

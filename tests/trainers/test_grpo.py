@@ -205,6 +205,14 @@ def test_mistakes_are_named_with_a_remedy(tmp_path, capsys, args, words):
     assert not (tmp_path / "run").exists()
 
 
+def test_resume_of_a_folder_without_a_run_is_refused_before_a_model_loads(tmp_path, capsys):
+    (tmp_path / "thesis.txt").write_text("mine")
+    assert run(*SMALL, "--output_dir", str(tmp_path), "--resume", "--dry-run") == 2
+    assert (
+        "holds no run (1 entries, such as thesis.txt), and --resume goes on with runs only" in capsys.readouterr().err
+    )
+
+
 def test_a_broken_task_names_file_and_line(tmp_path, capsys):
     (tmp_path / "good.yaml").write_text(TASK.format(name="copy-one", target="backup.txt"))
     (tmp_path / "bad.yaml").write_text(TASK.format(name="copy-two", target="b.txt").replace("intent:", "intnet:"))

@@ -269,11 +269,14 @@ def test_the_shipped_recipe_is_strict_and_takes_flags_on_top(tmp_path):
         ({"seed": True}, "must be of type int"),
         ({"learning_rate": "fast"}, "must be a number"),
         ({"data": "x.jsonl"}, "data without model_name_or_path"),
-        (["seed"], "must be a mapping"),
+        (["seed"], "must hold `key: value` lines"),
     ]:
         path.write_text(yaml.safe_dump(content))
         with pytest.raises(SFTConfigError, match=message):
             load_settings(path, {})
+    path.write_text("seed: 1\nlearning_rate: 0.1\nseed: 2\n")
+    with pytest.raises(SFTConfigError, match="c.yaml:3: seed: the key 'seed' stands here twice"):
+        load_settings(path, {})
     path.write_text("learning_rate: 3e-3\n")
     assert load_settings(path, {}).learning_rate == 0.003
     with pytest.raises(SFTConfigError, match="cannot be read"):

@@ -10,15 +10,14 @@ import dataclasses
 import difflib
 import types
 import typing
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from trainers.config import EnvArguments, GiGPOConfig, PolicyArguments, T2POArguments
 from trainers.errors import ConfigError
+from trainers.run.settings_file import read_settings
 
 GROUPS = (EnvArguments, PolicyArguments, T2POArguments, GiGPOConfig)
 LISTS = ("tasks",)
@@ -46,31 +45,15 @@ def read_config(path: Path) -> dict[str, Any]:
     Raises:
         ConfigError: It cannot be read, or one line per key or value that does not fit.
     """
-    try:
-        text = path.read_text(encoding="utf-8")
-        content, node = yaml.safe_load(text), yaml.compose(text, Loader=yaml.SafeLoader)
-    except OSError as error:
-        raise ConfigError(f"--config {path}: cannot be read ({error.strerror})") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: not YAML: {error}") from error
-    if not isinstance(content, dict) or not isinstance(node, yaml.MappingNode):
-        raise ConfigError(f"{path}: must hold `key: value` lines")
-    keys = [(str(key.value), key.start_mark.line + 1) for key, _ in node.value]
-    if problems := [f"{path}:{line}: {problem}" for line, problem in _problems(keys, content)]:
-        raise ConfigError("\n".join(problems))
-    return {key: _as_text(key, value) for key, value in content.items()}
+    document = read_settings(path)
+    problems = [document.complain(why, (key,)) for key, value in document.data.items() if (why := _problem(key, value))]
+    if problems:
+        raise ConfigError("\n".join(f"{problem.file}:{problem.line}: {problem.message}" for problem in problems))
+    return {key: _as_text(key, value) for key, value in document.data.items()}
 
 
-def _problems(keys: Iterable[tuple[str, int]], content: Mapping[Any, Any]) -> Iterator[tuple[int, str]]:
-    lines: dict[str, int] = {}
-    for key, line in keys:
-        if key in lines:
-            yield line, f"`{key}` stands on line {lines[key]}, too: leave one of them out"
-        elif key not in known():
-            yield line, f"unknown key `{key}`{suggest(key)}"
-        elif why := _misfit(key, content[key]):
-            yield line, why
-        lines[key] = line
+def _problem(name: str, value: Any) -> str | None:
+    return _misfit(name, value) if name in known() else f"unknown key `{name}`{suggest(name)}"
 
 
 def _misfit(name: str, value: Any) -> str | None:

@@ -9,9 +9,9 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from trainers.demonstrations import Recipe
+from trainers.errors import ConfigError
+from trainers.run.settings_file import read_settings
 from trainers.warmstart.model import ModelShape
 
 CONFIGS = Path(__file__).resolve().parent.parent / "configs"
@@ -107,7 +107,7 @@ class SFTSettings:
         Raises:
             SFTConfigError: An unknown key under `recipe`, or no probability.
         """
-        _known(self.recipe, {f.name for f in fields(Recipe)}, "recipe.")
+        _known(dict.fromkeys(self.recipe, "recipe."), {f.name for f in fields(Recipe)})
         try:
             return Recipe(**self.recipe)
         except (ValueError, TypeError, AttributeError) as error:
@@ -119,7 +119,7 @@ class SFTSettings:
         Raises:
             SFTConfigError: An unknown key under `model`.
         """
-        _known(self.model, {f.name for f in fields(ModelShape)}, "model.")
+        _known(dict.fromkeys(self.model, "model."), {f.name for f in fields(ModelShape)})
         return ModelShape(**self.model)
 
     def to_json(self) -> dict[str, Any]:
@@ -137,15 +137,12 @@ def load_settings(path: Path | None, flags: Mapping[str, Any]) -> SFTSettings:
     values: dict[str, Any] = {}
     if path is not None:
         try:
-            loaded = yaml.safe_load(path.read_text(encoding="utf-8"))
-        except OSError as error:
-            raise SFTConfigError(f"{path}: cannot be read ({error.strerror})") from error
-        except yaml.YAMLError as error:
-            raise SFTConfigError(f"{path}: not YAML ({error})") from error
-        if not isinstance(loaded, dict):
-            raise SFTConfigError(f"{path}: must be a mapping of settings, is {type(loaded).__name__}")
-        _known(loaded, {f.name for f in fields(SFTSettings)}, f"{path}: ")
-        values = {name: _typed(name, value, f"{path}: ") for name, value in loaded.items()}
+            document = read_settings(path)
+        except ConfigError as error:
+            raise SFTConfigError(str(error)) from error
+        where = {name: f"{path}:{document.lines[name,]}: " for name in document.data}
+        _known(where, {f.name for f in fields(SFTSettings)})
+        values = {name: _typed(name, value, where[name]) for name, value in document.data.items()}
     return SFTSettings(**{**values, **flags})
 
 
@@ -167,8 +164,9 @@ def _typed(name: str, value: Any, where: str) -> Any:
     return value
 
 
-def _known(given: Mapping[str, Any], known: set[str], where: str) -> None:
-    for name in given:
+def _known(given: Mapping[str, str], known: set[str]) -> None:
+    """`given`: where each setting stands, for the message."""
+    for name, where in given.items():
         if name not in known:
             close = difflib.get_close_matches(str(name), known, n=1)
             hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(sorted(known))}"

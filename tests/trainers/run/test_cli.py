@@ -155,7 +155,10 @@ def test_configs_of_another_command_are_not_offered():
         ("learning_rate: fast", "f.yaml:1: learning_rate='fast': a number is needed"),
         ("max_steps: [1]", "f.yaml:1: max_steps=[1]: a whole number is needed"),
         ("tasks: {a: 1}", "f.yaml:1: tasks={'a': 1}: a text is needed"),
-        ("max_steps: 5\nseed: 2\nmax_steps: 7", "f.yaml:3: `max_steps` stands on line 1, too"),
+        (
+            "max_steps: 5\nseed: 2\nmax_steps: 7",
+            "f.yaml:3: max_steps: the key 'max_steps' stands here twice (first in line 1)",
+        ),
         ("eval_strategy: no", "f.yaml:1: `eval_strategy`: YAML reads yes, no, on and off as true and false"),
         ("log_level: loud", "f.yaml:1: log_level='loud': one of detail, debug,"),
         ("[seed]", "must hold `key: value` lines"),
@@ -183,7 +186,7 @@ def test_values_of_a_file_are_read_as_flags_are(tmp_path):
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
-        (["--config", "."], "--config .: cannot be read"),
+        (["--config", "."], ".: cannot be read"),
         (["--config", "warm_start"], "python -m trainers.sft --config warm_start"),
         (["--num_generations", "3"], "per_device_train_batch_size x processes x steps_per_generation"),
         (["--eval_steps", "0"], "eval_steps=0.0: above 0"),
