@@ -7,6 +7,7 @@ import fcntl
 import os
 from pathlib import Path
 
+from tasks.atomic_file import SUFFIX
 from trainers.run.jsonl import RunFolderError
 
 LOCK = ".lock"
@@ -30,8 +31,7 @@ def refuse_no_run(path: Path, *, how: str) -> None:
         RunFolderError: It holds no run, or it is a file.
     """
     content = _content(path)
-    # The hidden one: what a killed process was writing.
-    foreign = [name for name in content if name not in FIRST_MADE and not name.startswith(".tasks.lock.")]
+    foreign = [name for name in content if name not in FIRST_MADE and not _unfinished_lock(name)]
     if foreign and not any((path / name).is_file() for name in MARKS):
         raise RunFolderError(
             f"{path} holds no run ({len(content)} entries, such as {foreign[0]}), and {how}: choose another "
@@ -60,21 +60,23 @@ def replace_run(path: Path) -> Path | None:
     return target
 
 
-def refuse_occupied(path: Path, *, hint: str, runs_too: bool = True) -> None:
+def refuse_occupied(path: Path, *, hint: str) -> None:
     """Refuse a folder that holds something.
 
     Args:
         path: The folder, or where it would be.
         hint: What to do.
-        runs_too: Also where it is a run folder; without it only where it is something else.
 
     Raises:
         RunFolderError: It is occupied, or it is a file.
     """
-    if not runs_too:
-        return refuse_no_run(path, how=REPLACES)
     if content := _content(path):
         raise RunFolderError(f"{path} is occupied ({len(content)} entries, such as {content[0]}): {hint}")
+
+
+def _unfinished_lock(name: str) -> bool:
+    """What a process that was killed during its first write left."""
+    return name.startswith(f"{MARKS[0]}.") and name.endswith(SUFFIX)
 
 
 def _content(path: Path) -> list[str]:

@@ -31,7 +31,7 @@ from trainers.rollouts.names import VLLM
 from trainers.rollouts.settings import make_rules
 from trainers.run.cli import Settings
 from trainers.run.machine import ENVIRONMENTS, environment_settings, unfit_task
-from trainers.run.occupied import GOES_ON, OCCUPIED, refuse_no_run, refuse_occupied
+from trainers.run.occupied import GOES_ON, OCCUPIED, REPLACES, refuse_no_run, refuse_occupied
 from trainers.run.policy_setup import find_policy, make_peft
 from trainers.run.t2po_setup import check_room, idle_settings, make_t2po
 from trainers.run.tasksets import TaskSets, load_task_sets
@@ -115,10 +115,10 @@ def prepare(settings: Settings) -> Run:
         raise ConfigError("\n".join(problems))
     if is_main():
         folder = Path(settings.config.output_dir)
-        if settings.config.resume:
-            refuse_no_run(folder, how=GOES_ON)
+        if settings.config.resume or settings.config.overwrite:
+            refuse_no_run(folder, how=GOES_ON if settings.config.resume else REPLACES)
         else:
-            refuse_occupied(folder, hint=OCCUPIED, runs_too=not settings.config.overwrite)
+            refuse_occupied(folder, hint=OCCUPIED)
         refuse_unwritable(folder)
     env = settings.env
     tasks = load_task_sets(env, settings.config.seed)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tasks.atomic_file import atomic_file
 from trainers import grpo
 from trainers.errors import ConfigError
 from trainers.run.jsonl import RunFolderError
@@ -63,7 +64,9 @@ def test_a_folder_that_holds_no_run_is_left_alone(tmp_path: Path, how: str) -> N
 
 def test_a_run_goes_on_that_was_killed_before_it_had_written_anything(tmp_path: Path) -> None:
     RunRecord(tmp_path / "run", resume=True).close()
-    (tmp_path / "run" / ".tasks.lock.x1y2").write_text("half")
+    with atomic_file(tmp_path / "run" / "tasks.lock") as file:  # under the name that it has until it is whole
+        unfinished = Path(file.name)
+    (tmp_path / "run" / "tasks.lock").rename(unfinished)
     RunRecord(tmp_path / "run", resume=True).close()
 
 
