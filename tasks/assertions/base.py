@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
@@ -91,6 +91,8 @@ class AssertionResult:
         score: 1.0 or 0.0 (or between, for kinds that give part credit); None for an error.
         detail: Why, in one line; empty for a plain pass.
         weight: Weight of the score in the rate of the grade; 0 for what is only shown.
+        broke: The check could not be carried out because of what the agent made (it crashed, ran out of time, was left
+            no room). That is a fail; people who study such cases may count it as an error (`agent_errors`).
     """
 
     name: str
@@ -99,10 +101,11 @@ class AssertionResult:
     score: float | None
     detail: str = ""
     weight: float = 1.0
+    broke: bool = False
 
-    def record(self) -> dict[str, str | float | None]:
-        """Return the result as JSON-able values."""
-        return {
+    def record(self) -> dict[str, str | float | bool | None]:
+        """Return the result as JSON-able values; `broke` only where it is true."""
+        found: dict[str, str | float | bool | None] = {
             "name": self.name,
             "kind": str(self.kind),
             "verdict": self.verdict.value,
@@ -110,6 +113,7 @@ class AssertionResult:
             "detail": self.detail,
             "weight": self.weight,
         }
+        return {**found, "broke": True} if self.broke else found
 
 
 class BaseAssertion(StrictModel):
@@ -168,8 +172,12 @@ class BaseAssertion(StrictModel):
         """Return a result with verdict fail."""
         return self._result(Verdict.FAIL, 0.0, detail)
 
+    def broken(self, detail: str) -> AssertionResult:
+        """Return a fail, because what the agent made kept the check from being carried out. Never a way out of it."""
+        return replace(self.failed(detail), broke=True)
+
     def erred(self, detail: str) -> AssertionResult:
-        """Return a result with verdict error, which has no score."""
+        """Return a result with verdict error, which has no score. Only the machinery or the task may cause it."""
         return self._result(Verdict.ERROR, None, detail)
 
     def _result(self, verdict: Verdict, score: float | None, detail: str) -> AssertionResult:
