@@ -23,6 +23,10 @@ UID = 1000
 """User and group of commands, where the sandbox has users of its own."""
 SHM_MB = 16
 """Size of /dev/shm, where the sandbox has one."""
+GRADER = "/turngym-grader"
+"""Where the files of a grader lie while it runs, as commands see it."""
+GRADER_MB = 32
+"""Size of that folder, where it is a file system of its own."""
 BOOTSTRAP = """
 import sys, os, marshal
 def take(n):
@@ -46,7 +50,7 @@ sys.modules["sandboxes.supervisor"].main()
 """.strip()
 """What `python3 -c` runs."""
 
-_MODULES = ("kernel", "frames", "files", "processes", "state", "watch", "shell", "terminal")
+_MODULES = ("kernel", "frames", "files", "processes", "state", "watch", "shell", "terminal", "warden", "judge")
 
 
 @cache
@@ -70,6 +74,7 @@ class Settings:
     Attributes:
         workspace: The workspace, as the supervisor sees it.
         tmp: The folder for temporary files.
+        grader: The folder of a grader's files; empty while no grader runs.
         wipe: Directories that a reset empties; all that commands may write to.
         limits: What commands may use.
         env: Environment of a new shell.
@@ -86,6 +91,7 @@ class Settings:
 
     workspace: str
     tmp: str
+    grader: str
     wipe: tuple[str, ...]
     limits: Limits
     env: dict[str, str]

@@ -11,7 +11,7 @@ import os
 import shutil
 from pathlib import Path
 
-from sandboxes.boot import SHM_MB, UID, Settings, bundle, command_line, environment, system_python
+from sandboxes.boot import GRADER, GRADER_MB, SHM_MB, UID, Settings, bundle, command_line, environment, system_python
 from sandboxes.cgroup import Group, make_group
 from sandboxes.paths import WORKSPACE, PathAlias, check_workdir
 from sandboxes.sandbox import Backend, Limits, SandboxError, SandboxUnavailable
@@ -51,7 +51,7 @@ class BubblewrapLauncher:
         errors = error_file()
         group: Group | None = None
         try:
-            group = make_group(limits, files_mb=limits.workspace_mb + limits.tmp_mb + SHM_MB)
+            group = make_group(limits, files_mb=limits.workspace_mb + limits.tmp_mb + SHM_MB + GRADER_MB)
             process = start_process(
                 [bwrap, *self._arguments(workspace, fds), "--", *command_line(system_python())],
                 user=NOBODY if os.geteuid() == 0 else None,
@@ -69,7 +69,8 @@ class BubblewrapLauncher:
         settings = Settings(
             workspace=workspace,
             tmp="/tmp",
-            wipe=(workspace, "/tmp", "/dev/shm"),
+            grader=GRADER,
+            wipe=(workspace, "/tmp", "/dev/shm", GRADER),
             limits=limits,
             env=environment(workspace, "/tmp"),
             user_processes=limits.processes,
@@ -107,6 +108,7 @@ class BubblewrapLauncher:
         words += ["--perms", "1777", "--size", str(SHM_MB << 20), "--tmpfs", "/dev/shm", "--remount-ro", "/dev"]
         words += ["--perms", "1777", "--size", str(limits.tmp_mb << 20), "--tmpfs", "/tmp"]
         words += ["--symlink", "../tmp", "/var/tmp"]
+        words += ["--perms", "0700", "--size", str(GRADER_MB << 20), "--tmpfs", GRADER]
         words += ["--perms", "0755", "--size", str(limits.workspace_mb << 20), "--tmpfs", workspace]
         if workspace != WORKSPACE and not workspace.startswith(WORKSPACE + "/"):
             words += ["--symlink", workspace, WORKSPACE]

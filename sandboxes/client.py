@@ -7,13 +7,17 @@ sandbox is destroyed and `SandboxError` raised. From then on it is dead; `open()
 from __future__ import annotations
 
 import json
+import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Literal, Self
 
+from sandboxes.boot import GRADER
 from sandboxes.inside.files import BadPath, path_parts
 from sandboxes.inside.frames import BrokenFrame, FrameBuffer, pack
+from sandboxes.inside.processes import Budget
 from sandboxes.paths import PathAlias
 from sandboxes.sandbox import (
     Backend,
@@ -21,6 +25,7 @@ from sandboxes.sandbox import (
     EntryKind,
     FileEntry,
     Files,
+    JudgeIsolation,
     Limits,
     SandboxError,
     SandboxUnavailable,
@@ -36,8 +41,17 @@ GRACE = 5.0
 REQUEST_SECONDS = 60.0
 """Deadline of a request that runs no command."""
 START_SECONDS = 30.0
+_PROOF = """cat "$GRADER/secret"
+F=$GRADER/secret sh -c 'cat "$F" /proc/$PPID/environ; echo forged' 2>/dev/null
+! F=$GRADER/secret sh -c ': <"$F" || : >"$F"' 2>/dev/null
+"""
+"""A judge that shows whether it is apart: it reads its file, what it starts does not, nor prints for it."""
 STARTS = 3
 """How often `open` tries to start a supervisor before it gives up."""
+
+
+class JudgeFailed(SandboxError):
+    """A judge could not be kept apart from what it judges."""
 
 
 class SupervisedSandbox:
@@ -58,6 +72,7 @@ class SupervisedSandbox:
         self._buffer = FrameBuffer()
         self._next_id = 0
         self._failure: SandboxError | None = None
+        self._isolation: JudgeIsolation | None = None
         self._closed = False
         self._program: Any = None
 
@@ -89,6 +104,10 @@ class SupervisedSandbox:
         """See `Sandbox.reset`. Starts a fresh supervisor when there is none."""
         if not self._ensure(self._workdir):
             self._request({"op": "reset"})
+
+    def twin(self) -> SupervisedSandbox:
+        """See `Sandbox.twin`."""
+        return SupervisedSandbox(self._launcher)
 
     def close(self) -> None:
         """See `Sandbox.close`."""
@@ -135,7 +154,7 @@ class SupervisedSandbox:
         seconds = self.limits.command_seconds if timeout is None else float(timeout)
         if not 0 < seconds < float("inf"):
             raise ValueError(f"timeout must be a positive number of seconds, not {timeout!r}")
-        text = self._alias.inward(command.encode("utf-8", "surrogateescape" if _escaped(command) else "replace"))
+        text = self._alias.inward(_encoded(command))
         head = {"op": op, "timeout": seconds, "clean": state == "clean", "keep_background": bool(keep_background)}
         return self._request(head, text, seconds + GRACE)
 
@@ -191,6 +210,52 @@ class SupervisedSandbox:
     def stream_over(self) -> None:
         """The interactive program ended: other requests may be made again."""
         self._program = None
+
+    # --- judges -----------------------------------------------------------------------------------------------------
+
+    @property
+    def judge_isolation(self) -> JudgeIsolation:
+        """See `Sandbox.judge_isolation`. Found out once for each supervisor."""
+        if self.backend is Backend.LOCAL:  # what a command changed outside of the workspace is there for every judge
+            return JudgeIsolation.NONE
+        if self._isolation is None:
+            self._isolation = self._prove_isolation()
+        return self._isolation
+
+    def _prove_isolation(self) -> JudgeIsolation:
+        try:
+            result = self._judge(_PROOF, {"secret": "kept"}, 5.0, {}, private=True, apart=True)
+        except JudgeFailed:
+            return JudgeIsolation.NONE
+        return JudgeIsolation.FULL if result.stdout == b"kept" and result.exit_code == 0 else JudgeIsolation.NONE
+
+    def judge(
+        self, command: str, files: Mapping[str, str], *, timeout: float, env: Mapping[str, str], private: bool
+    ) -> CommandResult:
+        """See `Sandbox.judge`."""
+        apart = self.judge_isolation is JudgeIsolation.FULL
+        return self._judge(command, files, timeout, env, private, apart)
+
+    def _judge(
+        self,
+        command: str,
+        files: Mapping[str, str],
+        timeout: float,
+        env: Mapping[str, str],
+        private: bool,
+        apart: bool,
+    ) -> CommandResult:
+        inward = self._alias.inward
+        laid = {path: FileEntry(content=inward(_encoded(text)), mode=0o600) for path, text in files.items()}
+        entries, body = _entries(laid, self._alias)
+        folder = secrets.token_hex(8)
+        head = {"op": "judge", "folder": folder, "entries": entries, "timeout": timeout, "env": dict(env)}
+        head.update(private=private, apart=apart)
+        reply, said = self._request(head, body + inward(_encoded(command)), Budget(timeout).wall + GRACE)
+        # Equal runs must read equal, so the name that was drawn does not show (in a traceback, for example).
+        drawn, result = f"{GRADER}/{folder}".encode(), self._result(reply, said)
+        stdout, stderr = (text.replace(drawn, GRADER.encode()) for text in (result.stdout, result.stderr))
+        return replace(result, stdout=stdout, stderr=stderr)
 
     # --- files ------------------------------------------------------------------------------------------------------
 
@@ -271,7 +336,7 @@ class SupervisedSandbox:
         self._transport, first, self._alias = self._launcher.start(workdir)
         self._workdir = workdir
         self._buffer = FrameBuffer()
-        self._failure = None
+        self._failure = self._isolation = None
         self.starts += 1
         deadline = time.monotonic() + START_SECONDS
         try:
@@ -290,6 +355,7 @@ class SupervisedSandbox:
         """Send one request and wait for its reply.
 
         Raises:
+            JudgeFailed: A judge could not be kept apart; the sandbox is as before.
             SandboxError: The machinery failed; the sandbox is dead, unless only a file was refused.
             FileNotFoundError: The supervisor found nothing at the path.
         """
@@ -315,6 +381,8 @@ class SupervisedSandbox:
         message, kind = str(reply.get("message")), reply.get("kind")
         if kind == "missing":
             raise FileNotFoundError(message)
+        if kind == "judge":
+            raise JudgeFailed(message)
         refused = SandboxError(f"{head['op']}: {message}")
         if kind in ("lost", "system") and head["op"] not in ("put", "read"):
             raise self._lost(refused)
@@ -353,6 +421,10 @@ class SupervisedSandbox:
         transport, self._transport, self._program = self._transport, None, None
         if transport is not None:
             transport.close(patience=patience)
+
+
+def _encoded(text: str) -> bytes:
+    return text.encode("utf-8", "surrogateescape" if _escaped(text) else "replace")
 
 
 def _escaped(text: str) -> bool:

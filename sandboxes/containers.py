@@ -13,13 +13,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from sandboxes.boot import SHM_MB, UID, command_line
+from sandboxes.boot import GRADER, GRADER_MB, SHM_MB, UID, command_line
 from sandboxes.engines import Engine, EngineFailed, addresses, client, explain, find_engines, is_engine_error
 from sandboxes.owner import owner, owner_lives, run_id
 from sandboxes.sandbox import Limits, SandboxUnavailable
 
 SUPERVISOR_MB = 48
 """Memory of the supervisor and of what the kernel counts beside the commands' own."""
+SUPERVISOR_TASKS = 3
+"""The supervisor, its second thread, and what watches over a judge."""
 INODES_PER_MB = 512
 """Files that a memory file system holds per MB of its size."""
 REMOVE_SECONDS = 15.0
@@ -56,7 +58,7 @@ def configuration(engine: Engine, image: str, workspace: str, limits: Limits) ->
         cap_drop=["ALL"],
         security_opt=["no-new-privileges"],
         privileged=False,
-        pids_limit=limits.processes,
+        pids_limit=limits.processes + SUPERVISOR_TASKS,
         mem_limit=memory,
         memswap_limit=memory,
         nano_cpus=1_000_000_000,
@@ -90,7 +92,7 @@ def configuration(engine: Engine, image: str, workspace: str, limits: Limits) ->
 
 def scratch(engine: Engine, workspace: str, limits: Limits) -> dict[str, int]:
     """The directories that commands may write to, all in memory, with their sizes in MB."""
-    places = {workspace: limits.workspace_mb, "/tmp": limits.tmp_mb, "/dev/shm": SHM_MB}
+    places = {workspace: limits.workspace_mb, "/tmp": limits.tmp_mb, "/dev/shm": SHM_MB, GRADER: GRADER_MB}
     if engine.kind == "podman":  # it gives every read-only container one without a size there
         places["/var/tmp"] = limits.tmp_mb
     return places
@@ -100,7 +102,7 @@ def _mounts(engine: Engine, workspace: str, limits: Limits) -> dict[str, str]:
     """Options of the memory file systems."""
     found = {}
     for path, size in scratch(engine, workspace, limits).items():
-        mode = "0755" if path == workspace else "1777"
+        mode = {workspace: "0755", GRADER: "0700"}.get(path, "1777")
         ours = f"uid={UID},gid={UID},nr_inodes={INODES_PER_MB * size}"
         ours = "U,notmpcopyup" if engine.kind == "podman" else ours  # Podman knows no inodes, and `U` for the owner
         found[path] = f"rw,exec,nosuid,nodev,size={size}m,mode={mode},{ours}"

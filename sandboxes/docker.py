@@ -16,7 +16,7 @@ from concurrent.futures import Future
 
 from sandboxes import fleet
 from sandboxes.attach import AttachTransport
-from sandboxes.boot import Settings, bundle, environment
+from sandboxes.boot import GRADER, Settings, bundle, environment
 from sandboxes.containers import (
     configuration,
     last_events,
@@ -72,6 +72,7 @@ class DockerLauncher:
         settings = Settings(
             workspace=workspace,
             tmp="/tmp",
+            grader=GRADER,
             wipe=(*scratch(engine, workspace, self.limits), "/dev/mqueue"),
             limits=self.limits,
             env=environment(workspace, "/tmp"),

@@ -3,6 +3,7 @@
     <tmp>/turngym-<n>/owner         who uses it: the token of `sandboxes.owner`, and the run it belongs to
     <tmp>/turngym-<n>/workspace
     <tmp>/turngym-<n>/tmp
+    <tmp>/turngym-<n>/grader        files of a grader, while it runs
 
 As root, `n` is a user id that nothing else on the machine uses (an abstract socket reserves it while its host lives),
 so that one sandbox cannot signal another or use up its processes. Otherwise `n` is `<uid>-<random>`.
@@ -59,6 +60,11 @@ class PrivateFolder:
         """Where temporary files go."""
         return str(self.path / "tmp")
 
+    @property
+    def grader(self) -> str:
+        """Where a grader's files go."""
+        return str(self.path / "grader")
+
     def remove(self, *, strays: bool = True) -> None:
         """End the processes of its user, or those that still work in it, and remove everything.
 
@@ -69,7 +75,7 @@ class PrivateFolder:
             end_user(self.uid)
         elif strays:
             end_strays(self.path)
-        for name in ("workspace", "tmp"):
+        for name in ("workspace", "tmp", "grader"):
             part = self.path / name
             if part.is_dir() and not part.is_symlink():
                 wipe(str(part))
@@ -126,7 +132,7 @@ def _with_user(base: Path) -> PrivateFolder | None:
 
 def _furnish(folder: PrivateFolder) -> PrivateFolder:
     (folder.path / "owner").write_text(f"{owner()} {run_id()}\n")
-    for part in (folder.workspace, folder.tmp):
+    for part in (folder.workspace, folder.tmp, folder.grader):
         os.mkdir(part, 0o755)
         if folder.uid is not None:
             os.chown(part, folder.uid, folder.uid)

@@ -11,7 +11,7 @@ import os
 import sys
 from pathlib import Path
 
-from sandboxes.boot import Settings, bundle, command_line, environment, system_python
+from sandboxes.boot import GRADER, Settings, bundle, command_line, environment, system_python
 from sandboxes.cgroup import Group, make_group
 from sandboxes.folder import PrivateFolder, make_folder
 from sandboxes.inside.kernel import landlock_abi
@@ -85,11 +85,12 @@ def launch_in_folder(
     settings = Settings(
         workspace=folder.workspace,
         tmp=folder.tmp,
-        wipe=(folder.workspace, folder.tmp),
+        grader=folder.grader,
+        wipe=(folder.workspace, folder.tmp, folder.grader),
         limits=limits,
         env=environment(folder.workspace, folder.tmp),
         user_processes=limits.processes + (0 if folder.uid is not None else _running_tasks() + _SLACK),
-        disk_roots=(folder.workspace, folder.tmp),
+        disk_roots=(folder.workspace, folder.tmp, folder.grader),
         die_with_parent=True,
         landlock=landlock,
         readable=readable,
@@ -102,7 +103,7 @@ def launch_in_folder(
             group.remove()
         folder.remove(strays=not clean)
 
-    alias = PathAlias(shown, folder.workspace, (("/tmp", folder.tmp),))
+    alias = PathAlias(shown, folder.workspace, (("/tmp", folder.tmp), (GRADER, folder.grader)))
     transport = PipeTransport(process, errors, cleanup, None if group is None else group.enter)
     return transport, bundle() + settings.frame(), alias
 

@@ -21,6 +21,7 @@ _SYSTEM = (
     "/sys",
     "/boot",
     "/run",
+    "/turngym-grader",
 )
 
 

@@ -32,6 +32,15 @@ class Backend(StrEnum):
     """No confinement. Only for commands you would run yourself; never chosen by `auto`."""
 
 
+class JudgeIsolation(StrEnum):
+    """Whether what a grader's command starts of the agent's can reach the grader."""
+
+    FULL = "full"
+    """It can neither read nor write the grader's files, nor the memory, descriptors or verdict of a process of it."""
+    NONE = "none"
+    """Nothing keeps it from that."""
+
+
 class SandboxError(RuntimeError):
     """The machinery failed, not the command. Never a reward; counted and shown."""
 
@@ -158,6 +167,29 @@ class Sandbox(Protocol):
             SandboxError: The machinery failed or its own deadline passed.
         """
 
+    @property
+    def judge_isolation(self) -> JudgeIsolation:
+        """What `judge` can promise here: proven by a judge with a program that tries."""
+
+    def judge(
+        self, command: str, files: Mapping[str, str], *, timeout: float, env: Mapping[str, str], private: bool
+    ) -> CommandResult:
+        """Run a grader's command in the workspace, out of reach of what the agent wrote. Ends everything else first.
+
+        Fifos, sockets and devices are removed from the workspace: a judge that opens one would wait for ever. Programs
+        that the command starts are the agent's unless they are named as the grader's (see `docs/sandboxes.md`).
+
+        Args:
+            command: Bash text. `$GRADER` is the folder of `files`; only the judge sees what is in it.
+            files: Paths in that folder, and what stands there; gone when this returns.
+            timeout: Seconds that count: waiting for a busy machine does not.
+            env: Variables beside those of a new shell.
+            private: Stdout is a verdict: the agent's programs print nothing to it.
+
+        Raises:
+            SandboxError: The machinery failed.
+        """
+
     def put(self, files: Files) -> None:
         """Add or replace paths of the workspace. Follows no links; refuses paths that leave the workspace."""
 
@@ -175,6 +207,9 @@ class Sandbox(Protocol):
 
     def spawn(self, program: str, *, timeout: float | None = None) -> Any:
         """A pexpect spawn of an interactive program in the workspace."""
+
+    def twin(self) -> Sandbox:
+        """Another sandbox of the same kind, not started; the caller closes it."""
 
     def reset(self) -> None:
         """Back to an empty workspace and a new shell; every process of the last episode is gone."""

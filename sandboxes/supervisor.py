@@ -8,6 +8,7 @@ Requests, each `{"id": n, "op": name, ...}`; every reply repeats the id and is e
     reset                                       -> {}
     run       timeout, clean, keep_background, body = command    -> facts, out; body = stdout + stderr
     run_snapshot  the same                      -> facts, out, rows; body = stdout + stderr + contents
+    judge     entries, env, timeout, private, apart, body = contents + command -> facts, out; body = stdout + stderr
     put       entries, body = contents          -> {}
     read      path                              -> body = content
     listing                                     -> paths
@@ -30,6 +31,7 @@ import sys
 from sandboxes.inside import kernel
 from sandboxes.inside.files import BadPath, Tree, put, wipe
 from sandboxes.inside.frames import BrokenFrame, FrameBuffer, pack, write_all
+from sandboxes.inside.judge import JudgeLost, Judges
 from sandboxes.inside.processes import Processes, StillAlive
 from sandboxes.inside.shell import Shell
 from sandboxes.inside.terminal import Terminal
@@ -48,45 +50,46 @@ class Supervisor:
         self._buffer = buffer
         self._requests = select.poll()
         self._requests.register(0, select.POLLIN)
-        everything, enter, score = self._confine()
+        everything, enter, score, commands = self._confine()
         self._processes = Processes(everything)
         self._shell = Shell(settings, self._processes, enter, score)
+        self._judges = Judges(settings, self._shell, self._processes, commands)
 
     def _confine(self) -> tuple:
         """Protect the supervisor from what it runs.
 
         Returns:
-            Whether kill(-1) is safe, what a child enters before bash, and the descriptor that makes children victims.
+            Whether kill(-1) is safe, what confines commands, the descriptor that makes children victims, and the filter
+            that commands have.
         """
         s = self._settings
         kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # one with a handler reaches even PID 1, and Python has one
-        enter = score = None
         everything = os.getpid() == 1
+        # A command that lowers its own score could make the supervisor the kernel's victim: nobody writes to /proc.
+        score = inner = None
+        if s["landlock"] or (s["filter"] == "namespaces" and kernel.landlock_abi() >= 2):
+            score = os.open("/proc/self/oom_score_adj", os.O_WRONLY | os.O_CLOEXEC)
         if s["landlock"]:
             abi = kernel.landlock_abi()
             writable = [(path, kernel.ALL) for path in s["wipe"]]
             shared = [(path, kernel.READ) for path in s["readable"]] + [(path, kernel.DEVICE) for path in s["devices"]]
-            inner = kernel.Domain(writable + shared)
+            inner = kernel.Domain([item for item in writable if item[0] != s["grader"]] + shared)
             if abi >= 6:
                 terminals = [(path, kernel.DEVICE | kernel.READ) for path in ("/dev/ptmx", "/dev/pts")]
-                victims = [("/proc", kernel.READ | kernel.FS_WRITE_FILE)]  # see enter()
-                kernel.Domain([*writable, *shared, *terminals, *victims]).enter()
+                kernel.Domain([*writable, *shared, *terminals]).enter()
                 everything = _signals_stay_inside()
-
-            def enter() -> None:
-                # The kernel's first victim is the command, never the supervisor. Afterwards it cannot write to /proc.
-                kernel.prctl(kernel.PR_SET_DUMPABLE, 1)
-                fd = os.open("/proc/self/oom_score_adj", os.O_WRONLY)
-                os.write(fd, b"1000")
-                os.close(fd)
-                inner.enter()
-        elif s["filter"] == "namespaces" and kernel.landlock_abi() >= 2:
-            # A command that lowers its own score could make the supervisor the kernel's victim: nobody writes to /proc.
-            score = os.open("/proc/self/oom_score_adj", os.O_WRONLY | os.O_CLOEXEC)
+        elif score is not None:
             rights = kernel.FS_WRITE_FILE | kernel.FS_REFER  # moving between directories needs a rule, too
             tops = ["/" + name for name in os.listdir("/") if name != "proc" and not os.path.islink("/" + name)]
             kernel.Domain([(path, rights) for path in tops if os.path.isdir(path)], rights).enter()
+        commands = kernel.command_program()
+
+        def enter() -> None:
+            if inner is not None:
+                inner.enter()
+            if commands is not None:
+                kernel.enter_filter(commands)
 
         program = None if s["filter"] == "none" else kernel.filter_program(s["filter"] == "sockets")
         if program is not None:
@@ -95,7 +98,7 @@ class Supervisor:
             kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGTERM)
             signal.signal(signal.SIGTERM, _stop)
         kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
-        return everything, enter, score
+        return everything, enter, score, commands
 
     def serve(self) -> None:
         """Read requests and answer them, one at a time."""
@@ -114,6 +117,8 @@ class Supervisor:
                     reply, out = {"ok": False, "kind": "system", "message": f"{type(error).__name__}: {error}"}, b""
                 except StillAlive as error:
                     reply, out = {"ok": False, "kind": "lost", "message": str(error)}, b""
+                except JudgeLost as error:
+                    reply, out = {"ok": False, "kind": "judge", "message": str(error)}, b""
                 reply["id"] = head.get("id")
                 self.send(reply, out)
                 if not self._buffer.ready and not self._requests.poll(PAUSE):
@@ -178,6 +183,11 @@ class Supervisor:
         more, contents = self._op_snapshot(head, body)
         facts.update(more)
         return facts, output + contents
+
+    def _op_judge(self, head: dict, body: bytes) -> tuple:
+        facts, out, err = self._judges.run(head, body)
+        facts["out"], facts["err"] = len(out), len(err)
+        return facts, out + err
 
     def _op_read(self, head: dict, body: bytes) -> tuple:
         with self._shell.still(), Tree(self._settings["workspace"]) as tree:

@@ -12,13 +12,16 @@ from sandboxes.conformance.commands import GROUP as COMMANDS
 from sandboxes.conformance.confinement import GROUP as CONFINEMENT
 from sandboxes.conformance.files import GROUP as FILES
 from sandboxes.conformance.isolation import GROUP as ISOLATION
+from sandboxes.conformance.judges import GROUP as JUDGES
 from sandboxes.conformance.limits import GROUP as LIMITS
 from sandboxes.conformance.output import GROUP as OUTPUT
 from sandboxes.conformance.processes import GROUP as PROCESSES
 from sandboxes.conformance.runner import conform, passed, run_checks, select, summary
 
 CHECKS: list[Check] = [
-    check for group in (COMMANDS, OUTPUT, PROCESSES, FILES, CONFINEMENT, ISOLATION, LIMITS) for check in group.checks
+    check
+    for group in (COMMANDS, OUTPUT, PROCESSES, FILES, JUDGES, CONFINEMENT, ISOLATION, LIMITS)
+    for check in group.checks
 ]
 """Every check, by theme."""
 

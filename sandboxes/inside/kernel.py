@@ -1,6 +1,7 @@
 """Calls to the Linux kernel that the standard library lacks: prctl, Landlock, seccomp, System V IPC. Through ctypes.
 
-Sources: landlock(7), seccomp(2), prctl(2), and the kernel's `include/uapi/linux/landlock.h`.
+Sources: landlock(7), seccomp(2), prctl(2), and the kernel's `include/uapi/linux/landlock.h`. What traces a judge stands
+in `sandboxes.inside.warden`.
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ _libc.syscall.restype = ctypes.c_long
 PR_SET_PDEATHSIG = 1
 PR_SET_DUMPABLE = 4
 PR_SET_NO_NEW_PRIVS = 38
-PR_SET_SECCOMP = 22
 PR_SET_CHILD_SUBREAPER = 36
 
 # Landlock system calls have one number on every architecture.
@@ -68,16 +68,17 @@ class Domain:
         allowed: (path, rights) pairs; a path that does not exist is left out.
         handled: The rights that are denied where no rule allows them; None stands for all that this kernel knows, with
             TCP and, from ABI 6 on, signals and abstract unix sockets to processes outside of the domain.
+        signals: With `handled`: deny signals to processes outside of the domain as well (from ABI 6 on).
     """
 
-    def __init__(self, allowed: list, handled: int | None = None) -> None:
+    def __init__(self, allowed: list, handled: int | None = None, signals: bool = False) -> None:
         abi = landlock_abi()
         if not abi:
             raise KernelError(38, "Landlock is not available in this kernel")
         known = (1 << _FS_BITS_BY_ABI.get(abi, 16)) - 1
         fields = [known]
         if handled is not None:
-            fields = [known := known & handled]
+            fields = [known := known & handled, *([0, 2] if signals and abi >= 6 else [])]
         elif abi >= 4:
             fields += [3, 3] if abi >= 6 else [3]  # bind and connect of TCP; then abstract unix sockets and signals
         attr = struct.pack(f"={len(fields)}Q", *fields)
@@ -122,6 +123,9 @@ _DENIED = {
     "ptrace": (101, 117),
     "process_vm_readv": (310, 270),
     "process_vm_writev": (311, 271),
+    "kcmp": (312, 272),
+    "pidfd_getfd": (438, 438),
+    "truncate": (76, 45),
     "bpf": (321, 280),
     "perf_event_open": (298, 241),
     "userfaultfd": (323, 282),
@@ -133,6 +137,8 @@ _ALWAYS = (
     *("bpf", "perf_event_open", "userfaultfd", "io_uring_setup", "open_by_handle_at"),
 )
 """Denied also where namespaces hold the rest: keyrings outlive a reset, the others lead around this filter."""
+_OF_OTHERS = ("ptrace", "process_vm_readv", "process_vm_writev", "kcmp", "pidfd_getfd")
+"""What reaches into other processes: denied to every command, on every backend (see `command_program`)."""
 _FAMILIES = (1, 2, 10, 16)
 """Sockets that namespaces hold: unix, IPv4, IPv6, netlink. Others lead out, such as AF_VSOCK to the hypervisor."""
 _ONLY_SELF = {
@@ -153,7 +159,56 @@ def _step(code: int, jump_true: int, jump_false: int, value: int) -> bytes:
 
 
 _LOAD, _EQUAL, _AT_LEAST, _ANSWER = 0x20, 0x15, 0x35, 0x06
-_ALLOW, _DENY, _KILL = 0x7FFF0000, 0x00050000 | 1, 0x80000000
+_ALLOW, _NOTIFY, _DENY, _KILL = 0x7FFF0000, 0x7FC00000, 0x00050000 | 1, 0x80000000
+
+
+def architecture() -> tuple | None:
+    """This machine's AUDIT_ARCH value and its column in the tables above; None where there is none."""
+    return _ARCHES.get(os.uname().machine) if struct.calcsize("P") == 8 else None
+
+
+def _known_calls_only(audit: int, column: int) -> list:
+    """The start of every filter: calls of another architecture kill, and the number of the call is loaded."""
+    program = [_step(_LOAD, 0, 0, 4), _step(_EQUAL, 1, 0, audit), _step(_ANSWER, 0, 0, _KILL), _step(_LOAD, 0, 0, 0)]
+    if column == 0:  # the x32 twin of every x86_64 call
+        program += [_step(_AT_LEAST, 0, 1, 0x40000000), _step(_ANSWER, 0, 0, _DENY)]
+    return program
+
+
+def command_program() -> bytes | None:
+    """A second filter, for commands and not for their supervisor: no process reaches into another one.
+
+    None on an unknown architecture. Before ABI 3 Landlock does not know `truncate`, which could empty a grader's file.
+    """
+    arch = architecture()
+    if arch is None:
+        return None
+    program = _known_calls_only(*arch)
+    for name in (*_OF_OTHERS, *(["truncate"] if 0 < landlock_abi() < 3 else [])):
+        program += [_step(_EQUAL, 0, 1, _DENIED[name][arch[1]]), _step(_ANSWER, 0, 0, _DENY)]
+    return b"".join([*program, _step(_ANSWER, 0, 0, _ALLOW)])
+
+
+HANDOVER = 0x7467
+"""Flags of a `landlock_restrict_self` that is answered by whoever listens (see `listening_program`), not the kernel."""
+
+
+def listening_program() -> bytes | None:
+    """A filter whose listener is told of `landlock_restrict_self(-1, HANDOVER)`, and of nothing else.
+
+    So a tracer can hand a descriptor to a process that it has stopped; None on an unknown architecture.
+    """
+    arch = architecture()
+    if arch is None:
+        return None
+    return b"".join(
+        [
+            *(_step(_LOAD, 0, 0, 4), _step(_EQUAL, 0, 5, arch[0])),
+            *(_step(_LOAD, 0, 0, 0), _step(_EQUAL, 0, 3, SYS_LANDLOCK_RESTRICT_SELF)),
+            *(_step(_LOAD, 0, 0, 16 + 8), _step(_EQUAL, 0, 1, HANDOVER)),
+            *(_step(_ANSWER, 0, 0, _NOTIFY), _step(_ANSWER, 0, 0, _ALLOW)),
+        ]
+    )
 
 
 def filter_program(sockets: bool) -> bytes | None:
@@ -164,15 +219,14 @@ def filter_program(sockets: bool) -> bytes | None:
             this is what closes UDP, raw and unix sockets (`socketpair` stays), and without an IPC namespace shared
             memory that outlives the sandbox.
     """
-    arch = _ARCHES.get(os.uname().machine)
-    if arch is None or struct.calcsize("P") != 8:
+    arch = architecture()
+    if arch is None:
         return None
-    audit, column = arch
-    program = [_step(_LOAD, 0, 0, 4), _step(_EQUAL, 1, 0, audit), _step(_ANSWER, 0, 0, _KILL), _step(_LOAD, 0, 0, 0)]
-    if column == 0:  # the x32 twin of every x86_64 call
-        program += [_step(_AT_LEAST, 0, 1, 0x40000000), _step(_ANSWER, 0, 0, _DENY)]
+    column = arch[1]
+    program = _known_calls_only(*arch)
     for name in _DENIED if sockets else _ALWAYS:
-        program += [_step(_EQUAL, 0, 1, _DENIED[name][column]), _step(_ANSWER, 0, 0, _DENY)]
+        if name not in (*_OF_OTHERS, "truncate"):
+            program += [_step(_EQUAL, 0, 1, _DENIED[name][column]), _step(_ANSWER, 0, 0, _DENY)]
     if not sockets:
         checks = [_step(_EQUAL, len(_FAMILIES) - index, 0, family) for index, family in enumerate(_FAMILIES)]
         checks = [_step(_LOAD, 0, 0, 16), *checks, _step(_ANSWER, 0, 0, _DENY), _step(_ANSWER, 0, 0, _ALLOW)]
@@ -186,13 +240,18 @@ def filter_program(sockets: bool) -> bytes | None:
     return b"".join([*program, _step(_ANSWER, 0, 0, _ALLOW)])
 
 
-def enter_filter(program: bytes) -> None:
-    """Put a seccomp filter on the calling thread and its future children."""
+def enter_filter(program: bytes, listen: bool = False) -> int:
+    """Put a seccomp filter on the calling thread and its future children.
+
+    Returns:
+        With `listen`, the descriptor that is told of calls (seccomp_unotify(2)); else 0.
+    """
     buffer = ctypes.create_string_buffer(program, len(program))
     fprog = struct.pack("@HP", len(program) // 8, ctypes.addressof(buffer))
     prctl(PR_SET_NO_NEW_PRIVS, 1)
     holder = ctypes.create_string_buffer(fprog, len(fprog))
-    prctl(PR_SET_SECCOMP, 2, ctypes.addressof(holder))
+    number = (317, 277)[_ARCHES[os.uname().machine][1]]
+    return _call("seccomp", number, ctypes.c_uint(1), ctypes.c_uint(8 if listen else 0), ctypes.byref(holder))
 
 
 # --- System V IPC -------------------------------------------------------------------------------------------------

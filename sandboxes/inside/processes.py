@@ -140,6 +140,53 @@ class Processes:
         return total
 
 
+class Budget:
+    """The time of a judge, counted so that a busy machine costs it nothing.
+
+    What counts is wall time less the time that its processes waited for a core, but never less than the time that they
+    had one: a judge that waits for something spends its budget as one that computes does, one that others keep from
+    computing does not, and a hundred processes that wait for each other do.
+
+    Args:
+        seconds: The budget.
+
+    Attributes:
+        wall: Seconds of wall time after which it is over whatever was counted.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self.wall = 10 * seconds + 60
+        self._left = seconds
+        self._then = time.monotonic()
+        self._used = 0.0
+        self._waited: dict = {}
+
+    def over(self) -> bool:
+        """Count what passed since the last look; whether the budget is spent."""
+        now = time.monotonic()
+        limit = now + LOOK
+        used = 0.0
+        waited: dict = {}
+        for pid in descendants_of(os.getpid(), 1000, limit):
+            try:
+                with open(f"/proc/{pid}/stat", "rb") as file:
+                    fields = file.read().rpartition(b")")[2].split()
+                used += sum(int(field) for field in fields[11:15]) / _TICKS  # of it and of children it waited for
+                for task in os.listdir(f"/proc/{pid}/task"):
+                    with open(f"/proc/{pid}/task/{task}/schedstat") as file:
+                        waited[task] = int(file.read().split()[1]) / 1e9
+            except (OSError, IndexError):
+                continue  # it ended meanwhile, or this kernel does not count
+            if time.monotonic() > limit:
+                break
+        ran = max(0.0, used - self._used)
+        delayed = sum(max(0.0, seconds - self._waited.get(task, 0.0)) for task, seconds in waited.items())
+        passed = now - self._then
+        self._left -= max(ran, passed - min(passed, delayed))
+        self._then, self._used, self._waited = now, max(used, self._used), waited
+        return self._left < 0
+
+
 def descendants_of(root: int, most: int = 1 << 30, limit: float = float("inf")) -> list:
     """Process ids below `root`, parents first; stops at `most` of them or at the monotonic time `limit`."""
     found = _children(root)
@@ -172,3 +219,4 @@ def _state(pid: int) -> str:
 
 _AT_REST = frozenset("TtZX")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
+_TICKS = os.sysconf("SC_CLK_TCK")

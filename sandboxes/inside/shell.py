@@ -11,6 +11,7 @@ command are handed to it together, so a function or a variable can do nothing be
 
 from __future__ import annotations
 
+import _thread
 import contextlib
 import fcntl
 import os
@@ -20,7 +21,7 @@ import termios
 import time
 
 from sandboxes.inside.frames import write_all
-from sandboxes.inside.processes import Processes
+from sandboxes.inside.processes import Budget, Processes
 from sandboxes.inside.state import State, quote
 from sandboxes.inside.watch import Capture, Watch
 
@@ -45,6 +46,8 @@ _PRELUDE = (
     "declare -x PATH=@PATH@\n"
     f"read -ru {GO_FD} _tg_p || exit; exec {GO_FD}<&-; . /dev/fd/{SCRIPT_FD}\n"
 )
+# A judge's state is not kept, and nothing of it is written to where a program that it starts could read it.
+_JUDGES_PRELUDE = _PRELUDE.replace(f"_tg_d=$SHELLOPTS _tg_e=$BASHOPTS; trap '{_DUMP}' EXIT\n", f"exec {DUMP_FD}<&-\n")
 _VICTIM = "{ echo 1000 >/proc/self/oom_score_adj; } 2>/dev/null; "
 _SCRIPT = f"exec {SCRIPT_FD}<&-; unset -v _tg_p; SECONDS=0\n".encode()
 # Then it runs this. Functions of the agent are defined by now, and one may be called `eval`: hence `builtin`. None is
@@ -87,26 +90,69 @@ class Waiting:
                 os.close(fd)
 
 
+class Confined:
+    """A thread that has entered what commands are confined to: what it starts is confined, without a fork of ours.
+
+    A filter and a Landlock domain are a thread's own, and inherited by what that thread starts; posix_spawn takes a
+    third of the time of a fork of this Python, which would have to enter them anew for each command.
+    """
+
+    def __init__(self, enter: object) -> None:
+        self._enter, self._job = enter, enter
+        self._asked, self._done = _thread.allocate_lock(), _thread.allocate_lock()
+        self._asked.acquire()
+        self._done.acquire()
+        self._result: object = None
+        _thread.start_new_thread(self._serve, ())
+        self._await()
+
+    def run(self, job: object) -> int:
+        """Call `job` on that thread; returns what it returns, raises what it raises."""
+        self._job = job
+        self._asked.release()
+        return self._await()
+
+    def _await(self) -> int:
+        self._done.acquire()
+        if isinstance(self._result, BaseException):
+            raise self._result
+        return self._result  # type: ignore[return-value]
+
+    def _serve(self) -> None:
+        self._do(self._enter)
+        while True:
+            self._done.release()
+            self._asked.acquire()
+            self._do(self._job)
+
+    def _do(self, job: object) -> None:
+        try:
+            self._result = job()  # type: ignore[operator]
+        except BaseException as error:  # handed to the caller, who waits for it
+            self._result = error
+
+
 class Shell:
     """Runs commands one after the other.
 
     Args:
         settings: The supervisor's settings (see `sandboxes.supervisor`).
         processes: How the processes of a command are ended.
-        enter: Called in the child before bash starts (Landlock); None lets the faster posix_spawn be used.
+        enter: Confines the calling thread, and what it starts, to what a command may do.
         score: Descriptor of our own oom_score_adj, where commands cannot change theirs; else they set it themselves.
     """
 
-    def __init__(self, settings: dict, processes: Processes, enter: object = None, score: int | None = None) -> None:
+    def __init__(self, settings: dict, processes: Processes, enter: object, score: int | None = None) -> None:
         self._settings, self._processes, self._enter, self._score = settings, processes, enter, score
+        self._confined = Confined(enter)
         self._null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
         self._bash = next((path for path in ("/bin/bash", "/usr/bin/bash") if os.path.exists(path)), "/bin/bash")
         path = quote(settings["env"]["PATH"].encode())  # a shell whose PATH was unset finds its programs again
-        self._prelude = _memory_file()
-        victim = _VICTIM if enter is None and score is None else ""
-        prelude = _PRELUDE.replace("@LIMITS@", self.limits()).replace("@PATH@", path.decode())
-        prelude = prelude.replace("@VICTIM@", victim)
-        write_all(self._prelude, prelude.encode())
+        self._preludes = []
+        for text in (_PRELUDE, _JUDGES_PRELUDE):
+            text = text.replace("@LIMITS@", self.limits()).replace("@PATH@", path.decode())
+            self._preludes.append(_memory_file())
+            write_all(self._preludes[-1], text.replace("@VICTIM@", _VICTIM if score is None else "").encode())
         self.workspace: str = settings["workspace"]
         self._ahead: Waiting | None = None
         self._kept = False
@@ -152,12 +198,13 @@ class Shell:
                 os.chdir("/")
                 return "/", note, "/"
 
-    def start(self, state: State, stream: int | None = None) -> Waiting:
+    def start(self, state: State, stream: int | None = None, judge: object = None) -> Waiting:
         """Start a bash for this state, up to the point where it waits to be woken.
 
         Args:
             state: What it will be given.
             stream: Its three streams and its controlling terminal; None makes two pipes, `out` and `err` of the result.
+            judge: Called in a child of ours with what executes the bash: it is no command, and confined otherwise.
         """
         ours: list = []
         theirs: list = []
@@ -171,15 +218,20 @@ class Shell:
                 err, err_end = _pipe(ours, theirs)
                 streams = [self._null, out_end, err_end]
             pairs = [(source, target) for target, source in enumerate(streams)]
-            pairs += [(dump, DUMP_FD), (wait, GO_FD), (self._prelude, PRELUDE_FD), (script, SCRIPT_FD)]
+            prelude = self._preludes[judge is not None]
+            pairs += [(dump, DUMP_FD), (wait, GO_FD), (prelude, PRELUDE_FD), (script, SCRIPT_FD)]
             argv = [b"bash", b"--norc", b"--noprofile", b"-c", _MAIN]
             env = {"PWD": cwd, "BASH_ENV": f"/dev/fd/{PRELUDE_FD}"}
             self._be_victim(True)
-            if self._enter is None and stream is None:
+            if judge is None and stream is None:
                 actions = [(os.POSIX_SPAWN_DUP2, source, target) for source, target in pairs]
-                pid = os.posix_spawn(self._bash, argv, env, file_actions=actions, setsid=True, setsigdef=_DEFAULTS)
+
+                def spawn() -> int:
+                    return os.posix_spawn(self._bash, argv, env, file_actions=actions, setsid=True, setsigdef=_DEFAULTS)
+
+                pid = self._confined.run(spawn)
             else:
-                pid = self._fork(argv, env, pairs, stream is not None)
+                pid = self._fork(argv, env, pairs, stream is not None, judge)
         except BaseException:
             for fd in ours:
                 os.close(fd)
@@ -196,7 +248,7 @@ class Shell:
         if self._score is not None:
             os.pwrite(self._score, b"1000" if willing else b"0", 0)
 
-    def _fork(self, argv: list, env: dict, pairs: list, terminal: bool) -> int:
+    def _fork(self, argv: list, env: dict, pairs: list, terminal: bool, judge: object) -> int:
         pid = os.fork()
         if pid:
             return pid
@@ -206,10 +258,11 @@ class Shell:
                 os.dup2(source, target)
             for number in (*_DEFAULTS, signal.SIGTERM):
                 signal.signal(number, signal.SIG_DFL)
+            if judge is not None:
+                judge(lambda: os.execve(self._bash, argv, env))  # type: ignore[operator]
             if terminal:
                 fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-            if self._enter is not None:
-                self._enter()  # type: ignore[operator]
+            self._enter()  # type: ignore[operator]
             os.execve(self._bash, argv, env)
         except BaseException as error:  # the child must not return into the supervisor's loop
             os.write(2, f"sandbox: the command could not be started: {error}\n".encode())
@@ -230,28 +283,32 @@ class Shell:
                 os.kill(waiting.pid, signal.SIGKILL)
                 os.waitpid(waiting.pid, 0)
 
-    def _woken(self, state: State, command: bytes) -> Waiting:
+    def _woken(self, state: State, command: bytes, judge: object) -> Waiting:
         """A bash that has been given the command: the one that was started ahead, if it fits and still lives."""
         waiting = self._ahead
-        if waiting is not None and waiting.state is state:
+        if waiting is not None and waiting.state is state and judge is None:
             with contextlib.suppress(OSError):  # ended from outside, or reaped with others: another is started
                 if os.waitid(os.P_PID, waiting.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
                     waiting.wake(command)
                     self._ahead = None
                     return waiting
         self.stand_down()
-        waiting = self.start(state)
-        waiting.wake(command)
+        waiting = self.start(state, judge=judge)
+        with contextlib.suppress(BrokenPipeError):  # it is gone already: its wait status says how
+            waiting.wake(command)
         return waiting
 
-    def run(self, command: bytes, timeout: float, clean: bool, keep_background: bool = False) -> tuple:
+    def run(
+        self, command: bytes, timeout: float, clean: bool, keep_background: bool = False, judge: object = None
+    ) -> tuple:
         """Run one command to its end, its time-out, or its flood. Returns (facts, stdout, stderr).
 
         Args:
             command: What to run.
-            timeout: Seconds.
+            timeout: Seconds of wall time; of a judge, seconds as `sandboxes.inside.processes.Budget` counts them.
             clean: Start from a new state and keep nothing.
             keep_background: Do not end the processes that the command left running.
+            judge: A `sandboxes.inside.judge.Start`: how it is started, when it is a judge's. Then `clean` must be set.
 
         Raises:
             StillAlive: A process could not be ended.
@@ -271,13 +328,18 @@ class Shell:
             )
         if self._kept:
             self._processes.reap()
-        state = State.fresh(self.workspace, self._settings["env"]) if clean else self.state
+        env = self._settings["env"]
+        if judge is not None:
+            env = {**env, **judge.env}  # type: ignore[attr-defined]
+        state = State.fresh(self.workspace, env) if clean else self.state
         begin = time.monotonic()
-        waiting = self._woken(state, command)
+        waiting = self._woken(state, command, judge)
         try:
             captures = {waiting.out: Capture(self._cap), waiting.err: Capture(self._cap)}
-            watch = self.watch(captures)
-            code = watch.until_over(waiting.pid, begin + timeout, keep_background)
+            budget = None if judge is None else Budget(timeout)
+            watch = Watch(self._settings, self._processes, captures, budget)
+            deadline = begin + (timeout if budget is None else budget.wall)
+            code = watch.until_over(waiting.pid, deadline, keep_background)
             seconds = time.monotonic() - begin
             dump = b"" if watch.why else waiting.dump()
         finally:

@@ -7,7 +7,7 @@ import select
 import signal
 import time
 
-from sandboxes.inside.processes import Processes
+from sandboxes.inside.processes import Budget, Processes
 
 TICK = 0.05
 """Seconds between two looks at memory and disk while a command runs."""
@@ -55,12 +55,18 @@ class Capture:
 class Watch:
     """Collects the output of one command and ends it when it must end.
 
+    Args:
+        settings: The supervisor's.
+        processes: How processes are counted and ended.
+        captures: Where what is read from a descriptor goes.
+        budget: Ends the command when it is spent, before the deadline does.
+
     Attributes:
         why: None, or what ended it before its time: `timeout`, `flood`, `processes`, `memory`, `disk`, `files`.
     """
 
-    def __init__(self, settings: dict, processes: Processes, captures: dict) -> None:
-        self._settings, self._processes, self.captures = settings, processes, captures
+    def __init__(self, settings: dict, processes: Processes, captures: dict, budget: Budget | None = None) -> None:
+        self._settings, self._processes, self.captures, self._budget = settings, processes, captures, budget
         self.why: str | None = None
         self._before = [os.statvfs(root) for root in settings["wipe"]]
         self._next_look = time.monotonic() + TICK
@@ -150,6 +156,8 @@ class Watch:
 
     def _used_too_much(self) -> str | None:
         s = self._settings
+        if self._budget is not None and self._budget.over():
+            return "timeout"
         why = self._processes.excess(s["processes"], s["memory_mb"] << 20)
         if why is not None:
             return why

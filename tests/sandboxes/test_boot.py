@@ -14,7 +14,7 @@ from sandboxes.sandbox import Limits
 
 
 def ping(first: bytes, python: str, tmp: str) -> dict[str, object]:
-    settings = Settings(tmp, tmp, (), Limits(), environment(tmp, tmp), user_processes=100)
+    settings = Settings(tmp, tmp, tmp, (), Limits(), environment(tmp, tmp), user_processes=100)
     data = first + settings.frame() + pack({"id": 5, "op": "ping"})
     done = subprocess.run(command_line(python), input=data, capture_output=True, timeout=60)
     buffer = FrameBuffer()
@@ -45,7 +45,7 @@ def test_bundle_names_our_byte_code() -> None:
 
 def test_settings_hold_every_limit() -> None:
     buffer = FrameBuffer()
-    buffer.feed(Settings("/w", "/t", ("/w",), Limits(processes=7), {}, user_processes=99).frame())
+    buffer.feed(Settings("/w", "/t", "/g", ("/w",), Limits(processes=7), {}, user_processes=99).frame())
     frame = buffer.next()
     assert frame is not None
     assert frame[0]["memory_mb"] == Limits().memory_mb
