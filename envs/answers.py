@@ -242,7 +242,7 @@ class AnswerEnv(SandboxedEnv):
         final = self._final
         if final is None and self._answers:
             final = self._answers[-1].text  # the budget ended a revision: the last answer is scored
-        grader = SandboxGrader(self._place.take()) if self._laid else None
+        grader = SandboxGrader(self._place.take(), self.task) if self._laid else None
         return Outcome(self._files, self._initial, final, self._conversation(), grader)
 
     def _end(self, reason: StopReason) -> float:

@@ -123,7 +123,8 @@ class ClawGymEnv(SandboxedEnv):
     def _outcome(self) -> Outcome:
         assert self._sandbox is not None
         said = self._conversation()
-        return Outcome(self._files, self._initial, self._final, said, SandboxGrader(self._sandbox), self._cut_short)
+        grader = SandboxGrader(self._sandbox, self.task)
+        return Outcome(self._files, self._initial, self._final, said, grader, self._cut_short)
 
     def _anchor(self) -> str:
         return anchor(self._hash, self._last)

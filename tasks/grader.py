@@ -1,26 +1,23 @@
-"""Running a grader's commands in the sandbox of an episode that is over.
+"""Running a grader's commands on an episode that is over.
 
-What the agent wrote must not decide how it is judged. So the files of a grader come only now, into a folder whose name
-is drawn now; commands run in clean state (no variable, function, alias or directory of the agent), with a home of their
-own; and the folder is gone before anything else runs.
+What the agent wrote must not decide how it is judged. The sandbox keeps the grader's files, processes and verdict out
+of its reach (`Sandbox.judge`). What is decided here is where a command runs: in the sandbox of the episode, or, where
+its outcome leaves a doubt, beside it in a fresh one.
 """
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
-from shlex import quote
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
-from sandboxes.sandbox import CommandResult, Sandbox
-from tasks.outcome import NoRoom
+from sandboxes.sandbox import CommandResult, Files, JudgeIsolation, Sandbox
 
-__all__ = ["NoRoom", "SandboxGrader"]
+if TYPE_CHECKING:
+    from tasks.task import Task
 
-_LAY_SECONDS = 30.0
-_SHOWN = b"turngym-grader"
-_PIECE = 100_000
-"""Longest piece of a file, in characters, that one statement writes."""
+# No cache of compiled code, no site of the user's, and the same order of sets in every run.
+_ENV = {"PYTHONNOUSERSITE": "1", "PYTHONHASHSEED": "0"}
 
 
 class SandboxGrader:
@@ -28,77 +25,46 @@ class SandboxGrader:
 
     Args:
         sandbox: Where the agent worked. Its shell state is neither used nor changed.
-        folder: Name of the folder for files; the default is drawn for each command. For tests.
+        task: What the agent worked on; without it there is no untouched workspace to compare with.
     """
 
-    def __init__(self, sandbox: Sandbox, folder: str | None = None) -> None:
-        self._sandbox = sandbox
-        self._folder = folder
-        self._quiet = False
+    def __init__(self, sandbox: Sandbox, task: Task | None = None) -> None:
+        self._sandbox, self._task = sandbox, task
 
-    def run(self, command: str, files: Mapping[str, str] | None = None, timeout: float | None = None) -> CommandResult:
+    @property
+    def task_hash(self) -> str | None:
+        """See `GraderHandle.task_hash`."""
+        return None if self._task is None else self._task.content_hash
+
+    @property
+    def isolation(self) -> JudgeIsolation:
+        """What the sandbox can promise."""
+        return self._sandbox.judge_isolation
+
+    def run(
+        self,
+        command: str,
+        files: Mapping[str, str] | None = None,
+        timeout: float | None = None,
+        *,
+        private: bool = False,
+        env: Mapping[str, str] | None = None,
+    ) -> CommandResult:
         """See `GraderHandle.run`."""
-        if not self._quiet:
-            # Processes that were allowed to stay end with the first command that does not allow it. The folder for
-            # temporary files may be the agent's, and closed.
-            self._sandbox.run('chmod u+rwx -- "${TMPDIR:-/tmp}"', timeout=_LAY_SECONDS, state="clean")
-            self._quiet = True
-        folder = self._folder or f"turngym-{secrets.token_hex(16)}"
-        where = f'"${{TMPDIR:-/tmp}}"/{folder}'
-        remove = f"rm -rf -- {where}"
-        for statement in self._packed(_lay(where, files or {}, self._piece())):
-            self._lay(f"set -e; umask 077; {statement}", remove)
-        result = self._sandbox.run(
-            f'export GRADER={where} WORKSPACE="$PWD" HOME={where} PYTHONNOUSERSITE=1 PYTHONHASHSEED=0\n'
-            f'"$BASH" --noprofile --norc -c {quote(command)}\n'
-            f"_code=$?; {remove}; exit $_code",
-            timeout=timeout,
-            state="clean",
+        return self._sandbox.judge(
+            'export WORKSPACE="$PWD"\n' + command,
+            files or {},
+            timeout=self._sandbox.limits.command_seconds if timeout is None else timeout,
+            env={**_ENV, **(env or {})},
+            private=private,
         )
-        if result.timed_out or result.truncated:  # it was killed before it could clean up
-            self._sandbox.run(remove, timeout=_LAY_SECONDS, state="clean")
-        # Equal runs must read equal, so the name that was drawn does not show (in a traceback, for example).
-        name = folder.encode()
-        return replace(result, stdout=result.stdout.replace(name, _SHOWN), stderr=result.stderr.replace(name, _SHOWN))
 
-    def _lay(self, statement: str, remove: str) -> None:
-        done = self._sandbox.run(statement, timeout=_LAY_SECONDS, state="clean")
-        if done.exit_code == 0:
-            return
-        self._sandbox.run(remove, timeout=_LAY_SECONDS, state="clean")
-        why = done.stderr_text.strip()[-300:] or f"exit code {done.exit_code}"
-        # A sandbox that broke raises; one that answers, but takes no files, is as the agent left it.
-        raise NoRoom(f"the agent left no place for the grader's files: {why}")
-
-    def _piece(self) -> int:
-        return max(256, min(_PIECE, self._sandbox.limits.command_bytes // 8))
-
-    def _packed(self, statements: Iterator[str]) -> Iterator[str]:
-        """Join statements as long as the sandbox takes them as one command."""
-        room = self._sandbox.limits.command_bytes - 256
-        waiting: list[str] = []
-        size = 0
-        for statement in statements:
-            length = len(statement.encode("utf-8", "surrogateescape")) + 1
-            if waiting and size + length > room:
-                yield "\n".join(waiting)
-                waiting, size = [], 0
-            waiting.append(statement)
-            size += length
-        if waiting:
-            yield "\n".join(waiting)
-
-
-def _lay(where: str, files: Mapping[str, str], piece: int) -> Iterator[str]:
-    """Statements that make the folder, empty, and write each file by pieces; nothing that stands there is followed."""
-    yield f"rm -rf -- {where}; mkdir -- {where}"
-    made: set[str] = set()
-    for path, text in files.items():
-        parent = path.rpartition("/")[0]
-        if parent and parent not in made:
-            made.add(parent)
-            yield f"mkdir -p -- {where}/{quote(parent)}"
-        target = f"{where}/{quote(path)}"
-        yield f": > {target}"
-        for start in range(0, len(text), piece):
-            yield f"printf %s {quote(text[start : start + piece])} >> {target}"
+    @contextmanager
+    def beside(self, files: Files | None = None) -> Iterator[SandboxGrader]:
+        """See `GraderHandle.beside`."""
+        if files is None:
+            assert self._task is not None
+            files = self._task.files()
+        with self._sandbox.twin() as twin:
+            twin.open(files, workdir=None if self._task is None else self._task.workdir)
+            yield SandboxGrader(twin, self._task)

@@ -3,32 +3,49 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
-from sandboxes.sandbox import CommandResult, FileEntry, Limits
+from sandboxes.sandbox import CommandResult, FileEntry, Files, Limits
 
 
 class GraderHandle(Protocol):
     """Runs commands of a grader where the agent worked, after the agent has ended. Never given to a turn's grade."""
 
-    def run(self, command: str, files: Mapping[str, str] | None = None, timeout: float | None = None) -> CommandResult:
-        """Run one command in clean state, in the workspace.
+    @property
+    def task_hash(self) -> str | None:
+        """Content hash of the task; None where the task is not known, and so no untouched workspace."""
+
+    def run(
+        self,
+        command: str,
+        files: Mapping[str, str] | None = None,
+        timeout: float | None = None,
+        *,
+        private: bool = False,
+        env: Mapping[str, str] | None = None,
+    ) -> CommandResult:
+        """Run one command in clean state, in the workspace, out of reach of what the agent wrote.
 
         Args:
             command: Bash text.
-            files: Path to text. They are laid in a folder whose name nobody can know before, which `$GRADER` names
-                for the command, and are gone when this returns.
-            timeout: Seconds; the default is the sandbox's own.
+            files: Path to text. They are laid in a folder that `$GRADER` names for the command, which programs of the
+                agent's can neither read nor write, and are gone when this returns.
+            timeout: Seconds that count (waiting for a busy machine does not); the default is the sandbox's own.
+            private: What is printed is a verdict: programs of the agent's print nothing to it.
+            env: Variables beside those of a new shell.
 
         Raises:
-            NoRoom: The agent left no room for the files.
             SandboxError: The machinery failed. Never a verdict.
         """
 
+    def beside(self, files: Files | None = None) -> AbstractContextManager[GraderHandle]:
+        """A handle on a fresh sandbox of the same kind, with these files; the default is what the task lays.
 
-class NoRoom(Exception):
-    """What the agent left in the sandbox takes all the room that the grader's files need."""
+        Raises:
+            SandboxError: It could not be opened.
+        """
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,17 +7,18 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field
 
 from tasks.assertions.base import AssertionKind, AssertionResult
-from tasks.assertions.graders import GraderAssertion, NoSandbox, last_words
+from tasks.assertions.graders import GraderAssertion, NoSandbox, last_words, missing_tool
 from tasks.assertions.on_files import as_list, shorten
 from tasks.assertions.patterns import Pattern, TooSlow, search
 from tasks.model import Items, Text
-from tasks.outcome import NoRoom, Outcome
+from tasks.outcome import Outcome
 
 
 class Command(GraderAssertion):
     """A command, run after the agent has ended, ends with the exit code and prints what is asked for.
 
-    It usually runs what the agent made, so running out of time or printing without end is a fail, not an error.
+    It usually runs what the agent made, so running out of time or printing without end is a fail, not an error. That
+    the sandbox lacks a program which the command names is an error.
 
     Attributes:
         exit_code: What it must end with.
@@ -39,12 +40,15 @@ class Command(GraderAssertion):
             result = self.run(outcome)
             if result.timed_out:
                 return self.failed(f"{self._shown()} ran out of time ({self.timeout:g} s)")
+            tool = missing_tool(result) if result.exit_code != self.exit_code else ""
+            if tool and self.untouched(outcome, missing_tool) == tool:
+                return self.erred(f"{self._shown()} needs {tool}, which this sandbox lacks")
             if result.exit_code != self.exit_code:
                 wanted = f"exit code {result.exit_code} instead of {self.exit_code}"
                 return self.failed(f"{self._shown()} ended with {wanted}{last_words(result)}")
             problem = self._wrong(result.stdout_text, result.truncated)
-        except (NoRoom, TooSlow) as error:  # the agent's doing; an error would let it out of a bad grade
-            return self.failed(str(error))
+        except TooSlow as error:
+            return self.broken(str(error))
         except NoSandbox as error:
             return self.erred(str(error))
         return self.failed(f"{self._shown()} {problem}") if problem else self.passed()

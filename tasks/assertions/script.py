@@ -14,13 +14,14 @@ from sandboxes.sandbox import CommandResult
 from tasks.assertions.base import AssertionKind, AssertionResult, Verdict
 from tasks.assertions.graders import GraderAssertion, NoSandbox, last_words
 from tasks.assertions.on_files import shorten
-from tasks.outcome import NoRoom, Outcome
+from tasks.outcome import GraderHandle, Outcome
 
 PAYLOAD = "payload.json"
 """Name of the file, in the folder of the grader, that tells a script what was said."""
 MAX_SCORES = 1000
 """Sub-scores that one script may print."""
 _NAME_LENGTH = 200
+_WORKS = "works"
 
 # Whatever a script imports comes from the interpreter or from its own folder, also without `python3 -I`.
 _BEFORE = "export PYTHONSAFEPATH=1\n"
@@ -39,7 +40,7 @@ class OnFailure(StrEnum):
     """What it means that a script fails itself."""
 
     ERROR = "error"
-    """Nothing is known: no grade."""
+    """No grade, unless the script comes to a verdict on the untouched workspace: then it is the agent's doing."""
     FAIL = "fail"
     """The script runs what the agent made, which can bring it down: the agent's doing."""
 
@@ -53,7 +54,9 @@ class Script(GraderAssertion):
 
     The weight is shared out evenly, so that the scores of a script count together as its `weight` says, and the rate of
     a task with one script is their mean. An empty object is one score of 0. A script that ends with another exit code
-    than 0, runs out of time, or prints what is no score is an error, unless `on_failure` says otherwise.
+    than 0, runs out of time, or prints what is no score comes to no verdict. If it comes to one on the untouched
+    workspace, that is the agent's doing, and a fail; else it is the task's, and an error, unless `on_failure` says that
+    it is always the agent's.
 
     Attributes:
         mode: What it prints.
@@ -81,22 +84,19 @@ class Script(GraderAssertion):
     def check_each(self, outcome: Outcome) -> tuple[AssertionResult, ...]:
         """Run the script: one result per sub-score, or one for all where it prints a number or fails."""
         try:
-            result = self.run(outcome, self._files(outcome), _BEFORE)
-            found = self._read(result)
-        except NoRoom as error:  # the agent's doing; an error would let it out of a bad grade
-            return (self.failed(str(error)),)
+            found = self._read(self.run(outcome))
         except NoSandbox as error:
             return (self.erred(str(error)),)
         except _Bad as error:
-            return (self._bad(str(error)),)
+            return (self._bad(outcome, str(error)),)
         if not isinstance(found, dict):
-            return (self._judge(found),)
+            return (self._judge(outcome, found),)
         if not found:
             return (self.failed("the script printed no sub-score"),)
         name = self.name or self.default_name()
         share = self.weight / len(found)
         return tuple(
-            replace(self._judge(value), name=f"{name}.{key[:_NAME_LENGTH]}", weight=share)
+            replace(self._judge(outcome, value), name=f"{name}.{key[:_NAME_LENGTH]}", weight=share)
             for key, value in found.items()
         )
 
@@ -104,14 +104,20 @@ class Script(GraderAssertion):
         """Return the condition in words."""
         return f"the script prints 1 for everything: {shorten(self.command)}"
 
-    def _files(self, outcome: Outcome) -> dict[str, str]:
-        if self.payload is None:
-            return self.files
-        said = {"final_message": outcome.final_message, "transcript": [dict(item) for item in outcome.transcript]}
-        # ASCII only: the agent's text may hold NUL or half a surrogate pair
-        return {**self.files, PAYLOAD: json.dumps({**self.payload, **said})}
+    def _run(self, handle: GraderHandle, outcome: Outcome) -> CommandResult:
+        files = self.files
+        if self.payload is not None:
+            said = {"final_message": outcome.final_message, "transcript": [dict(item) for item in outcome.transcript]}
+            # ASCII only: the agent's text may hold NUL or half a surrogate pair
+            files = {**files, PAYLOAD: json.dumps({**self.payload, **said})}
+        return handle.run(_BEFORE + self.command, files, self.timeout, private=True)
 
     def _read(self, result: CommandResult) -> Any:
+        """What the script printed: an object of named scores, or one score; no score was looked at.
+
+        Raises:
+            _Bad: It is not what a script may print.
+        """
         if result.timed_out:
             raise _Bad(f"the script ran out of time ({self.timeout:g} s)")
         if result.exit_code != 0:
@@ -130,23 +136,44 @@ class Script(GraderAssertion):
             raise _Bad(f"the script printed neither an object of sub-scores nor a number: {shorten(text)}")
         return found
 
-    def _bad(self, detail: str) -> AssertionResult:
-        return self.failed(detail) if self.on_failure is OnFailure.FAIL else self.erred(detail)
+    def _judge(self, outcome: Outcome, value: Any) -> AssertionResult:
+        try:
+            return self._scored(_score(value), "")
+        except _Bad as error:
+            return self._bad(outcome, str(error))
 
-    def _judge(self, value: Any) -> AssertionResult:
-        """Judge one sub-score. True and false count as 1 and 0."""
-        if not isinstance(value, int | float):
-            return self._bad(f"the score is no number: {shorten(json.dumps(value))}")
-        if isinstance(value, float) and not math.isfinite(value):
-            return self._bad(f"the score is {value}")
-        if not 0 <= value <= 1:
-            return self._bad(f"the score {value!s:.40} is not in [0, 1]")
-        return self._scored(float(value), "")
+    def _bad(self, outcome: Outcome, detail: str) -> AssertionResult:
+        """Judge what is no score: the agent's doing if on the untouched workspace the script comes to scores."""
+        if self.on_failure is OnFailure.FAIL:
+            return self.broken(detail)
+        if self.untouched(outcome, self._comes_to_scores) == _WORKS:
+            return self.broken(f"{detail} (on the untouched workspace it comes to a verdict)")
+        return self.erred(detail)
+
+    def _comes_to_scores(self, result: CommandResult) -> str:
+        try:
+            found = self._read(result)
+            for value in found.values() if isinstance(found, dict) else [found]:
+                _score(value)
+        except _Bad as error:
+            return str(error)
+        return _WORKS
 
     def _scored(self, score: float, detail: str) -> AssertionResult:
         if score == 1.0:
             return self.passed()
         return replace(self.failed(detail or f"score {score:.4g}"), score=score)
+
+
+def _score(value: Any) -> float:
+    """One score. True and false count as 1 and 0."""
+    if not isinstance(value, int | float):
+        raise _Bad(f"the score is no number: {shorten(json.dumps(value))}")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise _Bad(f"the score is {value}")
+    if not 0 <= value <= 1:
+        raise _Bad(f"the score {value!s:.40} is not in [0, 1]")
+    return float(value)
 
 
 def _parse(text: str) -> Any:

@@ -12,7 +12,6 @@ import base64
 import hashlib
 import json
 import re
-import shlex
 from pathlib import Path
 from typing import Any
 
@@ -42,20 +41,20 @@ PAYLOAD = "OPENCLAW_REWARD_PAYLOAD"
 
 _JUDGE = """\
 unset PYTHONSAFEPATH
-trap 'rm -rf -- "$WORKSPACE/reward"' EXIT
 place=$WORKSPACE/reward
-{{ rm -rf -- "$place" && cp -RT -- "$GRADER" "$place"; }} 2>/dev/null || place=$GRADER
-shown={shown}
-if [ "$WORKSPACE" != "$shown" ]; then sed -i "s|$shown|$WORKSPACE|g" -- "$place"/*; fi
+trap 'rm -rf -- "$place"' EXIT
+{{ rm -rf -- "$place" && mkdir -- "$place" && for f in "$GRADER"/*; do : > "$place/${{f##*/}}"; done; }} 2>/dev/null
 {run}
 """
 """How a judge is run.
 
-It stands in `reward/` of the workspace, as upstream: some judges count all files, or look for what lies beside them.
-Where the agent left no room for that, it runs from where it was laid. What it starts (often what the agent wrote) finds
-its own modules. Where the workspace cannot be mounted at its path, that path is replaced in the judge; it is written
-here in two pieces, so that a backend that rewrites paths in commands leaves it alone.
+Upstream it stands in `reward/` of the workspace, and some judges count all files. There stand empty files of its names;
+it runs from the grader's folder, which nothing that it starts can read. What it starts (often what the agent wrote)
+finds its own modules.
 """
+
+_IN_REWARD = re.compile(r"(?:[\w./-]*/)?(?<![\w.-])reward/(?=[\w.-])")
+"""How a runner of its own names a file of the judge: it lies in the grader's folder, not in the workspace."""
 
 _PACKAGES = re.compile(r"^\s*(?:import|from)\s+(yaml|cryptography)\b", re.MULTILINE)
 """Packages that judges import, often where a failed import would only look like an agent's mistake."""
@@ -199,13 +198,14 @@ def _script(folder: Folder, entry: dict[str, Any]) -> dict[str, Any]:
         except ValueError as error:
             raise TaskError(Problem(f"cannot be used: {error}", f"{folder.place}/{REWARD}/{name}")) from error
     runner = folder.reward.get(RUNNER)
-    plain = runner is None or hashlib.sha256(runner.content or b"").hexdigest() == RUNNER_SHA256
+    plain = runner is None or hashlib.sha256((runner.content or b"").rstrip() + b"\n").hexdigest() == RUNNER_SHA256
     if plain:
         files.pop(RUNNER, None)
+    else:
+        files[RUNNER] = _IN_REWARD.sub("$GRADER/", files[RUNNER])
     if (CHECK if plain else RUNNER) not in files:
         raise TaskError(Problem("is missing: it is what judges the task", f"{folder.place}/{REWARD}/{CHECK}"))
-    mount = entry.get("input_mount_dir") or MOUNT
-    run = f'python3 -I "$place/{CHECK}" "$WORKSPACE"' if plain else f'bash "$place/{RUNNER}"'
+    run = f'python3 -I "$GRADER/{CHECK}" "$WORKSPACE"' if plain else f'bash "$GRADER/{RUNNER}"'
     script: dict[str, Any] = {
         "kind": "script",
         "name": "reward",
@@ -216,12 +216,7 @@ def _script(folder: Folder, entry: dict[str, Any]) -> dict[str, Any]:
     needed = sorted({package for text in files.values() for package in _PACKAGES.findall(text)})
     if any(PAYLOAD in text for text in files.values()):
         script["payload"] = {key: entry[key] for key in ("task_id", "user_query", "metadata") if key in entry}
-        run = f'{PAYLOAD}="$place/payload.json" {run}'
+        run = f'{PAYLOAD}="$GRADER/payload.json" {run}'
     if needed:
         run = f"python3 -I -c 'import {', '.join(needed)}' || exit 125\n{run}"
-    return {**script, "command": _JUDGE.format(shown=_in_pieces(mount), run=run)}
-
-
-def _in_pieces(path: str) -> str:
-    head, _, last = path.rpartition("/")
-    return f"{shlex.quote(head)}'/'{shlex.quote(last)}"
+    return {**script, "command": _JUDGE.format(run=run)}

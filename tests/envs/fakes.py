@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import subprocess
 import tempfile
 from pathlib import Path
 
-from sandboxes.sandbox import Backend, CommandResult, EntryKind, FileEntry, Limits, SandboxError
+from sandboxes.sandbox import Backend, CommandResult, EntryKind, FileEntry, JudgeIsolation, Limits, SandboxError
 from tasks.task import Task
 
 FIRST = {
@@ -85,6 +86,20 @@ class FakeSandbox:
             return CommandResult(137, error.stdout or b"", error.stderr or b"", timed_out=True, seconds=timeout)
         return CommandResult(done.returncode, done.stdout, done.stderr)
 
+    judge_isolation = JudgeIsolation.FULL
+
+    def judge(self, command, files, *, timeout, env, private):
+        with tempfile.TemporaryDirectory(prefix="turngym-test-grader-") as folder:
+            for path, text in files.items():
+                Path(folder, path).parent.mkdir(parents=True, exist_ok=True)
+                Path(folder, path).write_text(text)
+            words = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in env.items())
+            inner = f"export GRADER={folder} HOME={folder}\n{words}{command}"
+            return self.run(f"bash -c {shlex.quote(inner)}; exit $?", timeout=timeout, state="clean")
+
+    def twin(self):
+        return FakeSandbox()
+
     def snapshot(self):
         self._call("snapshot")
         found = {}
@@ -98,6 +113,12 @@ class FakeSandbox:
                 content = path.read_bytes()
                 found[name] = FileEntry(EntryKind.FILE, content, path.stat().st_mode & 0o777, size=len(content))
         return found
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exc):
+        self.close()
 
     def close(self):
         self.calls.append("close")

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shlex
 import shutil
 import stat
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from sandboxes.sandbox import Backend, CommandResult, EntryKind, FileEntry, Files, Limits, Snapshot
+from sandboxes.sandbox import Backend, CommandResult, EntryKind, FileEntry, Files, JudgeIsolation, Limits, Snapshot
 
 
 class FakeSandbox:
@@ -42,6 +43,26 @@ class FakeSandbox:
         except subprocess.TimeoutExpired as late:
             return CommandResult(137, late.stdout or b"", late.stderr or b"", timed_out=True)
         return CommandResult(done.returncode, done.stdout, done.stderr)
+
+    @property
+    def judge_isolation(self) -> JudgeIsolation:
+        return JudgeIsolation.NONE
+
+    def judge(
+        self, command: str, files: Mapping[str, str], *, timeout: float, env: Mapping[str, str], private: bool
+    ) -> CommandResult:
+        with tempfile.TemporaryDirectory(prefix="fake-grader-") as folder:
+            for path, text in files.items():
+                target = Path(folder, path)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                target.write_text(text, encoding="utf-8", errors="surrogateescape")
+            words = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in env.items())
+            # In a bash of its own: what the agent's program kills is its judge, not what runs the tests.
+            inner = f"export GRADER={folder} HOME={folder}\n{words}{command}"
+            return self.run(f"bash -c {shlex.quote(inner)}; exit $?", timeout=timeout, state="clean")
+
+    def twin(self) -> FakeSandbox:
+        return type(self)()
 
     def put(self, files: Files) -> None:
         for path, given in files.items():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -14,7 +13,7 @@ from sandboxes.sandbox import Sandbox
 from tasks.assertions import AssertionResult, grade
 from tasks.grader import SandboxGrader
 from tasks.lint import Status, prove
-from tasks.outcome import NoRoom, Outcome
+from tasks.outcome import Outcome
 from tasks.task import Task
 
 
@@ -95,27 +94,6 @@ def test_what_was_left_running_is_ended_first(sandbox: Sandbox) -> None:
     assert [r.name for r in results] == ["s.real", "s.home"]
 
 
-@pytest.mark.parametrize(
-    "plant",
-    [
-        "echo 'print(1.0)' > $F",
-        "mkdir -p $F/check.py && echo 'print(1.0)' > $F/check.py/x",
-        "mkdir elsewhere && ln -s $PWD/elsewhere $F",
-        "mkdir $F && echo keep > kept && ln -s $PWD/kept $F/check.py",
-        "mkdir $F && mkfifo $F/check.py",
-        "mkdir $F && echo 'raise SystemExit(7)' > $F/json.py",
-        "mkdir -m 500 $F",
-        "ln -s /nowhere $F",
-    ],
-)
-def test_what_stands_at_the_place_is_removed_and_not_followed(sandbox: Sandbox, plant: str) -> None:
-    """The name cannot be known; here it is, all the same."""
-    assert sandbox.run(f"F=/tmp/known; echo keep > kept; {plant}").exit_code == 0
-    result = SandboxGrader(sandbox, "known").run('python3 "$GRADER/check.py"', {"check.py": CHECK})
-    assert json.loads(result.stdout) == {"real": True, "home": True}
-    assert sandbox.run("cat kept; ls elsewhere 2>/dev/null; ls -A /tmp").stdout == b"keep\n"
-
-
 def test_the_agent_never_meets_the_files(sandbox: Sandbox) -> None:
     look = "ls -AR /tmp . 2>/dev/null; env | grep -c GRADER"
     before = sandbox.run(look).stdout
@@ -174,16 +152,14 @@ def test_names_that_were_drawn_do_not_show(sandbox: Sandbox) -> None:
 
 
 @pytest.mark.bubblewrap
-def test_an_agent_that_fills_the_disk_fails() -> None:
+def test_an_agent_that_fills_the_disk_leaves_room_for_its_judge() -> None:
     if not probe(Backend.BUBBLEWRAP).ok:
         pytest.skip("bubblewrap does not work here")
     with open_sandbox(Backend.BUBBLEWRAP) as sandbox:
         sandbox.open({})
         sandbox.run("head -c 60M /dev/zero > big; head -c 60M /dev/zero > /tmp/big; cat /dev/zero > /tmp/rest")
-        with pytest.raises(NoRoom, match="No space left"):
-            SandboxGrader(sandbox).run("true", {"check.py": "x" * 100_000})
-        (result,) = judge(sandbox, script(files={"check.py": "x" * 100_000}))
-        assert result.verdict == "fail" and "no place" in result.detail
+        (result,) = judge(sandbox, script(files={"check.py": "#" * 100_000 + "\nprint(0.5)"}))
+        assert (result.verdict, result.score) == ("fail", 0.5)
 
 
 def test_a_lost_sandbox_is_the_machinerys_failure(backend_of: Backend) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from pydantic import TypeAdapter
 
-from sandboxes.sandbox import CommandResult, EntryKind, FileEntry
+from sandboxes.sandbox import CommandResult, EntryKind, FileEntry, Files
 from tasks.assertions import Assertion, AssertionResult, BaseAssertion
 from tasks.outcome import Outcome
 
@@ -50,9 +51,27 @@ class FakeHandle:
         out = stdout.encode() if isinstance(stdout, str) else stdout
         self.result = CommandResult(exit_code, out, facts.pop("stderr", b""), **facts)
         self.raises: Exception | None = None
+        self.untouched: FakeHandle | None = None
+        self.again: FakeHandle | None = None
         self.asked: list[tuple[str, dict[str, str], float | None]] = []
 
-    def run(self, command: str, files: Mapping[str, str] | None = None, timeout: float | None = None) -> CommandResult:
+    task_hash: str | None = None
+
+    @contextmanager
+    def beside(self, files: Files | None = None) -> Iterator[FakeHandle]:
+        """Another handle, where one is given: `untouched`, or `again` on files as the agent left them."""
+        other = self.untouched if files is None else self.again
+        yield other or self
+
+    def run(
+        self,
+        command: str,
+        files: Mapping[str, str] | None = None,
+        timeout: float | None = None,
+        *,
+        private: bool = False,
+        env: Mapping[str, str] | None = None,
+    ) -> CommandResult:
         self.asked.append((command, dict(files or {}), timeout))
         if self.raises is not None:
             raise self.raises

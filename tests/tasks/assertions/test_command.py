@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tasks.assertions import AssertionResult, patterns
-from tasks.outcome import NoRoom, Outcome
+from tasks.outcome import Outcome
 from tests.tasks.assertions.build import FakeHandle, build
 
 
@@ -34,12 +34,28 @@ def test_stdout() -> None:
 
 def test_what_the_agent_made_may_not_hang_itself_out_of_a_grade(monkeypatch: pytest.MonkeyPatch) -> None:
     assert run(FakeHandle(timed_out=True)).verdict == "fail"
-    full = FakeHandle()
-    full.raises = NoRoom("full")
-    assert run(full).verdict == "fail"
     assert build("command", command="x").check(Outcome({}, {})).verdict == "error"
     monkeypatch.setattr(patterns, "REGEX_SECONDS", 0.05)
     assert run(FakeHandle("a" * 60 + "b"), stdout_matches="(a|aa)+$").verdict == "fail"
+
+
+@pytest.mark.parametrize(
+    ("code", "said", "tool"),
+    [
+        (1, b"/usr/bin/python3: No module named pytest\n", "pytest"),
+        (127, b"bash: line 2: node: command not found\n", "node"),
+    ],
+)
+def test_a_tool_that_the_grader_lacks_is_an_error(code: int, said: bytes, tool: str) -> None:
+    handle = FakeHandle(exit_code=code, stderr=said)
+    handle.task_hash = tool
+    result = run(handle)
+    assert result.verdict == "error" and f"needs {tool}" in result.detail
+    # The same words out of the agent's program: on the untouched workspace nobody says them.
+    handle.untouched, handle.task_hash = FakeHandle(exit_code=2), f"{tool} said by the agent"
+    assert run(handle).verdict == "fail"
+    missing = FakeHandle(exit_code=127, stderr=b"bash: line 1: ./prog: No such file or directory\n")
+    assert run(missing).verdict == "fail"
 
 
 def test_names_and_words() -> None:

@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from sandboxes.sandbox import SandboxError
 from tasks.assertions import AssertionResult, Verdict, grade, grade_files
-from tasks.outcome import NoRoom, Outcome
+from tasks.outcome import Outcome
 from tasks.task import Task
 from tests.tasks.assertions.build import FakeHandle, build
 
@@ -81,13 +81,33 @@ def test_a_script_that_does_not_end_well_is_an_error() -> None:
         assert results[0].verdict is Verdict.ERROR
 
 
-def test_without_a_sandbox_it_is_an_error_and_without_room_a_fail() -> None:
+def test_without_a_sandbox_it_is_an_error() -> None:
     check = build("script", command="x")
     assert "only after the agent has ended" in check.check(Outcome({}, {})).detail
     assert check.check(Outcome({}, {})).verdict is Verdict.ERROR
-    handle = FakeHandle()
-    handle.raises = NoRoom("full")
-    assert check.check(Outcome({}, {}, grader=handle)).verdict is Verdict.FAIL
+
+
+@pytest.mark.parametrize("printed", ["", "nan", "{", '{"a": 2}', '{"a": "b"}'])
+def test_what_works_on_the_untouched_workspace_and_not_after_the_agent_is_the_agents_doing(printed: str) -> None:
+    check = build("script", name=f"s{printed}", command="x")
+    handle = FakeHandle(printed)
+    handle.task_hash, handle.untouched = "hash", FakeHandle('{"a": 0}')
+    result = check.check_each(Outcome({}, {}, grader=handle))[0]
+    assert (result.verdict, result.score, result.broke) == ("fail", 0.0, True) and "untouched" in result.detail
+    check.check_each(Outcome({}, {}, grader=handle))
+    assert len(handle.untouched.asked) == 1  # remembered
+    other = build("script", name=f"t{printed}", command="x")
+    handle.untouched = FakeHandle("oops")
+    assert other.check_each(Outcome({}, {}, grader=handle))[0].verdict is Verdict.ERROR
+
+
+def test_a_judge_that_ran_out_of_time_is_run_once_more() -> None:
+    handle = FakeHandle("1", 137, timed_out=True)
+    handle.again = FakeHandle("1")
+    assert build("script", command="x").check(Outcome({}, {}, grader=handle)).verdict is Verdict.PASS
+    late = FakeHandle("1", 137, timed_out=True)
+    assert build("command", command="x").check(Outcome({}, {}, grader=late)).verdict is Verdict.FAIL
+    assert len(late.asked) == 2
 
 
 def task(*assertions: dict[str, Any]) -> Task:
