@@ -9,10 +9,12 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from sandboxes import open_sandbox
 from sandboxes.sandbox import Sandbox, SandboxError, SandboxUnavailable
+from tasks.judges import JudgeUse, in_process_line
 from tasks.lint import Proof, Status, prove
 from tasks.problems import Problem, TaskError, counted
 from tasks.reports import refuse_to_overwrite, to_json, write_junit
@@ -154,7 +156,7 @@ def prove_all(tasks: Sequence[Task], make: Callable[[], Sandbox], workers: int) 
         for _ in range(2):
             sandbox = getattr(own, "sandbox", None) or fresh()
             try:
-                return prove(task, sandbox)
+                return with_judges(task, prove(task, sandbox))
             except SandboxUnavailable:  # nor will it work for the next task
                 raise
             except SandboxError as error:
@@ -171,6 +173,18 @@ def prove_all(tasks: Sequence[Task], make: Callable[[], Sandbox], workers: int) 
         executor.shutdown(wait=True, cancel_futures=True)
         for sandbox in opened:
             sandbox.close()
+
+
+def with_judges(task: Task, proof: Proof) -> Proof:
+    """Add to a proof that a judge runs the agent's code in its own process: wrong in what ships, a note elsewhere."""
+    if task.judge_use is not JudgeUse.IN_PROCESS:
+        return proof
+    line = in_process_line(task.judge_findings)
+    from tasks.families import ALL_FAMILIES  # only here: few tasks have such a judge
+
+    if task.family in ALL_FAMILIES or task.content_hash in {shipped.content_hash for shipped in library.load()}:
+        return replace(proof, problems=(*proof.problems, line))
+    return replace(proof, notes=(*proof.notes, line))
 
 
 def _line(proof: Proof, width: int) -> str:

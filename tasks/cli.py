@@ -10,6 +10,7 @@ from pathlib import Path
 
 from tasks.assertions.base import leaves
 from tasks.description import HAND_WRITTEN, describe
+from tasks.judges import JudgeUse
 from tasks.model import unknown_key
 from tasks.problems import TaskError, counted
 from tasks.sources import is_spec, library, load_tasks
@@ -70,7 +71,9 @@ def list_tasks(spec: str, wanted: Filter = Filter()) -> int:
     rows = [("id", "kind", "assertions", "turns", "hash")]
     for task in tasks:
         kind = f"{task.family or HAND_WRITTEN}/{task.difficulty}"
-        rows.append((task.id, kind, str(len(task.assertions)), str(task.budget.max_turns), task.content_hash[:12]))
+        mark = "  in-process judge" if task.judge_use is JudgeUse.IN_PROCESS else ""
+        shown = task.content_hash[:12] + mark
+        rows.append((task.id, kind, str(len(task.assertions)), str(task.budget.max_turns), shown))
     print(table(rows))
     left_out = len(everything) - len(tasks)
     print(counted(len(tasks), "task") + (f" of {len(everything)}" if left_out else ""))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from sandboxes.sandbox import EntryKind, FileEntry
+from tasks.judges import REMEDY, JudgeUse
 from tasks.task import Task
 
 HAND_WRITTEN = "hand-written"
@@ -33,6 +34,7 @@ def describe(task: Task) -> str:
         weight = weight or ("  (only shown)" if not assertion.weight else "")
         name = "" if assertion.name == assertion.default_name() else f"{assertion.name}: "
         lines.append(f"  {name}{assertion.kind}: {assertion.describe()}{weight}")
+    lines += [f"  {line}" for line in judge_lines(task)]
     lines += ["", "Oracle"]
     if task.oracle is None:
         lines.append("  none: the task cannot be proven")
@@ -45,6 +47,12 @@ def describe(task: Task) -> str:
         if task.oracle.answer is not None:
             lines += ["  answer:", *_indent(task.oracle.answer)]
     return "\n".join(lines) + "\n"
+
+
+def judge_lines(task: Task) -> list[str]:
+    """Return what is to be known of a judge that runs the agent's code in its own process; mostly nothing."""
+    found = [f"in-process judge: {f}" for f in task.judge_findings if f.use is JudgeUse.IN_PROCESS]
+    return [*found, f"{REMEDY}."] if found else []
 
 
 def _indent(text: str) -> list[str]:

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from sandboxes.sandbox import EntryKind, FileEntry
-from tasks.description import HAND_WRITTEN, SHOWN_LINES, content_lines, listed
+from tasks.description import HAND_WRITTEN, SHOWN_LINES, content_lines, judge_lines, listed
 from tasks.task import Task
 
 
@@ -37,6 +37,8 @@ def render(task: Task, stream: IO[str] | None = None, *, width: int | None = Non
     )
     console.print(Panel(_workspace(task), title="workspace", title_align="left"))
     console.print(_assertions(task))
+    for line in judge_lines(task):
+        console.print(Text(_printable(line), "yellow"))
     budget = task.budget
     spends = f"{budget.max_turns} turns, {budget.command_seconds:g} s a command, {budget.turn_tokens} tokens a turn"
     console.print(Text(f"budget: {spends}"))

@@ -77,7 +77,7 @@ def write_junit(path: Path, proofs: Sequence[Proof], problems: Sequence[Problem]
             failures, errors = failures + (not infrastructure), errors + infrastructure
             _add(case, "error" if infrastructure else "failure", proof.problems[0], "\n".join(proof.problems))
         elif proof.status is Status.UNPROVEN:
-            ElementTree.SubElement(case, "system-out").text = "unproven (no oracle)"
+            ElementTree.SubElement(case, "system-out").text = _xml("\n".join(["unproven (no oracle)", *proof.notes]))
         elif proof.notes:
             ElementTree.SubElement(case, "system-out").text = _xml("\n".join(proof.notes))
     for problem in problems:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from enum import StrEnum
 from functools import cached_property
 from typing import Annotated, Any, Literal
@@ -15,8 +16,11 @@ from sandboxes.paths import check_workdir
 from sandboxes.sandbox import EntryKind, FileEntry
 from tasks.assertions.base import leaves
 from tasks.assertions.files import FileUnchanged
+from tasks.assertions.graders import GraderAssertion
 from tasks.assertions.kinds import Assertion
 from tasks.assertions.paths import stands_at
+from tasks.assertions.script import Script
+from tasks.judges import Finding, JudgeUse, read_judge, worst
 from tasks.model import Items, StrictModel, Text, fault
 from tasks.problems import TaskError
 from tasks.workspace import Workspace
@@ -206,7 +210,7 @@ class Task(StrictModel):
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Task:
         """Copy the task, with changes that are not checked again; the hashes are those of the copy."""
         copy = super().model_copy(update=update, deep=deep)
-        for name in ("content_hash", "problem_hash"):
+        for name in ("content_hash", "problem_hash", "judge_findings"):
             copy.__dict__.pop(name, None)
         return copy
 
@@ -230,6 +234,22 @@ class Task(StrictModel):
         Two tasks with the same problem must never stand on both sides of a split.
         """
         return _digest(self._problem())
+
+    @cached_property
+    def judge_findings(self) -> tuple[Finding, ...]:
+        """Where its graders start or load what may be the agent's, by a static analysis, done when first asked for."""
+        graders = [(item.name, leaf) for item in self.assertions for leaf in leaves(item)]
+        return tuple(
+            replace(finding, file=f"{name}, {finding.file}")
+            for name, leaf in graders
+            if isinstance(leaf, GraderAssertion)
+            for finding in read_judge(leaf.command, leaf.files, safe_path=isinstance(leaf, Script))
+        )
+
+    @property
+    def judge_use(self) -> JudgeUse:
+        """What its graders do with the agent's code."""
+        return worst(self.judge_findings)
 
     def _problem(self) -> dict[str, Any]:
         return {
