@@ -44,7 +44,8 @@ from envs.conversation import ConversationEnv
 from envs.mixed import kind_of_env
 from sandboxes import Backend, SandboxPool, SandboxUnavailable, open_sandbox
 from tasks.assertions.timing import reset_timings, timing_table
-from tasks.problems import TaskError
+from tasks.judges import JudgeUse
+from tasks.problems import TaskError, counted
 from tasks.sources import load_tasks
 from tasks.sources.self_test import self_test
 from tasks.split_lock import apply_lock
@@ -136,6 +137,7 @@ def _evaluate(a: argparse.Namespace, console: Console) -> int:
         raise EvaluateError("--tasks: is empty; name a source of tasks, or leave it out")
     a.tasks = ",".join(a.tasks) if a.tasks else _default_tasks(a.env)
     tasks, split = _tasks(a)
+    in_process = _in_process(a, tasks)
     if why := unfit_task(a.env, tasks):
         raise EvaluateError(why)
     arms = _arms(a, _reply_cap(a, tasks, named))
@@ -168,10 +170,24 @@ def _evaluate(a: argparse.Namespace, console: Console) -> int:
         prompt_hash = make().prompt_hash
     except ValueError as error:
         raise EvaluateError(str(error)) from error
-    record.begin(vars(a), tasks, model=actor.source, sandbox=backend, prompt_style=style, prompt_hash=prompt_hash)
+    record.begin(
+        vars(a),
+        tasks,
+        in_process=in_process,
+        model=actor.source,
+        sandbox=backend,
+        prompt_style=style,
+        prompt_hash=prompt_hash,
+    )
     console.print(
         f"{a.model}: {len(tasks)} tasks x {a.samples} attempts, sandbox {backend}, prompt style {style}", markup=False
     )
+    if in_process:
+        console.print(
+            f"{counted(len(in_process), 'task')} with a judge that runs the agent's code in its own process, where "
+            "that code can write the verdict: played, and not counted (--allow_in_process_judges counts them)",
+            markup=False,
+        )
     if coverage is not None:
         console.print(coverage.text(), markup=False)
     if named.kind is PolicyKind.VLLM and actor.card == ModelCard() and a.prompt_style == "auto":
@@ -201,11 +217,11 @@ def _evaluate(a: argparse.Namespace, console: Console) -> int:
             finally:
                 if isinstance(actor.policy, OpenAIPolicy):
                     console.print(usage_line(actor.policy.usage), markup=False)
-            measured[name] = measure(result.trajectories, result.label)
+            measured[name] = measure(result.trajectories, result.label, in_process)
             record.add(name, measured[name], result, actor.policy)
             _show(console, name, measured[name], a.samples, tasks)
             if split is not None:
-                console.print(f"\nby side of {a.split}\n{side_rates(split, measured[name])}", markup=False)
+                console.print(f"\nby side of {a.split}\n{side_rates(split, measured[name], in_process)}", markup=False)
             if past := wrote_on(result.trajectories):
                 console.print(f"wrote on behind a stop sequence: {past[0]} of {past[1]} episodes", markup=False)
             if result.duplicates is not None and (said := result.duplicates.message()):
@@ -214,7 +230,7 @@ def _evaluate(a: argparse.Namespace, console: Console) -> int:
     for kind in timing_table():
         console.print(f"check {kind}", markup=False, soft_wrap=True)
     console.print(f"stored in {folder}", markup=False, soft_wrap=True)
-    return 0 if all(m.graded for m in measured.values()) else 1
+    return 0 if all(m.graded or m.in_process for m in measured.values()) else 1
 
 
 def _check_machine(a: argparse.Namespace) -> None:
@@ -241,6 +257,13 @@ def _tasks(a: argparse.Namespace) -> tuple[list[Task], Split | None]:
         raise EvaluateError("--limit would cut a side of --split short: leave one of them out")
     split = apply_lock(load_tasks(a.tasks), Path(a.split).expanduser(), allow_outcome=True)
     return [task for side in split.sides.values() for task in side], split
+
+
+def _in_process(a: argparse.Namespace, tasks: Sequence[Task]) -> frozenset[str]:
+    """Ids of the tasks that are played and not counted: what their judges say can be forged."""
+    if a.allow_in_process_judges:
+        return frozenset()
+    return frozenset(task.id for task in tasks if task.judge_use is JudgeUse.IN_PROCESS)
 
 
 def _first(tasks: list[Task], limit: int, env: str) -> list[Task]:
@@ -346,6 +369,11 @@ def _parser() -> argparse.ArgumentParser:
     add("--samples", type=int, default=1, metavar="K", help="attempts per task; above 1 also pass@k")
     add("--temperature", type=float, nargs="+", metavar="T", help="one arm per temperature; 0 is greedy (default 1.0)")
     add("--greedy", action="store_true", help="greedy decoding: alone, or beside --temperature")
+    add(
+        "--allow_in_process_judges",
+        action="store_true",
+        help="count tasks whose judge runs the agent's code in its own process, where that code can write the verdict",
+    )
     add("--limit", type=int, default=0, metavar="N", help="the first N tasks only (Mixed-v0: of every set in turn)")
     add(
         "--max_tokens",

@@ -143,3 +143,25 @@ def test_both_sides_of_a_split_are_compared(
     assert "pool: 100.0 % of 3 tasks\nheld_out: 100.0 % of 3 tasks\n" in out and "warning" not in out
     assert main([*argv, "--limit", "2"]) == 2
     assert "--limit would cut a side" in capsys.readouterr().err
+
+
+def test_judges_that_load_the_agents_code_are_played_and_not_counted(
+    evaluated: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, check in (("safe", "{kind: file_exists, path: a.sh}"), ("loads", "{kind: command, command: . ./a.sh}")):
+        oracle = 'oracle: {commands: ["echo true > a.sh"]}'
+        (tmp_path / "t").mkdir(exist_ok=True)
+        (tmp_path / f"t/{name}.yaml").write_text(f"id: {name}\nintent: make {name}\nassertions: [{check}]\n{oracle}\n")
+    argv = ["--model", "oracle", "--tasks", str(tmp_path / "t"), "--samples", "2", "--output_dir"]
+    assert main([*argv, str(tmp_path / "apart")]) == 0
+    out = " ".join(capsys.readouterr().out.replace("│", "").split())
+    assert "1 task with a judge that runs the agent's code in its own process" in out
+    assert "passed 2/2 = 100.0 %" in out and "in-process judges 2 of 2 passed, not counted" in out
+    record = json.loads((tmp_path / "apart" / "evaluation.json").read_text())
+    arm = record["arms"]["sampled"]
+    assert (arm["n"], arm["passed"], arm["in_process"], set(arm["outcomes"])) == (2, 2, [2, 2], {"safe"})
+    assert record["in_process_judges"] == ["loads"] and set(record["tasks"]) == {"safe", "loads"}
+    assert main([*argv, str(tmp_path / "all"), "--allow_in_process_judges"]) == 0
+    record = json.loads((tmp_path / "all" / "evaluation.json").read_text())
+    assert (record["arms"]["sampled"]["passed"], record["in_process_judges"]) == (4, [])
+    assert "in-process" not in capsys.readouterr().out

@@ -36,6 +36,13 @@ class EnvArguments:
     held_out_limit: int = field(
         default=0, metadata={"help": "Measure on the first N tasks of each held-out set only; 0 = all."}
     )
+    allow_in_process_judges: bool = field(
+        default=False,
+        metadata={
+            "help": "Take tasks whose judge runs the agent's code in its own process, where that code can write the "
+            "verdict; they are left out otherwise."
+        },
+    )
     sandbox: str = field(
         default="auto", metadata={"help": "auto | bubblewrap | landlock | local (unsafe, only by its name)."}
     )

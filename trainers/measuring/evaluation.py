@@ -5,7 +5,7 @@ Episodes are written as they end, so that those of an evaluation that failed or 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -43,6 +43,7 @@ class EvaluationRecord:
         refuse_occupied(folder, hint="choose another --output_dir, or remove it")
         self.path = folder
         self._tasks: dict[str, str] = {}
+        self._in_process: list[str] = []
         self._date = ""
         self._ended = self._broken = 0
         self._model: dict[str, Any] = {}
@@ -50,9 +51,15 @@ class EvaluationRecord:
         self._timing: dict[str, dict[str, Any]] = {}
 
     def begin(
-        self, settings: Mapping[str, Any], tasks: Sequence[Task], *, model: ModelSource | None, **environment: Any
+        self,
+        settings: Mapping[str, Any],
+        tasks: Sequence[Task],
+        *,
+        model: ModelSource | None,
+        in_process: Collection[str] = (),
+        **environment: Any,
     ) -> None:
-        """Write what is known before the first episode.
+        """Write what is known before the first episode; `in_process` are ids of tasks that do not count.
 
         Raises:
             RunFolderError: The folder cannot be made.
@@ -62,6 +69,7 @@ class EvaluationRecord:
         except OSError as error:
             raise RunFolderError(f"cannot write the folder {self.path}: {error.strerror}") from error
         self._tasks = {task.id: task.content_hash for task in tasks}
+        self._in_process = sorted(in_process)
         self._date = datetime.now(UTC).isoformat(timespec="seconds")
         self._model = {"name": settings["model"]}
         if model is not None:
@@ -104,6 +112,7 @@ class EvaluationRecord:
             "model": model,
             "date": self._date,
             "tasks": self._tasks,
+            "in_process_judges": self._in_process,
             "arms": self._arms,
             "timing": self._timing,
         }

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from statistics import fmean
 from typing import Any
@@ -36,6 +36,8 @@ class Measurement:
         sampling: Decode settings, as a label.
         outcomes: Task id to the passes of its graded attempts, in the order played (for paired tests).
         errors: Messages of episodes without a grade, to count; cut to their first line.
+        in_process: [passed, graded] of the episodes whose judge runs the agent's code in its own process, where that
+            code can write the verdict. They are in no other figure. Empty where there are none.
     """
 
     n: int
@@ -59,6 +61,7 @@ class Measurement:
     kinds: dict[str, list[int]] = field(default_factory=dict)
     outcomes: dict[str, list[bool]] = field(default_factory=dict)
     errors: dict[str, int] = field(default_factory=dict)
+    in_process: list[int] = field(default_factory=list)
 
     def to_json(self) -> dict[str, Any]:
         """A JSON-able record; `from_json` gives the same measurement back."""
@@ -72,6 +75,7 @@ class Measurement:
             ValueError: A key is unknown or missing; the message names it.
         """
         known = {f.name for f in fields(cls)}
+        record = {"in_process": [], **record}  # older records have none
         if set(record) != known:
             unknown, missing = sorted(set(record) - known), sorted(known - set(record))
             raise ValueError(f"not a measurement: unknown keys {unknown}, missing keys {missing}")
@@ -84,16 +88,19 @@ def is_graded(episode: Trajectory) -> bool:
     return rewarded and episode.stop_reason != "infrastructure" and episode.passed is not None
 
 
-def measure(trajectories: Sequence[Trajectory], label: str) -> Measurement:
+def measure(trajectories: Sequence[Trajectory], label: str, in_process: Collection[str] = ()) -> Measurement:
     """Measure episodes.
 
     Args:
         trajectories: Any number of attempts at any number of tasks.
         label: The decode settings, as `RolloutResult.label` has them.
+        in_process: Ids of tasks whose episodes are counted apart (see `Measurement.in_process`).
 
     Returns:
         The measurement; rates are `None` when nothing was graded (never 0).
     """
+    apart = [t for t in trajectories if t.task_id in in_process]
+    trajectories = [t for t in trajectories if t.task_id not in in_process]
     graded = [t for t in trajectories if is_graded(t)]
     n, missing = len(trajectories), len(trajectories) - len(graded)
     passed = sum(bool(t.passed) for t in graded)
@@ -132,6 +139,7 @@ def measure(trajectories: Sequence[Trajectory], label: str) -> Measurement:
         kinds=dict(sorted(kinds.items())),
         outcomes=outcomes,
         errors=dict(errors.most_common()),
+        in_process=[sum(bool(t.passed) for t in apart if is_graded(t)), sum(map(is_graded, apart))] if apart else [],
     )
 
 

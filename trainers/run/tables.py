@@ -41,6 +41,11 @@ def passes(m: Measurement) -> str:
     return text
 
 
+def apart(m: Measurement) -> str:
+    """What judges said that run the agent's code in their own process: `3 of 6 passed, not counted`."""
+    return "{} of {} passed, not counted".format(*m.in_process) if m.in_process else "-"
+
+
 def stop_mix(m: Measurement) -> str:
     """Stop reasons with their shares of all episodes: `submitted 83 %, max_turns 17 %`."""
     known = [s for s in STOPS if s in m.stops] + sorted(set(m.stops) - set(STOPS))
@@ -55,6 +60,8 @@ def measurement_table(title: str, columns: Mapping[str, Measurement]) -> Table:
         table.add_column(name)
     ms = list(columns.values())
     table.add_row("passed", *(passes(m) for m in ms))
+    if any(m.in_process for m in ms):
+        table.add_row("in-process judges", *(apart(m) for m in ms))
     table.add_row("assertion rate", *(percent(m.assertion_rate) for m in ms))
     table.add_row("mean reward", *(number(m.reward, 3) for m in ms))
     table.add_row("mean turns", *(number(m.mean_turns) for m in ms))

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from tasks.judges import JudgeUse
+from tasks.problems import counted
 from tasks.sources import load_tasks
 from tasks.split_lock import SUFFIX, apply_lock
 from tasks.splits import Choice, Split, disjoint, split_tasks
@@ -14,6 +16,9 @@ from trainers.errors import ConfigError
 
 FEW = 20
 """Held-out tasks below which the interval of a pass rate spans more than forty points."""
+
+SHOWN = 5
+"""Ids that a line names before it stops."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +61,11 @@ def load_task_sets(env: EnvArguments, seed: int) -> TaskSets:
         tasks.problems.TaskError: A task file is wrong (all of them are named), or the tasks are not those of a lock.
         ConfigError: Nothing to train on.
     """
+    judges = _Judges(env.allow_in_process_judges)
+    locked = env.held_out.endswith(SUFFIX)
     everything = tuple(load_tasks(env.tasks))
+    if not locked:  # a lock must find the tasks it names
+        everything = judges.keep(everything)
     if _families(env.unseen_families) and env.held_out != "split":
         raise ConfigError(
             f"unseen_families={env.unseen_families}: only held_out=split draws families, and held_out is "
@@ -69,7 +78,9 @@ def load_task_sets(env: EnvArguments, seed: int) -> TaskSets:
         split = Split(everything, ())
         notes.append("held_out=none: nothing is measured, so nothing selects a checkpoint; the last one is kept.")
     elif env.held_out == "split":
-        if len(everything) < 2:
+        if not everything:
+            split = Split((), ())
+        elif len(everything) < 2:
             split = Split(everything, ())
             notes.append(
                 f"{env.tasks} holds one task, which cannot be split: nothing is held out, so nothing selects a "
@@ -82,14 +93,22 @@ def load_task_sets(env: EnvArguments, seed: int) -> TaskSets:
                 seed=seed,
                 unseen_families=_families(env.unseen_families),
             )
-    elif env.held_out.endswith(SUFFIX):
+    elif locked:
         split = apply_lock(everything, Path(env.held_out).expanduser(), allow_outcome=True)
         notes += _notes_on_lock(split, len(everything))
+        split = replace(
+            split,
+            pool=judges.keep(split.pool),
+            held_out=judges.keep(split.held_out),
+            unseen=judges.keep(split.unseen),
+        )
     else:
-        loaded = load_tasks(env.held_out)
+        loaded = judges.keep(tuple(load_tasks(env.held_out)))
         split = Split(everything, disjoint(everything, loaded))
         if dropped := len(loaded) - len(split.held_out):
             notes.append(f"{dropped} held-out tasks are also in the pool and were left out.")
+    if judges.note():
+        notes.insert(0, judges.note())
     if env.held_out_limit:
         limit = env.held_out_limit
         split = replace(split, held_out=split.held_out[:limit], unseen=split.unseen[:limit])
@@ -99,10 +118,43 @@ def load_task_sets(env: EnvArguments, seed: int) -> TaskSets:
             f"{FEW} or more say something; name some with --held_out."
         )
     if not split.pool:
-        raise ConfigError(f"tasks={env.tasks}: no task to train on")
+        raise ConfigError(f"tasks={env.tasks}: no task to train on{judges.reason()}")
     if env.held_out not in ("none", "split") and not (split.held_out or split.unseen):
-        raise ConfigError(f"held_out={env.held_out}: every task of it is in the pool; name other tasks or another seed")
+        why = judges.reason() or ": every task of it is in the pool; name other tasks or another seed"
+        raise ConfigError(f"held_out={env.held_out}: no task to measure on{why}")
     return TaskSets(split, tuple(notes))
+
+
+class _Judges:
+    """Leaves out tasks whose judge runs the agent's code in its own process, unless they are asked for.
+
+    Training finds what pays: code that writes the verdict and leaves pays everything, and is no skill.
+    """
+
+    def __init__(self, allowed: bool) -> None:
+        self._allowed = allowed
+        self._found: dict[str, None] = {}
+
+    def keep(self, tasks: tuple[Task, ...]) -> tuple[Task, ...]:
+        """The tasks of these that are taken."""
+        found = dict.fromkeys(task.id for task in tasks if task.judge_use is JudgeUse.IN_PROCESS)
+        self._found |= found
+        return tasks if self._allowed else tuple(task for task in tasks if task.id not in found)
+
+    def note(self) -> str:
+        """Say which, in one line; empty where there is nothing to say."""
+        count = len(self._found)
+        if not count:
+            return "allow_in_process_judges does nothing: no task has such a judge." if self._allowed else ""
+        names = ", ".join([*list(self._found)[:SHOWN], *(["..."] if count > SHOWN else [])])
+        what = f"{counted(count, 'task')} with a judge that runs the agent's code in its own process ({names})"
+        if self._allowed:
+            return f"allow_in_process_judges: {what}: code that writes the verdict and leaves passes."
+        return f"left out: {what}. `python -m tasks check` says where; --allow_in_process_judges takes them."
+
+    def reason(self) -> str:
+        """Why nothing is left, as the end of a sentence; empty where this is not why."""
+        return f": {self.note()}" if self._found and not self._allowed else ""
 
 
 def _families(wanted: str) -> int | list[str]:

@@ -13,7 +13,8 @@ from tasks.judges import JudgeUse
 from tasks.lint import Proof
 from tasks.sources import load_tasks
 from tasks.task import Task
-from tests.shared_data import shared
+from tasks.yaml_io import parse_task
+from tests.shared_data import REPOSITORY, shared
 
 IMPORTING = {"task_0012", "task_0032", "task_0059", "task_0119", "task_0157", "task_0181"}
 """Judges of the evaluation set that load the agent's code, by reading all of them."""
@@ -72,6 +73,13 @@ def test_list_and_show_mark_it(capsys: pytest.CaptureFixture[str], monkeypatch: 
     list_tasks("any")
     lines = capsys.readouterr().out.splitlines()
     assert [line.endswith("in-process judge") for line in lines[1:3]] == [True, False]
+
+
+def test_the_safe_form_of_the_documentation_only_starts_programs() -> None:
+    text = (REPOSITORY / "docs/tasks.md").read_text(encoding="utf-8").split("### Judges and the agent's code")[1]
+    example = text.split("```yaml\n")[1].split("```")[0]
+    task = parse_task(f"id: a\nintent: b\n{example}")
+    assert task.judge_use is JudgeUse.STARTS
 
 
 def test_no_task_that_ships_has_one() -> None:

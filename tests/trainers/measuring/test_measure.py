@@ -7,6 +7,7 @@ import pytest
 
 from tests.trainers.fake_run import episode, task
 from trainers.measuring.measure import Measurement, measure
+from trainers.run.tables import apart, passes
 from trainers.stats import wilson
 
 
@@ -70,3 +71,17 @@ def test_json_round_trip_and_unknown_keys() -> None:
     assert Measurement.from_json(record) == m
     with pytest.raises(ValueError, match=r"unknown keys \['extra'\], missing keys \['passed'\]"):
         Measurement.from_json({**{k: v for k, v in record.items() if k != "passed"}, "extra": 1})
+
+
+def test_what_judges_say_that_load_the_agents_code_is_in_no_figure() -> None:
+    played = episodes([True, False, True, True], broken=1)
+    ids = {played[2].task_id, played[3].task_id, played[4].task_id}
+    m = measure(played, "T=1", ids)
+    alone = measure(played[:2], "T=1")
+    assert m.in_process == [2, 2] and alone.in_process == []
+    assert {**m.to_json(), "in_process": []} == alone.to_json()
+    assert passes(m) == passes(alone) and passes(measure(played[2:], "T=1", ids)) == "nothing graded of 0"
+    assert (apart(m), apart(alone)) == ("2 of 2 passed, not counted", "-")
+    assert Measurement.from_json(m.to_json()) == m
+    old = {key: value for key, value in alone.to_json().items() if key != "in_process"}
+    assert Measurement.from_json(old) == alone

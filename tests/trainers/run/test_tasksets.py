@@ -93,3 +93,51 @@ def test_a_limit_and_nothing_held_out() -> None:
     assert any("too few to choose a checkpoint" in note for note in sets.notes)
     none = load_task_sets(EnvArguments(tasks=SPEC, held_out="none"), seed=0)
     assert none.held_out == () and len(none.pool) == 60
+
+
+@pytest.fixture
+def mixed(tmp_path: Path) -> str:
+    """A folder of eight tasks; the judges of two of them load what the agent wrote."""
+    for number in range(8):
+        command = "python3 -I prices.py" if number < 6 else ". ./prices.sh"
+        (tmp_path / f"t{number}.yaml").write_text(
+            f"id: t{number}\nintent: do {number}\nassertions:\n  - {{kind: command, command: {command}}}\n"
+        )
+    return str(tmp_path)
+
+
+def test_tasks_whose_judge_can_be_forged_are_left_out_and_named(mixed: str) -> None:
+    sets = load_task_sets(EnvArguments(tasks=mixed), seed=0)
+    assert ids(sets.pool) | ids(sets.measured) == {f"t{number}" for number in range(6)}
+    assert sets.notes[0] == (
+        "left out: 2 tasks with a judge that runs the agent's code in its own process (t6, t7). "
+        "`python -m tasks check` says where; --allow_in_process_judges takes them."
+    )
+    allowed = load_task_sets(EnvArguments(tasks=mixed, allow_in_process_judges=True), seed=0)
+    assert ids(allowed.pool) | ids(allowed.measured) == {f"t{number}" for number in range(8)}
+    assert allowed.notes[0].startswith("allow_in_process_judges: 2 tasks")
+    idle = load_task_sets(EnvArguments(tasks=SPEC, allow_in_process_judges=True), seed=0)
+    assert "allow_in_process_judges does nothing: no task has such a judge." in idle.notes
+
+
+def test_a_lock_finds_its_tasks_before_they_are_left_out(mixed: str, tmp_path: Path) -> None:
+    split = split_tasks(load_tasks(mixed), held_out_fraction=0.5, seed=1)
+    write_lock(split, tmp_path / "my.lock")
+    sets = load_task_sets(EnvArguments(tasks=mixed, held_out=str(tmp_path / "my.lock")), seed=0)
+    assert ids(sets.pool) == ids(split.pool) - {"t6", "t7"}
+    assert ids(sets.held_out) == ids(split.held_out) - {"t6", "t7"}
+    assert any(note.startswith("left out: 2 tasks") for note in sets.notes)
+
+
+@pytest.mark.parametrize("held_out", ["split", "none"])
+def test_a_run_of_nothing_else_is_refused_with_the_flag(mixed: str, held_out: str) -> None:
+    wanted = r"no task to train on: left out: 1 task .*t7.*--allow_in_process_judges"
+    with pytest.raises(ConfigError, match=wanted):
+        load_task_sets(EnvArguments(tasks=f"{mixed}/t7.yaml", held_out=held_out), seed=0)
+
+
+def test_held_out_tasks_of_a_source_of_their_own_are_left_out_too(mixed: str) -> None:
+    sets = load_task_sets(EnvArguments(tasks=SPEC, held_out=mixed), seed=0)
+    assert ids(sets.held_out) == {f"t{number}" for number in range(6)}
+    with pytest.raises(ConfigError, match=r"no task to measure on: left out: 1 task"):
+        load_task_sets(EnvArguments(tasks=SPEC, held_out=f"{mixed}/t7.yaml"), seed=0)
