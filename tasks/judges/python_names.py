@@ -21,11 +21,10 @@ class Names:
     _texts: dict[str, set[str] | None] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, tree: ast.Module) -> Names:
+    def of(cls, nodes: Sequence[ast.AST]) -> Names:
         """Collect what a file binds, parameters by the calls of their functions."""
         names = cls()
         called: set[ast.expr] = set()
-        nodes = list(ast.walk(tree))
         for node in nodes:
             names._bind(node)
         methods = {f for node in nodes if isinstance(node, ast.ClassDef) for f in node.body if isinstance(f, FUNCTIONS)}

@@ -11,7 +11,7 @@ import ast
 import re
 import sys
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -67,15 +67,25 @@ _AT_START = {
 }
 """Modules that Python has loaded before the workspace is on its path."""
 
-_TRIGGER = re.compile(
-    r"\b(?:exec(?!ut)\w*|eval|import_module|__import__|spec_from\w*|\w*FileLoader|load_module|runpy|imp|zipimport|pydoc|"
-    r"ctypes|doctest|fileConfig|timeit|cProfile|\w*pickle|dill|joblib|marshal|shelve|torch|resolve_name|addsitedir|"
-    r"subprocess|popen|posix_spawn\w*|spawn\w*|create_subprocess\w*|loadTests\w*)\b"
-    r"|\.\s*(?:system|discover)\b|\b(?:profile|pytest|unittest|pty|yaml|sys)\s*\.\s*(?:run|main|spawn|path|(?:\w*_)?load)"
-    r"|\bfrom\s+(?:os|sys|yaml|pytest|profile|unittest|pty)\s+import\b"
-    r"|\bimport\s+(?:os|sys|yaml|pytest|profile|unittest|pty)\s+as\b"
+_NAMES = [
+    *(set(name.split(".")) for name in [*LOADERS, *NAMED] if not name.startswith("yaml.")),
+    *({name} for name in ("subprocess", "exec_module", "load_module", "addsitedir", *_TESTS)),
+    *({name, "main"} for name in ("pytest", "unittest")),
+    {"pty", "spawn"},
+]
+"""Words of which one set must stand in a text that holds anything to find, however it is imported."""
+
+_IN_PROSE_TOO = re.compile(
+    r"\b(?:sys\s*\.\s*path\b|os\s*\.\s*(?:system|popen|posix_sp|spawn|exec)|yaml\s*\.\s*(?:load|full_|unsafe_)"
+    r"|from\s+(?:os|sys|yaml)\s+import\b|import\s+(?:os|sys|yaml)\s+as\b|create_subprocess)"
 )
-"""Words without one of which a text that reaches no module of the workspace has nothing to find; parsing costs more."""
+"""The same for words that stand in many texts and mean nothing there."""
+
+
+def _worth_parsing(source: str) -> bool:
+    """Whether a text that reaches no module of the workspace can hold anything to find. Parsing it costs more."""
+    words = set(re.findall(r"\w+", source))
+    return any(names <= words for names in _NAMES) or bool(_IN_PROSE_TOO.search(source))
 
 
 def read_python(text: PythonText, seen: set[str] | None = None) -> list[Finding]:
@@ -87,7 +97,7 @@ def read_python(text: PythonText, seen: set[str] | None = None) -> list[Finding]
     """
     seen = set() if seen is None else seen
     several = sum(path.endswith(".py") for path in text.files) > (text.file in text.files)
-    if text.reach is Reach.NONE and not several and not _TRIGGER.search(text.source):
+    if text.reach is Reach.NONE and not several and not _worth_parsing(text.source):
         return []
     try:
         with warnings.catch_warnings():
@@ -96,8 +106,9 @@ def read_python(text: PythonText, seen: set[str] | None = None) -> list[Finding]
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         what = f"cannot be read as Python ({type(error).__name__})"
         return [Finding(JudgeUse.IN_PROCESS, text.file, text.line, what)]
-    reader = _Reader(text, Names.of(tree))
-    reader.read(tree)
+    nodes = list(ast.walk(tree))
+    reader = _Reader(text, Names.of(nodes))
+    reader.read(nodes)
     found = reader.found
     for path in sorted(reader.own - seen):
         seen.add(path)
@@ -113,16 +124,15 @@ class _Reader:
     found: list[Finding] = field(default_factory=list)
     own: set[str] = field(default_factory=set)
     _widened: list[int] = field(default_factory=list)
-    _top: set[ast.AST] = field(default_factory=set)
+    _inside: set[ast.AST] = field(default_factory=set)
 
-    def read(self, tree: ast.Module) -> None:
-        """Look at every node."""
-        placed = [node for node in ast.walk(tree) if hasattr(node, "lineno")]
-        inside = {
-            node for f in ast.walk(tree) if isinstance(f, FUNCTIONS) for item in f.body for node in ast.walk(item)
-        }
-        self._top = {node for node in placed if node not in inside}
+    def read(self, nodes: Sequence[ast.AST]) -> None:
+        """Look at every node of the file."""
+        placed = [node for node in nodes if isinstance(node, ast.expr | ast.stmt)]
         self._widened = [node.lineno for node in placed if self._widens(node)]
+        if self._widened:
+            bodies = [statement for node in placed if isinstance(node, FUNCTIONS) for statement in node.body]
+            self._inside = {node for statement in bodies for node in ast.walk(statement)}
         calls = [node for node in placed if isinstance(node, ast.Call)]
         functions = {node.func for node in calls}
         inner = {node.value for node in placed if isinstance(node, ast.Attribute)}
@@ -238,7 +248,7 @@ class _Reader:
     def _import(self, module: str, node: ast.AST) -> None:
         top = module.partition(".")[0]
         mine = {path for path in self.text.files if path == f"{top}.py" or path.startswith(f"{top}/")}
-        wide = any(node not in self._top or line <= node.lineno for line in self._widened)  # type: ignore[attr-defined]
+        wide = any(node in self._inside or line <= node.lineno for line in self._widened)  # type: ignore[attr-defined]
         if mine and self.text.own_folder and not wide:
             self.own |= {path for path in mine if path.endswith(".py") and path != self.text.file}
         elif top in sys.stdlib_module_names:

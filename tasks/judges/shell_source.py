@@ -35,6 +35,9 @@ _WRAPPERS = {
 }
 """Commands that run the command behind them."""
 
+_OF_WRAPPERS = re.compile(r"-|\w+=|[\d.]+[smhd]?$|[A-Z]+$")
+"""Options of those, their numbers and signals, and assignments."""
+
 _TEST_RUNNERS = {"unittest", "pytest", "doctest", "nose", "nose2"}
 _RUNNERS = {*_TEST_RUNNERS, "runpy", "pdb", "trace", "cProfile", "profile", "timeit", "coverage"}
 """Modules that run what they are given beside themselves."""
@@ -66,7 +69,7 @@ class ShellText:
         safe_path: `PYTHONSAFEPATH` is set.
         line: Line at which it starts.
         seen: Files of the grader that were read.
-        apart: Another command takes what it prints.
+        apart: It runs in a process of its own, and another command takes what it prints.
     """
 
     source: str
@@ -81,7 +84,7 @@ class ShellText:
 def read_shell(text: ShellText) -> list[Finding]:
     """Find what bash text starts and loads, with the scripts of the grader that it runs."""
     reader = _Reader(text, shell_commands(text.source, text.line))
-    for command in reader.commands:
+    for command in sorted(reader.commands, key=lambda command: command.apart):  # a script counts as where it decides
         reader.read(command)
     return reader.found
 
@@ -100,6 +103,7 @@ class _Reader:
         self._unsafe = any(
             [word.text for word in command.words[:2]] == ["unset", "PYTHONSAFEPATH"] for command in commands
         )
+        self._values: dict[str, list[Word]] = {}
         self._known = self._fixed_variables()
 
     def read(self, command: ShellCommand) -> None:
@@ -108,23 +112,24 @@ class _Reader:
         while words and _ASSIGNMENT.fullmatch(words[0].text):
             words.pop(0)
         while words and words[0].text in _WRAPPERS:
-            wrapper = words.pop(0).text
-            while words and (words[0].text.startswith("-") or _ASSIGNMENT.fullmatch(words[0].text)):
-                words.pop(0)
-            if wrapper == "timeout" and words:
+            if [word.text for word in words[:2]] in (["command", "-v"], ["command", "-V"]):
+                return  # only looks for it
+            words.pop(0)
+            while words and _OF_WRAPPERS.match(words[0].text):
                 words.pop(0)
         if words and words[0].text not in ("for", "export"):
             self._program(command, words)
 
     def _program(self, command: ShellCommand, words: list[Word]) -> None:
-        first, rest = words[0], words[1:]
+        first, rest = self._value(words[0]), words[1:]
         name = first.text.rpartition("/")[2] if first.text.startswith("/") else first.text
         if name in ("source", "."):
             self._source(command, rest)
         elif name == "eval":
             self._evaluate(command, rest)
         elif name == "trap":
-            self._nested(command, rest[0]) if rest else None
+            if rest and rest[0].text != "-":
+                self._nested(command, rest[0], child=False)
         elif _PYTHON.fullmatch(name):
             self._python(command, rest)
         elif name in _SHELLS:
@@ -137,9 +142,14 @@ class _Reader:
             self._script(command, own)
         elif name == "find" and any(word.text.startswith("-exec") for word in rest):
             start = next(place for place, word in enumerate(rest) if word.text.startswith("-exec"))
-            self._program(command, rest[start + 1 :]) if rest[start + 1 :] else None
+            if rest[start + 1 :]:
+                self._program(command, rest[start + 1 :])
         elif not (first.fixed and harmless([name, *(word.text for word in rest)])):
-            self._flag(command, f"{_shown(words)}", JudgeUse.STARTS)
+            self._flag(command, _shown(words), JudgeUse.STARTS)
+            for place, word in enumerate(rest):  # `uv run python -c ...`
+                if _PYTHON.fullmatch(word.text):
+                    self._python(command, rest[place + 1 :])
+                    break
 
     # -- bash ---------------------------------------------------------------------------------------------------------
 
@@ -153,30 +163,33 @@ class _Reader:
 
     def _evaluate(self, command: ShellCommand, rest: Sequence[Word]) -> None:
         if all(self._is_fixed(word) for word in rest):
-            self._nested(command, Word(" ".join(word.text for word in rest)))
+            self._nested(command, Word(" ".join(word.text for word in rest)), child=False)
         else:
             self._flag(command, f"eval {_shown(rest)} runs text that is not fixed", leaves=False)
 
     def _shell(self, command: ShellCommand, rest: Sequence[Word]) -> None:
         options, rest = _options(rest, takes="oO")
         if any("c" in option.text for option in options if not option.text.startswith("--")):
-            self._nested(command, rest[0]) if rest else None
+            if rest:
+                self._nested(command, rest[0])
         elif any(option.text == "-n" for option in options):
             return  # only reads it
         elif rest and not any("s" in option.text for option in options):
-            own = self._own(rest[0])
-            self._script(command, own) if own else self._flag(command, f"bash {_shown(rest)}", JudgeUse.STARTS)
+            if own := self._own(rest[0]):
+                self._script(command, own)
+            else:
+                self._flag(command, f"bash {_shown(rest)}", JudgeUse.STARTS)
         elif command.stdin is not None:
             self._nested(command, command.stdin)
         else:
             self._flag(command, "bash runs its input", JudgeUse.STARTS)
 
-    def _nested(self, command: ShellCommand, code: Word) -> None:
+    def _nested(self, command: ShellCommand, code: Word, *, child: bool = True) -> None:
         """Bash text inside the text: what is written there is read, and what is put into it must be known."""
         if code.dynamic:
-            self._flag(command, f"runs text with the output of a command in it: {_shown([code])}", leaves=False)
-        inner = replace(self.text, source=code.text, line=command.line, apart=self.text.apart or command.apart)
-        self.found += read_shell(inner)
+            self._flag(command, f"runs text with the output of a command in it: {_shown([code])}", leaves=child)
+        apart = self.text.apart or (child and command.apart)
+        self.found += read_shell(replace(self.text, source=code.text, line=command.line, apart=apart))
 
     def _script(self, command: ShellCommand, path: str, *, inside: bool = False) -> None:
         """A script of the grader."""
@@ -184,7 +197,7 @@ class _Reader:
             return
         self.text.seen.add(path)
         source = self.text.files[path]
-        apart = not inside and (self.text.apart or command.apart)
+        apart = self.text.apart or (command.apart and not inside)
         if path.endswith(".py") or re.match(r"#!.*python", source):
             self._keep(command, read_python(PythonText(source, path, self.text.files), self.text.seen), apart)
         else:
@@ -275,6 +288,15 @@ class _Reader:
                 return path
         return None
 
+    def _value(self, word: Word) -> Word:
+        """What a word that is one variable stands for, where that is one fixed text (`PY=python3; $PY -c ...`)."""
+        if match := re.fullmatch(r"\$\{?(\w+)(?::[-=]([^}]+))?\}?", word.text):
+            values = self._values.get(match[1], [])
+            if len(values) == 1 and (assigned := _ASSIGNMENT.fullmatch(values[0].text)) and values[0].fixed:
+                return Word(assigned[2])
+            return Word(match[2]) if match[2] and not values else word
+        return word
+
     def _is_fixed(self, word: Word) -> bool:
         return not word.dynamic and all(name in self._known for name in word.variables)
 
@@ -283,7 +305,7 @@ class _Reader:
 
     def _fixed_variables(self) -> set[str]:
         """Variables that stand for texts of the source, or for folders, wherever they are set."""
-        values: dict[str, list[Word]] = {}
+        values = self._values
         for command in self.commands:
             if command.words and command.words[0].text == "for" and len(command.words) > 3:
                 values.setdefault(command.words[1].text, []).extend(command.words[3:])
@@ -308,7 +330,7 @@ class _Reader:
         self, command: ShellCommand, what: str, use: JudgeUse = JudgeUse.IN_PROCESS, *, leaves: bool = True
     ) -> None:
         """Note a finding; `leaves` says that it happens in a process that bash starts, and not in bash itself."""
-        apart = leaves and (self.text.apart or command.apart)
+        apart = self.text.apart or (leaves and command.apart)
         self.found.append(Finding(JudgeUse.STARTS if apart else use, self.text.file, command.line, what))
 
     def _keep(self, command: ShellCommand, found: Sequence[Finding], apart: bool) -> None:

@@ -60,6 +60,9 @@ STARTS = {
     "pytest as a child": "import subprocess\nsubprocess.run(['pytest', '-q'])",
     "git, which has hooks": "import subprocess\nsubprocess.check_output(['git', 'status'])",
     "a tool by a name that is not fixed": "import subprocess\nsubprocess.run(cmd)",
+    "os.exec": "import os\nos.execvp('./a', ['./a'])",
+    "os.spawn, by name": "from os import spawnl\nspawnl(0, './a')",
+    "pty": "import pty\npty.spawn('./a')",
     "asyncio": "import asyncio\nasyncio.create_subprocess_exec('./a')",
     "handed on": "import subprocess\nrun = subprocess.run",
 }
@@ -112,6 +115,12 @@ def test_what_runs_in_the_judge_is_found(source: str) -> None:
 @pytest.mark.parametrize("source", STARTS.values(), ids=STARTS)
 def test_a_program_that_is_started_is_no_more_than_that(source: str) -> None:
     assert uses(read(source)) == {JudgeUse.STARTS}
+
+
+@pytest.mark.parametrize("source", [*IN_PROCESS.values(), *STARTS.values()])
+def test_a_file_that_stands_alone_is_parsed_where_there_is_something_to_find(source: str) -> None:
+    if source != IN_PROCESS["what cannot be read"]:
+        assert uses(read_python(PythonText(source, "check.py", {"check.py": source}))) == uses(read(source))
 
 
 @pytest.mark.parametrize("source", NEITHER.values(), ids=NEITHER)
