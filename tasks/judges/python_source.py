@@ -12,7 +12,7 @@ import re
 import sys
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from tasks.judges.constructs import LOADERS, NAMED, PATHS, SHADOWED, STARTERS, WHAT_LOADS, Finding, JudgeUse, harmless
@@ -96,25 +96,34 @@ def read_python(text: PythonText, seen: set[str] | None = None) -> list[Finding]
         seen: Files of the grader that were read already; those read here are added.
     """
     seen = set() if seen is None else seen
+    before = set(seen)
+    found, widened = _read_with_modules(text, seen)
+    if widened and text.reach is Reach.NONE and seen > before:  # what one file puts on the path, others import from
+        found, _ = _read_with_modules(replace(text, reach=Reach.FOREIGN), before)
+    return found
+
+
+def _read_with_modules(text: PythonText, seen: set[str]) -> tuple[list[Finding], bool]:
+    """What stands in a file and in the grader's modules that it loads, and whether one opens the import path."""
     several = sum(path.endswith(".py") for path in text.files) > (text.file in text.files)
     if text.reach is Reach.NONE and not several and not _worth_parsing(text.source):
-        return []
+        return [], False
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # an invalid escape in a judge is no affair of ours
             tree = ast.parse(text.source)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         what = f"cannot be read as Python ({type(error).__name__})"
-        return [Finding(JudgeUse.IN_PROCESS, text.file, text.line, what)]
+        return [Finding(JudgeUse.IN_PROCESS, text.file, text.line, what)], False
     nodes = list(ast.walk(tree))
     reader = _Reader(text, Names.of(nodes))
     reader.read(nodes)
-    found = reader.found
+    found, widened = reader.found, bool(reader.widened)
     for path in sorted(reader.own - seen):
         seen.add(path)
-        own = PythonText(text.files[path], path, text.files, text.reach, text.own_folder)
-        found += read_python(own, seen)
-    return found
+        more, opens = _read_with_modules(replace(text, source=text.files[path], file=path, line=1), seen)
+        found, widened = found + more, widened or opens
+    return found, widened
 
 
 @dataclass(slots=True)
@@ -123,14 +132,14 @@ class _Reader:
     names: Names
     found: list[Finding] = field(default_factory=list)
     own: set[str] = field(default_factory=set)
-    _widened: list[int] = field(default_factory=list)
+    widened: list[int] = field(default_factory=list)
     _inside: set[ast.AST] = field(default_factory=set)
 
     def read(self, nodes: Sequence[ast.AST]) -> None:
         """Look at every node of the file."""
         placed = [node for node in nodes if isinstance(node, ast.expr | ast.stmt)]
-        self._widened = [node.lineno for node in placed if self._widens(node)]
-        if self._widened:
+        self.widened = [node.lineno for node in placed if self._widens(node)]
+        if self.widened:
             bodies = [statement for node in placed if isinstance(node, FUNCTIONS) for statement in node.body]
             self._inside = {node for statement in bodies for node in ast.walk(statement)}
         calls = [node for node in placed if isinstance(node, ast.Call)]
@@ -248,7 +257,7 @@ class _Reader:
     def _import(self, module: str, node: ast.AST) -> None:
         top = module.partition(".")[0]
         mine = {path for path in self.text.files if path == f"{top}.py" or path.startswith(f"{top}/")}
-        wide = any(node in self._inside or line <= node.lineno for line in self._widened)  # type: ignore[attr-defined]
+        wide = any(node in self._inside or line <= node.lineno for line in self.widened)  # type: ignore[attr-defined]
         if mine and self.text.own_folder and not wide:
             self.own |= {path for path in mine if path.endswith(".py") and path != self.text.file}
         elif top in sys.stdlib_module_names:

@@ -155,6 +155,16 @@ def test_modules_of_the_grader_are_read_too() -> None:
     assert (finding.file, finding.line) == ("other.py", 1)
 
 
+@pytest.mark.parametrize("first", ["check.py", "helper.py"])
+def test_a_path_that_one_file_opens_serves_the_others(first: str) -> None:
+    opens, imports = "import sys\nsys.path.insert(0, '.')\n", "import prices\n"
+    parts = {"check.py": "import helper\n", "helper.py": ""}
+    files = {path: part + (opens if path == first else imports) for path, part in parts.items()}
+    assert uses(read_python(PythonText(files["check.py"], "check.py", files))) == {JudgeUse.IN_PROCESS}
+    files[first] = parts[first]
+    assert read_python(PythonText(files["check.py"], "check.py", files)) == []
+
+
 def test_a_file_of_the_grader_that_is_only_started_is_no_judge() -> None:
     check = "import subprocess, sys\nsubprocess.run([sys.executable, '-I', 'helper.py'])\n"
     files = {"check.py": check, "helper.py": "import sys\nsys.path.insert(0, '.')\nimport prices\n"}
