@@ -106,6 +106,10 @@ def _mounts(engine: Engine, workspace: str, limits: Limits) -> dict[str, str]:
         ours = f"uid={UID},gid={UID},nr_inodes={INODES_PER_MB * size}"
         ours = "U,notmpcopyup" if engine.kind == "podman" else ours  # Podman knows no inodes, and `U` for the owner
         found[path] = f"rw,exec,nosuid,nodev,size={size}m,mode={mode},{ours}"
+    if workspace.startswith("/root/"):
+        # Images keep it for root alone, and it is the way to the workspace. Engines with a runc before 1.2 leave it the
+        # mode that it has in the image; ours opens it.
+        found["/root"] = "rw,noexec,nosuid,nodev,size=1m,mode=0711"
     if engine.kind == "podman":
         found["/run"] = "rw,noexec,nosuid,nodev,size=1m,mode=0755"  # likewise without a size; root's
     return found

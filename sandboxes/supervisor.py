@@ -46,7 +46,13 @@ class Supervisor:
 
     def __init__(self, settings: dict, buffer: FrameBuffer) -> None:
         self._settings = settings
-        self._modes = {root: stat.S_IMODE(os.stat(root).st_mode) for root in settings["wipe"]}
+        try:
+            self._modes = {root: stat.S_IMODE(os.stat(root).st_mode) for root in settings["wipe"]}
+        except PermissionError as error:
+            sys.exit(
+                f"{error.filename}: a folder on the way is closed to the sandbox's user; remedy: an image in which "
+                "it may be entered (chmod 711 /root, or python -m sandboxes build), or another workdir in the task"
+            )
         self._buffer = buffer
         self._requests = select.poll()
         self._requests.register(0, select.POLLIN)

@@ -12,6 +12,8 @@ echo "user:x:$id:" >>/etc/group
 mkdir -p /workspace
 chown $id:$id /workspace
 chmod 755 /workspace
+# Tasks may name a workspace below it, such as /root/.openclaw/workspace.
+chmod 711 /root
 
 command -v python >/dev/null || ln -s python3 /usr/bin/python
 

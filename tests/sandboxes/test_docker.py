@@ -77,6 +77,15 @@ def none_left(found: Engine, run: str, seconds: float = 30.0) -> bool:
 # --- confinement ----------------------------------------------------------------------------------------------------
 
 
+def test_a_workspace_below_the_home_of_root(found: Engine) -> None:
+    """Upstream tasks have theirs at /root/.openclaw/workspace."""
+    with sandbox_on(found.url) as sandbox:
+        sandbox.open({"a": "x"}, workdir="/root/.openclaw/workspace")
+        assert sandbox.run("pwd; cat a; touch ../b ../../b 2>/dev/null; ls -A ..").stdout == (
+            b"/root/.openclaw/workspace\nxworkspace\n"
+        )
+
+
 def test_the_flags(found: Engine, run: str) -> None:
     if found.kind == "podman":
         pytest.skip("Podman shows its settings in other words")
