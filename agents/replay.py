@@ -194,8 +194,8 @@ def _play(recorded: Trajectory, task: Task, env: ConversationEnv, template: Chat
             context = [] if over else talk.observe(observation)
     if not over:
         ended = StopReason(recorded.stop_reason)
-        if ended is StopReason.SUBMITTED:
-            out.differences.append(Difference(len(now.turns) - 1, "end", "submitted", "it goes on"))
+        if ended in (StopReason.SUBMITTED, StopReason.LOST):
+            out.differences.append(Difference(len(now.turns) - 1, "end", ended.value, "it goes on"))
             ended = StopReason.MAX_TURNS
         gained_at_end, info = env.finish(ended)
         reward += float(gained_at_end or 0.0)

@@ -18,8 +18,8 @@ from tasks.task import Task
 _ENVS: dict[str, type[SandboxedEnv]] = {
     kind.__name__: kind for kind in (ClawGymEnv, AnswerEnv, GSM8KEnv, MATHEnv, IFEvalEnv)
 }
-_KEYS = ("env", "prompt_hash", "prompt_style", "max_turns", "reward", "turn_penalty", "subtract_baseline", "tools",
-         "revise", "stops")  # fmt: skip
+_KEYS = ("env", "prompt_hash", "prompt_style", "max_turns", "reward", "turn_penalty", "subtract_baseline",
+         "agent_errors", "tools", "revise", "stops")  # fmt: skip
 
 
 def setting_of(env: ConversationEnv) -> dict[str, Any]:
@@ -36,6 +36,7 @@ def setting_of(env: ConversationEnv) -> dict[str, Any]:
         "reward": env.rule.kind.value,
         "turn_penalty": env.rule.turn_penalty,
         "subtract_baseline": env.rule.subtract_baseline,
+        "agent_errors": env.agent_errors.value,
     }
     if isinstance(env, AnswerEnv):
         setting |= {"tools": env.tools, "revise": env.revisions, "stops": list(env.stops)}

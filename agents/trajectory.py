@@ -108,15 +108,16 @@ class Trajectory:
         attempt: 0..K-1 within the group.
         seed: The episode's seed; `None` where a foreign record does not say it.
         prompt_ids: Ids before the first reply.
-        stop_reason: `submitted`, `max_turns`, `max_tokens` or `infrastructure`.
+        stop_reason: `submitted`, `max_turns`, `max_tokens`, `lost` or `infrastructure` (see `envs.episode`).
         reward: `None` when the episode has none (infrastructure): it enters no mean.
         passed: All assertions pass; `None` without a grade.
         rate: Mean assertion score in [0, 1]; `None` without a grade.
-        assertions: The grade, one record per assertion (name, kind, verdict, score, detail).
+        assertions: The grade, one record per assertion (name, kind, verdict, score, detail; `broke` where it is true).
         error: What failed, for `infrastructure`.
         sampling: The decode settings, as a label.
         family: Family of the task (or its set).
-        notes: What only some environments or formats say, JSON-able: `answers`, `text_after_stop`, `text_after_answer`.
+        notes: What only some environments or formats say, JSON-able: `answers`, `text_after_stop`, `text_after_answer`;
+            and `losses`, the sandboxes that were lost in it.
         tokenizer: Fingerprint of tokenizer and chat template (`ChatTemplate.fingerprint`); other ids, other hash.
         environment: Settings of the environment that another one needs to show the same (see `agents.setting`).
         source: Format of the file that it came from, where that is not ours (`fieldnotes`, `retrain`).

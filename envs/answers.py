@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from envs.actions import ActionKind, Command, Malformed, Submit
-from envs.anchors import ObservationClass, anchor, workspace_hash
+from envs.anchors import ObservationClass, anchor
 from envs.answer_actions import read_answer
 from envs.answer_prompts import AnswerForm, AnswerStyle, answer_style
-from envs.episode import CutReply, Exchange, OptionalInt, StopReason
+from envs.episode import AgentErrors, CutReply, Exchange, OptionalInt, StopReason
 from envs.prompts import PromptStyle, listing
 from envs.rewards import RewardKind
 from envs.sandboxed import Place, SandboxedEnv, TaskSource
@@ -88,6 +88,7 @@ class AnswerEnv(SandboxedEnv):
         reward: str | RewardKind = RewardKind.SHAPED,
         turn_penalty: float = 0.2,
         subtract_baseline: bool = False,
+        agent_errors: str | AgentErrors = AgentErrors.FAIL,
         prompt_style: str | PromptStyle = "standard",
         render_mode: str | None = None,
     ) -> None:
@@ -105,6 +106,7 @@ class AnswerEnv(SandboxedEnv):
             reward: `shaped`, `binary` or `delta`.
             turn_penalty: What all turns together cost under `shaped`.
             subtract_baseline: Take the rate above that of giving no answer.
+            agent_errors: `fail` or `error`.
             prompt_style: `standard`, `compact`, `base`, or an `AnswerStyle`.
             render_mode: `ansi` or `None`.
 
@@ -134,6 +136,7 @@ class AnswerEnv(SandboxedEnv):
             reward=reward,
             turn_penalty=turn_penalty,
             subtract_baseline=subtract_baseline,
+            agent_errors=agent_errors,
             prompt_style=prompt_style,
             render_mode=render_mode,
         )
@@ -227,8 +230,7 @@ class AnswerEnv(SandboxedEnv):
         self._laid = True
 
     def _run(self, command: str) -> CommandResult:
-        result, self._files = self._execute(command)
-        self._hash = workspace_hash(self._files)
+        result, self._files, self._hash = self._execute(command)
         self._last = ObservationClass.of(result)
         return result
 

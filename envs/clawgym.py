@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from envs.actions import Action, ActionKind, Command, Malformed, Submit, parse
 from envs.anchors import ObservationClass, anchor, workspace_hash
-from envs.episode import Exchange
+from envs.episode import AgentErrors, Exchange
 from envs.prompts import PromptStyle, listing
 from envs.rewards import RewardKind
 from envs.sandboxed import Place, SandboxedEnv, TaskSource
@@ -36,6 +36,7 @@ class ClawGymEnv(SandboxedEnv):
         reward: str | RewardKind = RewardKind.SHAPED,
         turn_penalty: float = 0.2,
         subtract_baseline: bool = False,
+        agent_errors: str | AgentErrors = AgentErrors.FAIL,
         prompt_style: str | PromptStyle = "standard",
         render_mode: str | None = None,
     ) -> None:
@@ -50,6 +51,7 @@ class ClawGymEnv(SandboxedEnv):
             reward: `shaped`, `binary` or `delta`.
             turn_penalty: What all turns together cost under `shaped`.
             subtract_baseline: Take the rate above that of doing nothing.
+            agent_errors: `fail` or `error`.
             prompt_style: `standard`, `compact`, or a `PromptStyle`.
             render_mode: `ansi` or `None`.
 
@@ -65,6 +67,7 @@ class ClawGymEnv(SandboxedEnv):
             reward=reward,
             turn_penalty=turn_penalty,
             subtract_baseline=subtract_baseline,
+            agent_errors=agent_errors,
             prompt_style=prompt_style,
             render_mode=render_mode,
         )
@@ -74,7 +77,7 @@ class ClawGymEnv(SandboxedEnv):
         sandbox.open(task.files(), workdir=task.workdir)
         self._initial = sandbox.snapshot()
         self._last = ObservationClass.START
-        self._show(self._initial)
+        self._show(self._initial, workspace_hash(self._initial))
         return self.style.first(self._shown_task(), listing(self._initial))
 
     def _exchange(self, reply: str) -> Exchange:
@@ -104,21 +107,22 @@ class ClawGymEnv(SandboxedEnv):
 
     def _run(self, command: str) -> CommandResult:
         """Run a command; take the workspace after it, and what the turn earned."""
-        result, files = self._execute(command)
+        result, files, digest = self._execute(command)
         before = self._file_rate
         if files != self._files:
-            self._show(files)
+            self._show(files, digest)
         after = self._file_rate
         self._signal = None if before is None or after is None else after - before
         return result
 
-    def _show(self, files: Snapshot) -> None:
-        """Take `files` as the workspace now."""
+    def _show(self, files: Snapshot, digest: str) -> None:
+        """Take `files` as the workspace now; `digest` is their hash."""
         assert self._sandbox is not None
         self._files = files
-        self._hash = workspace_hash(files)
+        self._hash = digest
         self._cut_short = cut_short(files, self._sandbox.limits)
-        self._file_rate = grade_files(self.task, Outcome(files, self._initial, cut_short=self._cut_short))
+        outcome = Outcome(files, self._initial, cut_short=self._cut_short)
+        self._file_rate = grade_files(self.task, outcome, broken_errs=self.agent_errors is AgentErrors.ERROR)
 
     def _outcome(self) -> Outcome:
         assert self._sandbox is not None

@@ -4,6 +4,8 @@ A subclass says what a task lays out and what a reply does; everything that must
 
 Failure model
     * What the agent does wrong is an observation, never an exception.
+    * What the agent breaks fails: a check that broke on what it made (`broke` in its record), and an episode whose
+      sandbox it ended twice (stop reason `lost`, see `envs.recovery`). `agent_errors="error"` counts both as errors.
     * `SandboxError` (the machinery failed) and `GradeError` (an assertion could not be decided) leave `reset`, `step`
       and `finish` as exceptions. The episode is over and has no reward; the next `reset` starts afresh.
     * `ResetNeeded`: a call in the wrong order (before the first reset, after the end).
@@ -20,7 +22,8 @@ import gymnasium
 from gymnasium.error import ResetNeeded
 from gymnasium.utils import seeding
 
-from envs.episode import Exchange, ExitCode, Phase, StopReason
+from envs.actions import ActionKind
+from envs.episode import AgentErrors, Exchange, ExitCode, LostTwice, Phase, StopReason
 from envs.prompts import PromptStyle
 from envs.prompts import prompt_style as named_style
 from envs.rewards import BaselineError, RewardKind, RewardRule
@@ -56,6 +59,7 @@ class ConversationEnv(gymnasium.Env[str, str]):
         reward: str | RewardKind = RewardKind.SHAPED,
         turn_penalty: float = 0.2,
         subtract_baseline: bool = False,
+        agent_errors: str | AgentErrors = AgentErrors.FAIL,
         prompt_style: str | PromptStyle = "standard",
         render_mode: str | None = None,
     ) -> None:
@@ -68,6 +72,7 @@ class ConversationEnv(gymnasium.Env[str, str]):
             reward: `shaped`, `binary` or `delta` (see `envs.rewards`).
             turn_penalty: What all turns together cost under `shaped`.
             subtract_baseline: Take the rate above that of doing nothing.
+            agent_errors: What counts where the agent kept itself from being judged: `fail`, or `error` (no reward).
             prompt_style: `standard`, `compact`, or a `PromptStyle`.
             render_mode: `ansi` makes `render` return the conversation so far.
 
@@ -83,6 +88,7 @@ class ConversationEnv(gymnasium.Env[str, str]):
         self.render_mode = render_mode
         self.style = self._style(prompt_style)
         self.rule = RewardRule(_choice(RewardKind, reward, "reward"), turn_penalty, subtract_baseline)
+        self.agent_errors: AgentErrors = _choice(AgentErrors, agent_errors, "agent_errors")
         self._tasks = tuple(tasks)
         self._by_id = {item.id: item for item in self._tasks}
         self._fixed = None if task is None else self._find(task)
@@ -128,6 +134,11 @@ class ConversationEnv(gymnasium.Env[str, str]):
         """16 hex digits that change whenever what the environment says to the agent changes."""
         return self.style.hash()
 
+    @property
+    def losses(self) -> list[dict[str, Any]]:
+        """Sandboxes that were lost in this episode, as `envs.recovery.Loss` records them, whatever became of it."""
+        return []
+
     @classmethod
     def unfit(cls, task: Task) -> str | None:
         """Why this environment cannot carry out a task, in words that follow its id; `None` where it can."""
@@ -155,6 +166,7 @@ class ConversationEnv(gymnasium.Env[str, str]):
         self._final: str | None = None
         self._grade: Grade | None = None
         self._stop: StopReason | None = None
+        self._lost: LostTwice | None = None
         self._malformed: Counter[str] = Counter()
         self._start_rate: float | None = None
         self._last_rate: float | None = None
@@ -180,7 +192,7 @@ class ConversationEnv(gymnasium.Env[str, str]):
 
         Returns:
             Observation, reward, terminated (the agent submitted), truncated (the turn budget is spent), `info`.
-            Never both: a submission on the last turn is a submission.
+            Never both: a submission on the last turn is a submission. An episode that ends as `lost` is truncated.
 
         Raises:
             SandboxError: The machinery failed. There is no reward.
@@ -191,20 +203,28 @@ class ConversationEnv(gymnasium.Env[str, str]):
         if not isinstance(action, str):
             raise TypeError(f"a reply is text, not {type(action).__name__}")
         with self._guard():
-            exchange = self._exchange(action)
+            try:
+                exchange = self._exchange(action)
+            except LostTwice as lost:
+                self._lost = lost
+                exchange = Exchange("", ActionKind.COMMAND if lost.command else ActionKind.ANSWER, command=lost.command)
             self._transcript += [action, exchange.observation]
             self._turns += 1
             if exchange.malformed is not None:
                 self._malformed[exchange.malformed.value] += 1
             terminated = exchange.final_message is not None
             truncated = not terminated and self._turns >= self.max_turns
-            if terminated:
+            if self._lost is not None:
+                reward = self._end(StopReason.LOST)
+            elif terminated:
                 self._final = exchange.final_message
                 reward = self._end(StopReason.SUBMITTED)
             elif truncated:
                 reward = self._end(StopReason.MAX_TURNS)
             else:
                 reward = self._progress()
+            if self._lost is not None:
+                terminated, truncated = False, True
         return exchange.observation, reward, terminated, truncated, self._info(exchange)
 
     def finish(self, reason: StopReason | str) -> tuple[float | None, dict[str, Any]]:
@@ -220,11 +240,11 @@ class ConversationEnv(gymnasium.Env[str, str]):
         Raises:
             SandboxError, GradeError: As in `step`.
             ResetNeeded: There is no episode to end.
-            ValueError: `submitted` is the agent's to say, not the caller's.
+            ValueError: `submitted` and `lost` are the agent's doing, not the caller's to say.
         """
         why: StopReason = _choice(StopReason, reason, "stop reason")
-        if why is StopReason.SUBMITTED:
-            raise ValueError("finish() is for budgets: only the agent's reply can submit")
+        if why in (StopReason.SUBMITTED, StopReason.LOST):
+            raise ValueError(f"finish() is for budgets: only what the agent does can end an episode as '{why}'")
         if why is StopReason.INFRASTRUCTURE and self._phase in (Phase.RUNNING, Phase.FAILED):
             self._phase, self._stop = Phase.OVER, why
             return None, self._info(None)
@@ -307,7 +327,12 @@ class ConversationEnv(gymnasium.Env[str, str]):
 
     def _end(self, reason: StopReason) -> float:
         """Grade, and give the reward of the last turn."""
-        done = self._graded()
+        try:
+            done = self._graded() if self._lost is None else self._failed_by(self._lost)
+        except LostTwice as lost:
+            done, self._lost = self._failed_by(lost), lost
+        if self._lost is not None:
+            reason = StopReason.LOST
         assert done.rate is not None  # `require` saw to it
         if self.rule.kind is RewardKind.DELTA:
             reward = self._step_to(done.rate)
@@ -321,6 +346,11 @@ class ConversationEnv(gymnasium.Env[str, str]):
             )
         self._grade, self._stop, self._phase = done, reason, Phase.OVER
         return reward
+
+    def _failed_by(self, lost: LostTwice) -> Grade:
+        """The grade of an episode of which nothing is left that could be judged."""
+        self._release()
+        return Grade(tuple(item.broken(str(lost)) for item in self.task.assertions)).require()
 
     def _progress(self) -> float:
         """Reward of a turn that is not the last. Graders run only at the end, and give what has changed until then."""
@@ -350,7 +380,8 @@ class ConversationEnv(gymnasium.Env[str, str]):
 
     def _graded(self) -> Grade:
         try:
-            return grade(self.task, self._outcome()).require()
+            done = grade(self.task, self._outcome())
+            return (done.with_errors() if self.agent_errors is AgentErrors.ERROR else done).require()
         except GradeError as error:
             raise GradeError(f"task '{self.task.id}' could not be graded: {error}") from error
 
@@ -377,6 +408,8 @@ class ConversationEnv(gymnasium.Env[str, str]):
             "malformed": dict(self._malformed),
             "stop_reason": self._stop.value if self._stop else None,
         }
+        if self.losses:
+            info["losses"] = self.losses
         if self._grade is not None:
             info["assertions"] = [result.record() for result in self._grade.results]
             info["passed"] = self._grade.passed

@@ -17,8 +17,31 @@ class StopReason(StrEnum):
     """The turn budget is spent (`truncated`)."""
     MAX_TOKENS = "max_tokens"
     """The caller's token budget is spent (`finish`)."""
+    LOST = "lost"
+    """The agent's command, or what it left to its graders, ended the sandbox twice (`truncated`): a fail."""
     INFRASTRUCTURE = "infrastructure"
     """The machinery failed: no grade and no reward."""
+
+
+class AgentErrors(StrEnum):
+    """What counts where the agent kept itself from being judged: a check broke on what it made, a sandbox was lost."""
+
+    FAIL = "fail"
+    """A fail, like any other."""
+    ERROR = "error"
+    """An error: no grade and no reward, as if the machinery had failed. For those who study such episodes."""
+
+
+class LostTwice(Exception):
+    """The agent ended its sandbox, and the one in which everything was done again. Ends the episode as a fail.
+
+    Attributes:
+        command: During which; `None` while it was graded.
+    """
+
+    def __init__(self, command: str | None, detail: str) -> None:
+        super().__init__(detail)
+        self.command = command
 
 
 class Phase(StrEnum):

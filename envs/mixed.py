@@ -11,7 +11,7 @@ from envs.answer_prompts import ANSWER_STYLES
 from envs.answers import AnswerEnv
 from envs.clawgym import ClawGymEnv
 from envs.conversation import ConversationEnv
-from envs.episode import Exchange, Phase, StopReason
+from envs.episode import AgentErrors, Exchange, Phase, StopReason
 from envs.gsm8k import GSM8KEnv
 from envs.ifeval import IFEvalEnv
 from envs.math import MATHEnv
@@ -65,6 +65,7 @@ class MixedEnv(ConversationEnv):
         reward: str | RewardKind = RewardKind.SHAPED,
         turn_penalty: float = 0.2,
         subtract_baseline: bool = False,
+        agent_errors: str | AgentErrors = AgentErrors.FAIL,
         prompt_style: str | PromptStyle = "standard",
         render_mode: str | None = None,
     ) -> None:
@@ -80,6 +81,7 @@ class MixedEnv(ConversationEnv):
             reward: `shaped`, `binary` or `delta`.
             turn_penalty: What all turns together cost under `shaped`.
             subtract_baseline: Take the rate above that of doing nothing.
+            agent_errors: `fail` or `error`.
             prompt_style: `standard` or `compact`, which every set has.
             render_mode: `ansi` or `None`.
 
@@ -92,6 +94,7 @@ class MixedEnv(ConversationEnv):
             "reward": reward,
             "turn_penalty": turn_penalty,
             "subtract_baseline": subtract_baseline,
+            "agent_errors": agent_errors,
             "prompt_style": prompt_style,
             "render_mode": render_mode,
         }
@@ -118,6 +121,11 @@ class MixedEnv(ConversationEnv):
     def max_turns(self) -> int:
         """Turn budget of the current episode."""
         return self._max_turns or self.task.budget.max_turns
+
+    @property
+    def losses(self) -> list[dict[str, Any]]:
+        """See `ConversationEnv.losses`."""
+        return self._member.losses
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
         """See `ConversationEnv.reset`."""

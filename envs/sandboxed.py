@@ -8,9 +8,11 @@ from typing import Any
 
 from envs.actions import Action, Command, MalformedKind, malformed
 from envs.conversation import ConversationEnv, StopReason
+from envs.recovery import Recovery
 from envs.workplace import Workplace
 from sandboxes import SandboxPool
 from sandboxes.sandbox import Backend, CommandResult, Sandbox, Snapshot
+from tasks.assertions.grade import Grade
 from tasks.sources import load_tasks
 from tasks.task import Task
 
@@ -39,6 +41,12 @@ class SandboxedEnv(ConversationEnv):
         """
         super().__init__(resolve_tasks(tasks), **settings)
         self._place = sandbox if isinstance(sandbox, Workplace) else Workplace(sandbox)
+        self._recovery: Recovery | None = None
+
+    @property
+    def losses(self) -> list[dict[str, Any]]:
+        """See `ConversationEnv.losses`."""
+        return [] if self._recovery is None else [loss.record() for loss in self._recovery.losses]
 
     def finish(self, reason: StopReason | str) -> tuple[float | None, dict[str, Any]]:
         """See `ConversationEnv.finish`."""
@@ -53,6 +61,16 @@ class SandboxedEnv(ConversationEnv):
     @property
     def _sandbox(self) -> Sandbox | None:
         return self._place.sandbox
+
+    def _choose(self, seed: int | None, options: dict[str, Any] | None) -> None:
+        super()._choose(seed, options)
+        self._recovery = Recovery(self.task, self._place, self.agent_errors)
+
+    def _graded(self) -> Grade:
+        if not self._turns:  # nothing of the agent has run yet: a loss is the machinery's
+            return super()._graded()
+        assert self._recovery is not None
+        return self._recovery.keep(super()._graded, self._turns)
 
     def _end(self, reason: StopReason) -> float:
         try:
@@ -69,15 +87,10 @@ class SandboxedEnv(ConversationEnv):
             return malformed(MalformedKind.TOO_LONG)
         return action
 
-    def _execute(self, command: str) -> tuple[CommandResult, Snapshot]:
-        """Run a command and take the snapshot after it: in one round trip where the sandbox offers that."""
-        sandbox = self._place.take()
-        seconds = self.task.budget.command_seconds
-        together = getattr(sandbox, "run_and_snapshot", None)
-        if together is not None:
-            result, files = together(command, timeout=seconds)
-            return result, files
-        return sandbox.run(command, timeout=seconds), sandbox.snapshot()
+    def _execute(self, command: str) -> tuple[CommandResult, Snapshot, str]:
+        """Run a command: its result, the workspace after it, and the workspace's hash (see `Recovery.run`)."""
+        assert self._recovery is not None
+        return self._recovery.run(command, self._turns + 1)
 
 
 def resolve_tasks(tasks: TaskSource) -> list[Task]:

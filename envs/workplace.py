@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from sandboxes import SandboxPool, open_sandbox
 from sandboxes.client import SupervisedSandbox
 from sandboxes.pool import Wait
@@ -36,10 +39,19 @@ class Workplace:
         self.sandbox: Sandbox | None = None
         """What is held now."""
         self._wait = Wait()
-        """Cancelled by `abort`, until `release`."""
+        """Cancelled by `abort`; `release` makes another."""
+        self._canary: Sandbox | None = None
 
-    def take(self) -> Sandbox:
+    @property
+    def wait(self) -> Wait:
+        """Cancelled by `abort` and `release`: who does several things in a row looks at it in between."""
+        return self._wait
+
+    def take(self, seconds: float = POOL_SECONDS) -> Sandbox:
         """The sandbox that is held; without one it is opened, or borrowed.
+
+        Args:
+            seconds: How long to wait for one of the pool.
 
         Raises:
             SandboxError: None can be had, or this was aborted.
@@ -47,12 +59,45 @@ class Workplace:
         if self.sandbox is None:
             wait = self._wait
             if not wait.cancelled:
-                self.sandbox = self._borrow(self._pool) if self._pool else self._given or open_sandbox(self._backend)
+                self.sandbox = (
+                    self._borrow(self._pool, seconds) if self._pool else self._given or open_sandbox(self._backend)
+                )
             if wait.cancelled:
                 self.abort()  # it may have come just before the sandbox did
                 raise SandboxError("this environment is being closed")
         assert self.sandbox is not None
         return self.sandbox
+
+    def renew(self, seconds: float) -> Sandbox:
+        """A fresh sandbox in place of one that was lost, not opened yet; `abort` reaches it, too.
+
+        Args:
+            seconds: How long to wait for one of the pool.
+
+        Raises:
+            SandboxError: As in `take`.
+        """
+        lost, self.sandbox = self.sandbox, None
+        self._drop(lost)
+        return self.take(seconds)
+
+    @contextmanager
+    def canary(self) -> Iterator[Sandbox]:
+        """A second sandbox of the same kind, open and empty: what befalls the machine befalls it as well.
+
+        Raises:
+            SandboxError: It cannot be opened, or this was aborted.
+        """
+        wait, first = self._wait, self.take()
+        self._canary = canary = first.twin()
+        try:
+            if wait.cancelled:  # `abort` may have come just before it could see the canary
+                raise SandboxError("this environment is being closed")
+            canary.open({})
+            yield canary
+        finally:
+            self._canary = None
+            canary.close()
 
     def give_back(self) -> None:
         """The episode is over: a pool gets its sandbox back. Whatever else is held stays for the next episode."""
@@ -61,7 +106,11 @@ class Workplace:
 
     def release(self) -> None:
         """Hold nothing any more: close what is ours, return what is borrowed. Idempotent."""
+        self._wait.cancelled = True
         sandbox, self.sandbox, self._wait = self.sandbox, None, Wait()
+        self._drop(sandbox)
+
+    def _drop(self, sandbox: Sandbox | None) -> None:
         if sandbox is None or sandbox is self._given:
             return
         if self._pool is None:
@@ -79,9 +128,11 @@ class Workplace:
         if self._pool is not None:
             self._pool.cancel(self._wait)
         sandbox = self.sandbox
-        if sandbox is not None and sandbox is not self._given:
-            sandbox.close()
+        canary = self._canary
+        for held in (sandbox, canary):
+            if held is not None and held is not self._given:
+                held.close()
 
-    def _borrow(self, pool: SandboxPool) -> Sandbox:
-        self._leased = pool.acquire(POOL_SECONDS, prefer=self._leased, wait=self._wait)
+    def _borrow(self, pool: SandboxPool, seconds: float) -> Sandbox:
+        self._leased = pool.acquire(seconds, prefer=self._leased, wait=self._wait)
         return self._leased

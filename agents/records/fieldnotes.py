@@ -34,7 +34,8 @@ _STOPS = {
     "task_complete": StopReason.SUBMITTED,
     "max_turns": StopReason.MAX_TURNS,
     _AGENT_ERROR: StopReason.INFRASTRUCTURE,
-    "max_tokens": StopReason.MAX_TOKENS,  # ours: their rollouts know no such end
+    "max_tokens": StopReason.MAX_TOKENS,  # ours, like the next: their rollouts know no such end
+    "lost": StopReason.LOST,
 }
 _BACK = {ours: theirs for theirs, ours in _STOPS.items()}
 _ACTIONS = {"shell": ActionKind.COMMAND, "done": ActionKind.SUBMIT}
@@ -187,7 +188,7 @@ def to_record(episode: Trajectory) -> dict[str, Any]:
     What the format has no place for is left out: signals, anchors, rejected samples, replies' bounds. An assertion's
     name stands beside its kind and path, for kinds and paths do not tell all of them apart. `stdout` holds
     the whole observation, as the agent saw it. An `infrastructure` episode is an `agent_error` there, without a grade.
-    `max_tokens` is a stop of ours. Their grade counts every assertion alike, so weights are lost.
+    `max_tokens` and `lost` are stops of ours. Their grade counts every assertion alike, so weights are lost.
     """
     checks = [_their_check(item) for item in episode.assertions]
     grade = None

@@ -429,7 +429,7 @@ class RolloutEngine:
     def _failed(self, run: _Run, live: dict[int, Episode], slot: int, error: Exception, again: list[int]) -> None:
         """Start the job over, once; after that the episode is over without a reward."""
         episode = live[slot]
-        episode.tries += 1
+        episode.failed()
         if episode.tries > RETRIES:
             episode.broken(error)
             return

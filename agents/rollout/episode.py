@@ -15,7 +15,9 @@ from envs.conversation import ConversationEnv, StopReason
 from envs.episode import CutReply
 from tasks.task import Task
 
-NOTED = ("answers", "text_after_stop", "text_after_answer")
+LOSSES = "losses"
+"""The note that lists the sandboxes that were lost in the tries at a job (see `envs.recovery.Loss`)."""
+NOTED = ("answers", "text_after_stop", "text_after_answer", LOSSES)
 """Keys of `info` at the end that go into a trajectory's notes, where an environment has them."""
 
 
@@ -61,6 +63,7 @@ class Episode:
         name: Names the conversation for the policy.
         env: The slot's environment, used by one thread at a time.
         tries: Failures of the machinery so far.
+        losses: Sandboxes that were lost in earlier tries; a job that starts over keeps them.
     """
 
     job: Job
@@ -76,6 +79,7 @@ class Episode:
     asked: Request | None = None
     reward: float = 0.0
     tries: int = 0
+    losses: list[dict[str, Any]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         """An empty record, ready for `started`."""
@@ -202,14 +206,25 @@ class Episode:
         trajectory.passed, trajectory.rate = info["passed"], info["rate"]
         trajectory.assertions = list(info["assertions"])
         trajectory.notes = {key: info[key] for key in NOTED if key in info}
+        self._note(self.losses + info.get(LOSSES, []))
+
+    def failed(self) -> None:
+        """A try failed: keep what its environment says about lost sandboxes, before the next one begins."""
+        self.tries += 1
+        self.losses += getattr(self.env, LOSSES, [])
 
     def broken(self, error: BaseException) -> None:
         """Record that the machinery failed: no reward."""
         trajectory = self.trajectory
+        self._note(self.losses)
         trajectory.stop_reason = StopReason.INFRASTRUCTURE.value
         trajectory.reward = trajectory.passed = trajectory.rate = None
         trajectory.assertions = []
         trajectory.error = f"{type(error).__name__}: {error}"
+
+    def _note(self, losses: list[dict[str, Any]]) -> None:
+        if losses:
+            self.trajectory.notes[LOSSES] = losses
 
 
 def _used(changed: int | None, asked: int | None) -> int | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tasks.assertions.base import AssertionResult, BaseAssertion, Verdict, judge
@@ -53,6 +53,10 @@ class Grade:
             weights += result.weight
         return total / weights
 
+    def with_errors(self) -> Grade:
+        """Return the grade with an error in place of each fail whose check broke on what the agent made."""
+        return Grade(tuple(replace(r, verdict=Verdict.ERROR, score=None) if r.broke else r for r in self.results))
+
     def require(self) -> Grade:
         """Return the grade itself if every assertion was decided.
 
@@ -75,13 +79,19 @@ def grade(task: Task, outcome: Outcome) -> Grade:
     return Grade(_check_all(task.assertions, outcome))
 
 
-def grade_files(task: Task, outcome: Outcome) -> float | None:
+def grade_files(task: Task, outcome: Outcome, *, broken_errs: bool = False) -> float | None:
     """Return the rate over the file assertions alone: what a turn signal is made of.
+
+    Args:
+        task: Whose assertions.
+        outcome: The state after a turn.
+        broken_errs: A check that broke on what the agent made is undecided, not a fail.
 
     Returns:
         The weighted mean score; None if the task has no file assertion or one of them could not be decided.
     """
-    return Grade(_check_all([item for item in task.assertions if item.on_files], outcome)).rate
+    done = Grade(_check_all([item for item in task.assertions if item.on_files], outcome))
+    return (done.with_errors() if broken_errs else done).rate
 
 
 def _check_all(assertions: Sequence[BaseAssertion], outcome: Outcome) -> tuple[AssertionResult, ...]:

@@ -53,9 +53,16 @@ class FakeSandbox:
         self.closed = 0
         self.fail: str | None = None
         """The next call of this name raises SandboxError, once."""
+        self.deadly: list[str] = []
+        """Commands with one of these texts end it: it answers nothing more until it is opened again."""
+        self.dead = False
 
     def _call(self, name: str) -> None:
         self.calls.append(name)
+        if name == "open":
+            self.dead = False
+        if self.dead:
+            raise SandboxError("this sandbox is dead")
         if self.fail == name:
             self.fail = None
             raise SandboxError(f"broken at {name}")
@@ -78,6 +85,9 @@ class FakeSandbox:
 
     def run(self, command, *, timeout=None, state="agent"):
         self._call("run")
+        if any(text in command for text in self.deadly):
+            self.dead = True
+            raise SandboxError(f"local sandbox lost at {command}")
         try:
             done = subprocess.run(
                 ["bash", "-c", command], cwd=self.root, capture_output=True, timeout=timeout, stdin=subprocess.DEVNULL
@@ -133,11 +143,14 @@ class FakeSandboxes:
         self.all: list[FakeSandbox] = []
         self.fail_next: list[str] = []
         """The sandboxes opened next fail at these calls."""
+        self.deadly: list[str] = []
+        """Of every sandbox; may be changed between calls."""
 
     def __call__(self, backend="auto", **kwargs):
         sandbox = FakeSandbox()
         if self.fail_next:
             sandbox.fail = self.fail_next.pop(0)
+        sandbox.deadly = self.deadly
         self.all.append(sandbox)
         return sandbox
 

@@ -188,14 +188,14 @@ def test_anchors(sandboxes: FakeSandboxes) -> None:
 
 def test_a_failing_sandbox_is_an_error_and_the_next_episode_works(sandboxes: FakeSandboxes) -> None:
     env = make()
-    sandboxes.fail_next = ["run"]
+    sandboxes.fail_next = ["run", "open"]
     with pytest.raises(SandboxError):
         env.step(bash("ls"))
     reward, info = env.finish(StopReason.INFRASTRUCTURE)
     assert reward is None and "passed" not in info
     env.reset(seed=0)
     env.step(bash("ls"))
-    assert env.step(RIGHT)[4]["passed"] and len(sandboxes.all) == 2
+    assert env.step(RIGHT)[4]["passed"] and len(sandboxes.all) == 3
     env.close()
 
 

@@ -245,8 +245,9 @@ def test_finish_grades_as_at_the_end(sandboxes: FakeSandboxes) -> None:
     env.reset()
     assert env.finish("max_tokens")[0] == pytest.approx(0.5)
     env.reset()
-    with pytest.raises(ValueError, match="only the agent's reply can submit"):
-        env.finish("submitted")
+    for reason in ("submitted", "lost"):
+        with pytest.raises(ValueError, match=f"only what the agent does can end an episode as '{reason}'"):
+            env.finish(reason)
     with pytest.raises(ValueError, match="unknown stop reason 'tired'"):
         env.finish("tired")
 
@@ -271,6 +272,7 @@ def test_a_broken_sandbox_is_an_error_and_the_next_episode_gets_another(sandboxe
     env.reset(seed=1)
     broken = sandboxes.last
     broken.fail = call
+    sandboxes.fail_next = ["run"]  # the canary, too: the machinery is at fault
     with pytest.raises(SandboxError, match=f"broken at {call}"):
         env.step(SOLVE)
     with pytest.raises(ResetNeeded, match="broke off"):

@@ -13,7 +13,7 @@ from gymnasium.utils.env_checker import check_env
 import envs  # noqa: F401  (registers)
 from envs.clawgym import ClawGymEnv
 from envs.prompts import listing
-from sandboxes import Backend, SandboxError, SandboxPool, probe
+from sandboxes import Backend, SandboxError, SandboxPool, SupervisedSandbox, probe
 from tasks.sources import load_tasks
 from tests.envs.fakes import bash, task
 
@@ -34,6 +34,18 @@ def env(backend: Backend) -> Iterator[ClawGymEnv]:
     env.reset(seed=0)
     yield env
     env.close()
+
+
+def supervisor(env: ClawGymEnv) -> Any:
+    """The process that runs the environment's commands (or what confines it); `kill` is a kill -9."""
+    return env._sandbox._transport._process  # type: ignore[union-attr]
+
+
+def dead(sandbox: SupervisedSandbox) -> SupervisedSandbox:
+    """A canary that no machinery can start any more."""
+    canary = SupervisedSandbox(sandbox._launcher)
+    canary.close()
+    return canary
 
 
 def test_library_oracles_pass_and_seeds_repeat(backend: Backend) -> None:
@@ -98,10 +110,12 @@ def test_the_shell_remembers_and_reset_forgets(env: ClawGymEnv) -> None:
     assert env.step(bash("echo [$x]; ls"))[0] == "ok\n[]\nnotes.txt"
 
 
-def test_a_killed_sandbox_is_an_error_and_the_next_episode_works(env: ClawGymEnv) -> None:
-    transport: Any = env._sandbox._transport  # type: ignore[union-attr]
-    transport.close(patience=0.0)
-    with pytest.raises(SandboxError):
+def test_a_killed_sandbox_is_an_error_where_no_other_lives_and_the_next_episode_works(
+    env: ClawGymEnv, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    supervisor(env).kill()
+    with monkeypatch.context() as patch, pytest.raises(SandboxError, match="lost.*not made good"):
+        patch.setattr(SupervisedSandbox, "another", dead)
         env.step(bash("echo hello > greeting.txt"))
     reward, info = env.finish("infrastructure")
     assert reward is None and info["stop_reason"] == "infrastructure"
@@ -132,12 +146,10 @@ def test_a_killed_sandbox_of_a_pool_is_replaced(backend: Backend) -> None:
     with SandboxPool(backend, size=1) as pool:
         env = ClawGymEnv([task()], sandbox=pool)
         env.reset(seed=0)
-        transport: Any = env._sandbox._transport  # type: ignore[union-attr]
-        transport.close(patience=0.0)
-        with pytest.raises(SandboxError):
-            env.step(bash("ls"))
-        assert env.finish("infrastructure")[0] is None
-        env.reset(seed=0)
+        env.step(bash("mkdir d; cd d; x=1"))
+        supervisor(env).kill()
+        assert env.step(bash("echo $x; basename $PWD"))[0] == "ok\n1\nd"  # played again, shell state included
+        assert env.losses[0]["end"] == "replayed"
         assert env.step(f"{bash('echo hello > greeting.txt')}\nTASK_COMPLETE")[4]["passed"]
         assert (pool.lost, pool.starts) == (1, 2)
 

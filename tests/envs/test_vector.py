@@ -66,11 +66,12 @@ def test_a_slot_whose_sandbox_fails_is_masked_and_recovers(sandboxes: FakeSandbo
     assert infos["masked"].tolist() == [False] * 3
     by_root = {e._sandbox: i for i, e in enumerate(env.envs)}
     sandboxes.all[1].fail = "run"
+    sandboxes.fail_next = ["open"]  # and the canary, too: the machinery is at fault
     broken = by_root[sandboxes.all[1]]
     observations, rewards, terminated, truncated, infos = env.step([LOOK] * 3)
     well = [i for i in range(3) if i != broken]
     assert infos["masked"].tolist() == [i == broken for i in range(3)]
-    assert infos["stop_reason"][broken] == "infrastructure" and infos["error"][broken] == "broken at run"
+    assert infos["stop_reason"][broken] == "infrastructure" and infos["error"][broken].startswith("broken at run;")
     assert observations[broken] == "" and np.isnan(rewards[broken])
     assert truncated.tolist() == [i == broken for i in range(3)] and not terminated.any()
     assert all(observations[i] == "ok\nkeep me\ncaf\u00e9" and rewards[i] == 0.0 for i in well)
@@ -110,6 +111,7 @@ def test_gymnasiums_own_modes_raise_what_a_slot_raises(sandboxes: FakeSandboxes)
     assert isinstance(env, SyncVectorEnv) and not isinstance(env, ConversationVectorEnv)
     env.reset(seed=0)
     sandboxes.last.fail = "run"
+    sandboxes.fail_next = ["open"]
     with pytest.raises(SandboxError, match="broken at run"):
         env.step([LOOK] * 2)
     env.close()

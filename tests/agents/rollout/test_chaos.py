@@ -148,16 +148,18 @@ def test_failures_are_counted_and_change_nothing_else(
 
     assert len(seen) == len(result.trajectories) == episodes
     broken = [t for t in result.trajectories if t.stop_reason == "infrastructure"]
+    twice = [t for t in result.trajectories if t.stop_reason == "lost"]  # the killer hit both sandboxes of a command
     for trajectory in broken:
         assert trajectory.reward is trajectory.passed is trajectory.rate is None
         assert trajectory.error and trajectory.assertions == []
-    unharmed = [(a, b) for a, b in zip(result.trajectories, calm.trajectories, strict=True) if a not in broken]
+    unharmed = [(a, b) for a, b in zip(result.trajectories, calm.trajectories, strict=True)]
+    unharmed = [(a, b) for a, b in unharmed if a not in broken and a not in twice]
     assert differing([a for a, _ in unharmed], [b for _, b in unharmed]) == []
     summary = (
         f"{backend}: {episodes} episodes, {killer.kills} kills, {Chaotic.raised} errors raised, "
         f"{result.retries} started over, {len(broken)} broken, {lost} sandboxes lost, {grown / 2**20:.0f} MiB more"
     )
-    # Each failure is one retry, or the second one of an episode that is then broken.
+    # Each failure is one retry, or the second one of an episode that is then broken. Most kills are made good.
     failures = result.retries + len(broken)
     assert 0 < Chaotic.raised <= failures <= Chaotic.raised + killer.kills, summary
     assert killer.kills > 0 and lost > 0, summary

@@ -50,6 +50,8 @@ def content(trajectories: Sequence[Trajectory]) -> list[str]:
     for record in records:
         for turn in record["turns"]:
             turn["sandbox_seconds"] = turn["model_seconds"] = 0
+        notes = record.pop("notes", {})
+        record["notes"] = {key: value for key, value in notes.items() if key != "losses"}  # they change nothing else
     return [json.dumps(record) for record in records]
 
 

@@ -83,7 +83,7 @@ def test_one_step_of_a_stock_trainer(tmp_path, opened):
         )
         rows = trainer.environments
         assert rows is None and {t.__name__ for t in trainer.tools} == {"bash", "submit"}
-        opened.fail_next = ["", "", "", "run"]  # the machinery fails in the last row
+        opened.fail_next = ["", "", "", "run", "open"]  # the machinery fails in the last row, and for its canary
         trainer.train()
         assert [e._reward for e in trainer.environments] == [1.0, 0.0, 1.0, None]
         live = [sandbox for sandbox in opened.all if not sandbox.closed]
@@ -139,7 +139,7 @@ def test_a_reset_starts_afresh(first):
 
 @pytest.mark.parametrize("at", ["open", "run", "snapshot"])
 def test_a_failure_of_the_machinery_is_no_reward(opened, at):
-    opened.fail_next = [at]
+    opened.fail_next = [at, *(["open"] if at == "run" else [])]  # the canary of a lost sandbox fails, too
     with ShellTasks([task()]) as tasks:
         environment = tasks()
         environment.reset(task_id="first")
