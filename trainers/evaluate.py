@@ -52,6 +52,7 @@ from tasks.split_lock import apply_lock
 from tasks.splits import Split
 from tasks.task import Task
 from trainers.compare import compare_arms, read_arms
+from trainers.config import EnvArguments
 from trainers.measuring.endpoints import check_arguments, read_body, usage_line
 from trainers.measuring.evaluation import EvaluationRecord
 from trainers.measuring.measure import Measurement, measure, tag_counts, wrote_on
@@ -66,6 +67,8 @@ from trainers.stats import mean_pass_at_k
 
 DEFAULT_CAP = 512
 DEFAULT_TASKS = "generated:quickstart?n=320&seed=1000"
+AGENT_ERRORS = EnvArguments.__dataclass_fields__["agent_errors"]
+"""The setting that training has, too."""
 
 
 class EvaluateError(ValueError):
@@ -163,6 +166,7 @@ def _evaluate(a: argparse.Namespace, console: Console) -> int:
         tasks=tasks[:1],
         max_turns=a.max_turns or None,
         reward=a.reward,
+        agent_errors=a.agent_errors,
         prompt_style=style,
         **settings,
     )
@@ -295,7 +299,10 @@ def _show(console: Console, name: str, m: Measurement, samples: int, tasks: Sequ
         console.print()
         console.print(count_table(title + note, names, {"passed [95 % interval]": counts}))
     for message, count in m.errors.items():
-        console.print(f"infrastructure, {count} times: {message}", markup=False)
+        console.print(f"excluded, {count} times: {message}", markup=False)
+    for task, commands in m.losses.items():
+        for command, count in commands.items():
+            console.print(f"sandbox lost, {count} times: {task}: {command or '(while it was graded)'}", markup=False)
 
 
 def _speed(result: RolloutResult, seconds: float) -> str:
@@ -388,6 +395,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--sandbox", default="auto", help="auto | bubblewrap | landlock | local (unsafe)")
     add("--max_turns", type=int, default=0, help="turns per episode; 0 takes each task's own budget")
     add("--reward", default="shaped", help="shaped | binary | delta")
+    add("--agent_errors", default=AGENT_ERRORS.default, help=AGENT_ERRORS.metadata["help"])
     add("--prompt_style", default="auto", help="auto (what the policy was made for) | standard | compact | base")
     add("--seed", type=int, default=0, help="of the samples; equal seeds, equal episodes")
     add("--slots", type=int, default=32, help="episodes in flight at a time (human: one)")

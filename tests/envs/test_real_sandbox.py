@@ -115,7 +115,7 @@ def test_a_killed_sandbox_is_an_error_where_no_other_lives_and_the_next_episode_
 ) -> None:
     supervisor(env).kill()
     with monkeypatch.context() as patch, pytest.raises(SandboxError, match="lost.*not made good"):
-        patch.setattr(SupervisedSandbox, "another", dead)
+        patch.setattr(SupervisedSandbox, "twin", dead)
         env.step(bash("echo hello > greeting.txt"))
     reward, info = env.finish("infrastructure")
     assert reward is None and info["stop_reason"] == "infrastructure"

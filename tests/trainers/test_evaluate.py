@@ -3,14 +3,16 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
 from agents.policies import opening
 from agents.policies.scripted import OraclePolicy
 from agents.policy import Completion, Request, Sampling
 from agents.trajectory import read_jsonl
-from sandboxes import SandboxUnavailable, open_sandbox
+from sandboxes import SandboxUnavailable, SupervisedSandbox, open_sandbox
 from tasks.sources import load_tasks
 from tasks.split_lock import write_lock
 from tasks.splits import split_tasks
@@ -56,6 +58,41 @@ def test_output_names_counts_interval_pass_at_k_and_decode(
     assert "by family" in out and "by assertion kind" in out and "file_" in out
 
 
+def test_lost_sandboxes_are_counted_and_listed(
+    evaluated: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    deadly, once = (load_tasks(TASKS)[i].oracle.commands[0] for i in (0, 1))  # type: ignore[union-attr]
+    real, seen = SupervisedSandbox.run_and_snapshot, []
+
+    def ending(sandbox: Any, command: str, **settings: Any) -> Any:
+        if command == deadly or (command == once and command not in seen):
+            sandbox._transport.close(patience=0.0)
+        seen.append(command)
+        return real(sandbox, command, **settings)
+
+    monkeypatch.setattr(SupervisedSandbox, "run_and_snapshot", ending)
+    ids = [task.id for task in load_tasks(TASKS)]
+    for agent_errors, graded in (("fail", 6), ("error", 5)):
+        seen.clear()
+        folder = tmp_path / agent_errors
+        argv = ["--model", "oracle", "--tasks", TASKS, "--agent_errors", agent_errors, "--output_dir", str(folder)]
+        assert main(argv) == 0
+        arm = json.loads((folder / "evaluation.json").read_text())["arms"]["sampled"]
+        assert (arm["graded"], arm["passed"], arm["pass_min"]) == (graded, 5, pytest.approx(5 / 6))
+        assert arm["losses"][ids[1]] == {once: 1} and set(arm["losses"]) == set(ids[:2])
+        assert yaml.safe_load((folder / "config.yaml").read_text())["agent_errors"] == agent_errors
+        episodes = list(read_jsonl(folder / "episodes_sampled.jsonl"))
+        assert episodes[0].stop_reason == ("lost" if graded == 6 else "infrastructure")
+        assert episodes[1].passed and [loss["end"] for loss in episodes[1].notes["losses"]] == ["replayed"]
+        assert {e.environment["agent_errors"] for e in episodes if e.environment} == {agent_errors}
+        out = capsys.readouterr().out
+        assert f"sandbox lost, 1 times: {ids[1]}: {once}\n" in out
+        if graded == 6:
+            assert "5/6 = 83.3 % [" in out and ", 0 excluded" in out and "lost 17 %" in out
+        else:
+            assert "], 1 excluded: 5/6 = 83.3 %" in out and "1 of 6, in no mean (SandboxError 1)" in out
+
+
 def test_compare_is_paired_and_shows_both_decode_settings(evaluated: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--compare", str(evaluated / "noop"), str(evaluated / "oracle")]) == 0
     out = " ".join(capsys.readouterr().out.split())
@@ -83,6 +120,7 @@ def test_an_occupied_folder_is_refused_before_anything_runs(
         (["--model", "quikstart"], "did you mean 'quickstart'"),
         (["--compare", "a", "b"], "no such folder: a"),
         (["--tasks", ""], "--tasks: is empty"),
+        (["--agent_errors", "maybe"], "unknown agent_errors 'maybe': choose one of fail, error"),
         (["--sandbox", "vm"], "--sandbox vm: one of auto, docker"),
         (["--device", "tpu", "--model", "quickstart"], "--device tpu: "),
     ],

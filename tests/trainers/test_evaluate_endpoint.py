@@ -155,7 +155,7 @@ def test_one_reply_that_is_withheld_costs_one_episode(tmp_path: Path, capsys: py
         assert evaluate(server.url, tmp_path / "e") == 0
     arm = json.loads((tmp_path / "e" / "evaluation.json").read_text())["arms"]["sampled"]
     assert (arm["n"], arm["graded"], arm["passed"], arm["infrastructure"]) == (4, 3, 3, 1)
-    assert "infrastructure, 1 times: Unanswered: tiny: the server's content filter" in capsys.readouterr().out
+    assert "excluded, 1 times: Unanswered: tiny: the server's content filter" in capsys.readouterr().out
 
 
 def test_a_conversation_that_outgrows_the_context_is_graded_as_it_stands(tmp_path: Path) -> None:

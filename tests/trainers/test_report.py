@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -124,6 +125,35 @@ def test_several_runs_are_laid_over_one_another(run: Path, hostile: Path, tmp_pa
     text = write_report([run, hostile], tmp_path / "c.html").read_text(encoding="utf-8")
     assert "2 runs compared" in text and "Held-out pass rate, greedy" in text
     assert text.count('<details class="run">') == 2
+
+
+def test_what_was_excluded_lost_or_broke_stands_on_the_page(run: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "lossy"
+    shutil.copytree(run, folder)
+    lines = [json.loads(line) for line in (folder / "held_out.jsonl").read_text().splitlines()]
+    for line in lines:
+        arm = line["settings"]["sampled"]
+        arm["losses"] = {"task-a": {"kill -9 <1>": 2, "": 1}} if line["step"] == 0 else {}
+        arm["broke"] = {"script": 3}
+        if line["best"]:
+            arm["infrastructure"], arm["graded"], arm["errors"] = 2, arm["graded"] - 2, {"SandboxError: gone": 2}
+    (folder / "held_out.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    episodes = (folder / "trajectories" / "step_000001.jsonl").read_text().splitlines()
+    first = json.loads(episodes[0])
+    first["notes"] = {"losses": [{"turn": 1, "command": "rm -r /", "end": "replayed", "error": "gone"}]}
+    (folder / "trajectories" / "step_000001.jsonl").write_text("\n".join([json.dumps(first), *episodes[1:]]) + "\n")
+    view = view_run(read_run(folder))
+    where = "held-out, sampled, step 0"
+    assert view.losses == [
+        ("pool", first["task_id"], "rm -r /", 1),
+        (where, "task-a", "kill -9 <1>", 2),
+        (where, "task-a", "", 1),
+    ]
+    (card,) = [card for card in view.cards if card.name == "excluded, sampled"]
+    assert (card.before, card.after) == ("2", "2") and card.detail == "of 24; script broke (fails) 3, SandboxError 2"
+    text = write_report([folder]).read_text(encoding="utf-8")
+    assert "Sandboxes that were lost" in text and "kill -9 &lt;1&gt;" in text and ", 2 excluded: " in text
+    assert "Sandboxes that were lost" not in write_report([run]).read_text(encoding="utf-8")
 
 
 def test_smoothing_never_looks_ahead() -> None:

@@ -53,6 +53,13 @@ class EnvArguments:
         default=False,
         metadata={"help": "Measure the rate from the untouched workspace's rate, so that a no-op earns 0."},
     )
+    agent_errors: str = field(
+        default="fail",
+        metadata={
+            "help": "What counts where the agent kept itself from being judged (a check broke on what it made, its "
+            "sandbox was lost twice): fail | error (no grade and no reward, in no mean)."
+        },
+    )
     prompt_style: str = field(
         default="auto",
         metadata={"help": "auto (what the policy was made for) | standard | compact | base (questions, base models)."},

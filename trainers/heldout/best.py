@@ -34,6 +34,7 @@ class Best:
         low: Ends of the pass rate's 95 % Wilson interval (`high` the other).
         p_value: Paired test of its passes against the best before it; `None` for the first.
         decode: Decode settings of the deciding arm.
+        excluded: Episodes without a grade, beside `graded`.
     """
 
     step: int
@@ -47,6 +48,7 @@ class Best:
     high: float | None = None
     p_value: float | None = None
     decode: str = ""
+    excluded: int = 0
 
 
 def save_best(folder: Path, best: Best, write: Callable[[Path], None]) -> None:

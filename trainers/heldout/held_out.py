@@ -52,7 +52,7 @@ class PoolRate:
     """Training episodes since the evaluation before: shown beside the held-out figures, and used for nothing.
 
     Attributes:
-        passed: Episodes that passed, of `graded`.
+        passed: Episodes that passed, of `graded`; `excluded` have no grade.
         first: The optimizer steps that they belong to, counted from 1, are `first` to `last`.
     """
 
@@ -60,6 +60,7 @@ class PoolRate:
     graded: int
     first: int
     last: int
+    excluded: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,7 +267,8 @@ class HeldOut:
         graded = [episode for episode in episodes if is_graded(episode)]
         passed = sum(bool(episode.passed) for episode in graded)
         past = self._pool or PoolRate(0, 0, step, step)
-        self._pool = PoolRate(past.passed + passed, past.graded + len(graded), past.first, step)
+        excluded = past.excluded + len(episodes) - len(graded)
+        self._pool = PoolRate(past.passed + passed, past.graded + len(graded), past.first, step, excluded)
 
     def _challenge(
         self, step: int, m: Measurement, p_value: float | None, scores: Scores
@@ -304,7 +306,18 @@ class HeldOut:
                 f"{'unknown' if p_value is None else f'{p_value:.2g}'})"
             )
         best = Best(
-            step, value, self.metric, reason, m.passed, m.graded, m.tasks, m.low, m.high, p_value, decode=m.sampling
+            step,
+            value,
+            self.metric,
+            reason,
+            m.passed,
+            m.graded,
+            m.tasks,
+            m.low,
+            m.high,
+            p_value,
+            m.sampling,
+            m.infrastructure,
         )
         return best, None
 
@@ -412,7 +425,7 @@ def _figures(arms: dict[str, Measurement]) -> dict[str, float]:
     """The figures of an evaluation under the names of the logs."""
     out = {}
     for name, m in arms.items():
-        for key in ("pass_rate", "assertion_rate", "reward", "mean_turns", "submitted"):
+        for key in ("pass_rate", "pass_min", "assertion_rate", "reward", "mean_turns", "submitted"):
             if (number := getattr(m, key)) is not None:
                 out[f"{name}_{key}"] = float(number)
         out[f"{name}_infrastructure"] = float(m.infrastructure)

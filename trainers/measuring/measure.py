@@ -1,21 +1,28 @@
 """Measurement: what a set of episodes says about a policy, with what is missing counted beside it.
 
-An episode that the infrastructure ended has no reward: it is in `n` and in `infrastructure`, and in no mean. The pass
-rate then also has a bracket: what it would be had every missing episode failed, or passed.
+An episode without a grade (the machinery failed, or a grader erred) has no reward: it is in `n` and in
+`infrastructure`, and in no mean. Such episodes are called excluded. The pass rate is always shown both ways: of the
+graded episodes, and of all, the excluded ones counted as not passed. A policy that errs where it would fail moves the
+first and not the second.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from statistics import fmean
 from typing import Any
 
+from agents.rollout.episode import LOSSES
 from agents.trajectory import Trajectory
+from envs.episode import StopReason
 from tasks.task import Task
 from trainers.stats import effective_n, wilson
+
+LATER = {"broke", "in_process", "losses"}
+"""Keys that records of release 0.6 and earlier do not have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +34,7 @@ class Measurement:
         graded: Episodes with a grade and a reward; `infrastructure` the others (`n - graded`).
         passed: Graded episodes that passed; `pass_rate` their share.
         low: Ends of the pass rate's 95 % Wilson interval (`high` the other), on `effective_n` independent episodes.
-        pass_min: Pass rate if every episode that was not graded had failed; `pass_max` if it had passed.
+        pass_min: Pass rate of all episodes, the excluded counted as not passed; `pass_max` if they had passed.
         assertion_rate: Mean assertion rate; `reward` the mean reward.
         submitted: Share that ended by submitting.
         stops: Stop reason to count, over all `n`.
@@ -38,6 +45,9 @@ class Measurement:
         errors: Messages of episodes without a grade, to count; cut to their first line.
         in_process: [passed, graded] of the episodes whose judge runs the agent's code in its own process, where that
             code can write the verdict. They are in no other figure. Empty where there are none.
+        broke: Assertion kind to fails whose check broke on what the agent made; those of lost episodes are not in it.
+        losses: Task id to the command during which its sandbox was lost (shortened; empty while it was graded) to how
+            often, whatever became of the episode.
     """
 
     n: int
@@ -62,6 +72,21 @@ class Measurement:
     outcomes: dict[str, list[bool]] = field(default_factory=dict)
     errors: dict[str, int] = field(default_factory=dict)
     in_process: list[int] = field(default_factory=list)
+    broke: dict[str, int] = field(default_factory=dict)
+    losses: dict[str, dict[str, int]] = field(default_factory=dict)
+
+    @property
+    def excluded(self) -> dict[str, int]:
+        """Why episodes have no grade: the kind of error to count."""
+        kinds: Counter[str] = Counter()
+        for message, count in self.errors.items():
+            kinds[message.partition(":")[0]] += count
+        return dict(kinds.most_common())
+
+    @property
+    def lost(self) -> int:
+        """Episodes whose sandbox the agent ended: they failed."""
+        return self.stops.get(StopReason.LOST, 0)
 
     def to_json(self) -> dict[str, Any]:
         """A JSON-able record; `from_json` gives the same measurement back."""
@@ -75,9 +100,8 @@ class Measurement:
             ValueError: A key is unknown or missing; the message names it.
         """
         known = {f.name for f in fields(cls)}
-        record = {"in_process": [], **record}  # older records have none
-        if set(record) != known:
-            unknown, missing = sorted(set(record) - known), sorted(known - set(record))
+        if not known - LATER <= set(record) <= known:
+            unknown, missing = sorted(set(record) - known), sorted(known - LATER - set(record))
             raise ValueError(f"not a measurement: unknown keys {unknown}, missing keys {missing}")
         return cls(**record)
 
@@ -86,6 +110,23 @@ def is_graded(episode: Trajectory) -> bool:
     """True when the episode has a verdict and a reward that is a number, so that it may enter a mean."""
     rewarded = episode.reward is not None and math.isfinite(episode.reward)
     return rewarded and episode.stop_reason != "infrastructure" and episode.passed is not None
+
+
+def broken_checks(episode: Trajectory) -> list[str]:
+    """Kinds of the checks that broke on what the agent made, with repeats; none for an episode that was lost whole."""
+    if episode.stop_reason == StopReason.LOST:
+        return []
+    return [str(record["kind"]) for record in episode.assertions if record.get("broke")]
+
+
+def losses_of(trajectories: Iterable[Trajectory]) -> dict[str, dict[str, int]]:
+    """Sandboxes that were lost, by task and by command; see `Measurement.losses`."""
+    out: dict[str, dict[str, int]] = {}
+    for episode in trajectories:
+        for loss in episode.notes.get(LOSSES, ()):
+            commands = out.setdefault(episode.task_id, {})
+            commands[loss["command"]] = commands.get(loss["command"], 0) + 1
+    return out
 
 
 def measure(trajectories: Sequence[Trajectory], label: str, in_process: Collection[str] = ()) -> Measurement:
@@ -140,6 +181,8 @@ def measure(trajectories: Sequence[Trajectory], label: str, in_process: Collecti
         outcomes=outcomes,
         errors=dict(errors.most_common()),
         in_process=[sum(bool(t.passed) for t in apart if is_graded(t)), sum(map(is_graded, apart))] if apart else [],
+        broke=dict(sorted(Counter(kind for t in graded for kind in broken_checks(t)).items())),
+        losses=losses_of(trajectories),
     )
 
 

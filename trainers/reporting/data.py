@@ -5,17 +5,18 @@ The template only lays this out; every number is made here.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from trainers.measuring.measure import Measurement, losses_of
 from trainers.reporting.figures import Figure, run_figures, time_figure
 from trainers.reporting.samples import SampleView, sample_episodes, shown
 from trainers.run.folder import RunFolder
-from trainers.run.tables import number, p_text, passes, percent, stop_mix
+from trainers.run.tables import both_ways, counts_text, number, p_text, passes, percent, stop_mix
 from trainers.stats import paired_test
 
 
@@ -40,6 +41,8 @@ class RunView:
     cards: list[Card]
     warnings: list[str]
     notes: list[str]
+    losses: list[tuple[str, str, str, int]]
+    """Sandboxes that were lost: where it was played, task, command (empty while it was graded), how often."""
     figures: list[Figure]
     time: Figure | None
     samples: list[SampleView]
@@ -59,6 +62,7 @@ def view_run(run: RunFolder) -> RunView:
         cards=_cards(run),
         warnings=[shown(w) for w in dict.fromkeys(run.warnings)],
         notes=run.notes,
+        losses=_losses(run),
         figures=run_figures(run),
         time=time_figure(run),
         samples=samples,
@@ -76,7 +80,8 @@ def headline(runs: Sequence[RunFolder]) -> str:
     if best is None or base is None:
         return f"Run {runs[0].name}"
     parts = [
-        f"{percent(base.settings[s].pass_rate, 0)} to {percent(m.pass_rate, 0)} {s}"
+        f"{percent(base.settings[s].pass_rate, 0)} to {percent(m.pass_rate, 0)} {s} "
+        f"({both_ways(m.passed, m.graded, m.infrastructure)})"
         for s, m in best.settings.items()
         if s in base.settings
     ]
@@ -140,6 +145,7 @@ def _cards(run: RunFolder) -> list[Card]:
         b, a = base.settings[setting], best.settings[setting]
         cards.append(Card("assertion rate", percent(b.assertion_rate), percent(a.assertion_rate), setting))
         cards.append(Card("mean turns", number(b.mean_turns), number(a.mean_turns), stop_mix(a)))
+        cards += _excluded_cards(base.settings, best.settings)
         cards.append(Card("chosen step", "", str(best.step), _chosen_by(run)))
     wall = (
         run.summary.get("wall_seconds") if run.summary else (run.steps[-1].get("wall_seconds") if run.steps else None)
@@ -147,6 +153,34 @@ def _cards(run: RunFolder) -> list[Card]:
     if isinstance(wall, int | float):
         cards.append(Card("wall time", "", _duration(wall), _speed(run)))
     return cards
+
+
+def _excluded_cards(before: Mapping[str, Measurement], after: Mapping[str, Measurement]) -> list[Card]:
+    """Episodes without a grade, and fails that look like it, for each setting that has any."""
+    cards = []
+    for setting in (s for s in after if s in before):
+        b, a = before[setting], after[setting]
+        if any(m.infrastructure or m.lost or m.broke for m in (b, a)):
+            why = {**a.excluded, **({"lost (fails)": a.lost} if a.lost else {})}
+            why |= {f"{kind} broke (fails)": count for kind, count in a.broke.items()}
+            counts = str(b.infrastructure), str(a.infrastructure)
+            cards.append(Card(f"excluded, {setting}", *counts, f"of {a.n}; {counts_text(why) or 'none at this step'}"))
+    return cards
+
+
+def _losses(run: RunFolder) -> list[tuple[str, str, str, int]]:
+    """Those of held-out evaluations, and of the training episodes that were kept."""
+    found = {"pool": losses_of(run.pool_losses())}
+    for point in run.held_out:
+        for setting, m in point.settings.items():
+            if m.losses:
+                found[f"held-out, {setting}, step {point.step}"] = m.losses
+    return [
+        (where, shown(task), shown(command), count)
+        for where, tasks in found.items()
+        for task, commands in tasks.items()
+        for command, count in commands.items()
+    ]
 
 
 def _chosen_by(run: RunFolder) -> str:

@@ -14,7 +14,7 @@ from trainers.run.tables import STOPS, passes, percent
 from trainers.stats import wilson
 
 SETTING_COLORS = {"sampled": 1, "greedy": 2}
-STOP_COLORS = {"submitted": 3, "max_turns": 5, "max_tokens": 4, "infrastructure": 6}
+STOP_COLORS = {"submitted": 3, "max_turns": 5, "max_tokens": 4, "lost": 2, "infrastructure": 6}
 SMOOTHING = 5
 
 
@@ -96,6 +96,18 @@ def run_figures(run: RunFolder) -> list[Figure]:
         ),
         _lines(
             run,
+            "Excluded, lost and broken, pool",
+            [
+                ("excluded", "env/infra_error_frac"),
+                ("lost (fails)", "env/stop/lost"),
+                ("a check broke (fails)", "env/broke_frac"),
+                ("a sandbox was lost", "env/loss_frac"),
+            ],
+            is_share=True,
+            needs_nonzero=True,
+        ),
+        _lines(
+            run,
             "Where the training signal is",
             [("tokens with advantage 0", "gigpo/frac_zero_adv"), ("turns in a group", "gigpo/grouped_turn_frac")],
             is_share=True,
@@ -143,7 +155,7 @@ def _rates(run: RunFolder, figure: str, metric: str, title: str, note: str, *, i
 
 
 def _stops(run: RunFolder) -> Figure | None:
-    found = {name for step in run.steps for name in step if name.startswith("env/stop/")}
+    found = {name for step in run.steps for name, share in step.items() if name.startswith("env/stop/") and share}
     reasons = [r for r in STOPS if f"env/stop/{r}" in found]
     if not reasons:
         return None

@@ -16,16 +16,20 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from agents.rollout.progress import Lines, RolloutState, describe
+from envs.episode import StopReason
 from trainers.guards import Finding, Severity
 from trainers.heldout import PoolRate
 from trainers.measuring.measure import Measurement
 from trainers.run.summary import RunSummary
-from trainers.run.tables import measurement_table, number, p_text, passes, percent, stop_mix
+from trainers.run.tables import both_ways, measurement_table, number, p_text, passes, percent, stop_mix
 
 REWARD = "reward"
 PASS_RATE = "env/pass_rate"
 TURNS = "env/mean_turns"
+PASS_MIN = "env/pass_min"
 INFRASTRUCTURE = "env/infra_error_frac"
+AGENTS_DOING = {"lost": f"env/stop/{StopReason.LOST}", "broke": "env/broke_frac"}
+"""Fails that look like failures of the machinery: shown where there are any."""
 PLAIN_LINES = 20
 ALPHA = 0.05
 """From this p-value on, a line says that two evaluations do not differ by more than chance explains."""
@@ -99,8 +103,11 @@ class RunConsole:
             f"pass {percent(_get(metrics, PASS_RATE), 0)}",
             f"turns {number(_get(metrics, TURNS))}",
         ]
-        if lost := _get(metrics, INFRASTRUCTURE):
-            parts.append(f"infrastructure {percent(lost, 0)}")
+        if excluded := _get(metrics, INFRASTRUCTURE):
+            parts.append(f"excluded {percent(excluded, 0)}: pass {percent(_get(metrics, PASS_MIN), 0)}")
+        else:
+            parts.append("0 excluded")
+        parts += [f"{name} {percent(share, 0)}" for name, key in AGENTS_DOING.items() if (share := _get(metrics, key))]
         if self._bar is not None:
             self._bar.update(self._task, completed=step, figures="  ".join(parts))
         elif step == self.total or step % self._every == 0 or step == self._first + 1:
@@ -160,7 +167,8 @@ class RunConsole:
         if pool is not None and pool.graded:
             self.console.print(
                 f"pool, steps {pool.first} to {pool.last}: {pool.passed}/{pool.graded} = "
-                f"{percent(pool.passed / pool.graded)}; not used to choose",
+                f"{percent(pool.passed / pool.graded)}, {both_ways(pool.passed, pool.graded, pool.excluded)}; not used "
+                "to choose",
                 soft_wrap=True,
             )
 

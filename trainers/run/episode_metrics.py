@@ -7,21 +7,26 @@ from collections.abc import Sequence
 from statistics import fmean
 
 from agents.rollout import RolloutResult
+from agents.rollout.episode import LOSSES
 from agents.t2po.thinking import Cause
 from agents.trajectory import Trajectory, Turn
 from envs.conversation import StopReason
 from tasks.sources import SETS
-from trainers.measuring.measure import is_graded, wrote_on
+from trainers.measuring.measure import broken_checks, is_graded, measure, wrote_on
 
 SHELL = "shell"
 """Name of the set of all tasks that belong to no question set."""
 
 
 def episode_metrics(result: RolloutResult) -> dict[str, float]:
-    """Metrics of a rollout. Episodes without a reward (infrastructure) are counted and enter no mean."""
+    """Metrics of a rollout. Episodes without a reward are counted, by reason, and enter no mean but `env/pass_min`."""
     episodes = result.trajectories
     graded = [e for e in episodes if is_graded(e)]
     out = {"env/infra_error_frac": 1 - len(graded) / len(episodes), "env/episodes": float(len(episodes))}
+    out["env/pass_min"] = sum(bool(e.passed) for e in graded) / len(episodes)
+    out["env/loss_frac"] = fmean(LOSSES in e.notes for e in episodes)
+    for reason, count in measure(episodes, result.label).excluded.items():
+        out[f"env/excluded/{reason}"] = count / len(episodes)
     if graded:
         out |= _outcomes(graded) | _by_set(graded)
     if past := wrote_on(graded):
@@ -78,6 +83,10 @@ def _outcomes(graded: Sequence[Trajectory]) -> dict[str, float]:
     stops = Counter(e.stop_reason for e in graded)
     out = {f"env/stop/{reason}": stops.get(reason, 0) / n for reason in StopReason if reason != "infrastructure"}
     out["env/submitted"] = stops.get("submitted", 0) / n
+    broke = [broken_checks(e) for e in graded]
+    out["env/broke_frac"] = fmean(bool(kinds) for kinds in broke)
+    for kind in sorted({kind for kinds in broke for kind in kinds}):
+        out[f"env/broke/{kind}"] = fmean(kind in kinds for kinds in broke)
     out["env/pass_rate"] = fmean(bool(e.passed) for e in graded)
     if rates := [e.rate for e in graded if e.rate is not None]:
         out["env/assertion_rate"] = fmean(rates)

@@ -9,7 +9,9 @@ from typing import Any
 
 import yaml
 
+from agents.rollout.episode import LOSSES
 from agents.trajectory import Trajectory
+from tasks.atomic_file import LONE_SURROGATES
 from trainers.guards import Finding, Severity
 from trainers.measuring.measure import Measurement
 from trainers.run import record
@@ -88,6 +90,15 @@ class RunFolder:
     def training_episodes(self, step: int) -> list[Trajectory]:
         """Episodes of one training step; none when they were not kept."""
         return self._episodes(self.path / record.EPISODES / f"step_{step:06d}.jsonl")
+
+    def pool_losses(self) -> list[Trajectory]:
+        """Kept training episodes in which a sandbox was lost. Other lines are not even read as JSON."""
+        out: list[Trajectory] = []
+        for path in sorted((self.path / record.EPISODES).glob("step_*.jsonl")):
+            with open(path, encoding="utf-8", errors=LONE_SURROGATES) as file:
+                if any(f'"{LOSSES}": [' in line for line in file):
+                    out += [episode for episode in self._episodes(path) if LOSSES in episode.notes]
+        return out
 
     def _episodes(self, path: Path) -> list[Trajectory]:
         lines, torn = read_lines(path)

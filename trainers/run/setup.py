@@ -286,6 +286,7 @@ def make_env_factory(run: Run, sandboxes: SandboxPool | None = None) -> Callable
         reward=env.reward,
         turn_penalty=env.turn_penalty,
         subtract_baseline=env.subtract_baseline,
+        agent_errors=env.agent_errors,
         prompt_style=run.prompt_style,
         **environment_settings(env.env, tools=env.tools, revise=env.revise),
     )

@@ -180,5 +180,8 @@ def _figures(m: Measurement) -> dict[str, Any]:
         "interval": [m.low, m.high],
         "graded": m.graded,
         "infrastructure": m.infrastructure,
+        "pass_min": m.pass_min,
+        "excluded": m.excluded,
+        "broke": m.broke,
         "stops": m.stops,
     }

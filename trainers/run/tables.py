@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 from rich.markup import escape
 from rich.table import Table
 
+from envs.episode import StopReason
 from trainers.measuring.measure import Measurement
 from trainers.stats import wilson
 
-STOPS = ("submitted", "max_turns", "max_tokens", "infrastructure")
+STOPS = tuple(reason.value for reason in StopReason)
 """Stop reasons, in the order shown."""
 
 
@@ -32,13 +33,23 @@ def p_text(p_value: float | None) -> str:
 
 
 def passes(m: Measurement) -> str:
-    """Counts, rate and 95 % interval: `152/320 = 47.5 % [42.1, 53.0]`, with the bracket when episodes are missing."""
+    """Counts, rate, 95 % interval, and the rate with what was excluded: `152/320 = 47.5 % [42.1, 53.0], 0 excluded`."""
     if m.pass_rate is None or m.low is None or m.high is None:
         return f"nothing graded of {m.n}"
-    text = f"{m.passed}/{m.graded} = {percent(m.pass_rate)} [{100 * m.low:.1f}, {100 * m.high:.1f}]"
-    if m.infrastructure and m.pass_min is not None and m.pass_max is not None:
-        text += f" (all {m.n}: {100 * m.pass_min:.1f} to {100 * m.pass_max:.1f} %)"
-    return text
+    rate = f"{m.passed}/{m.graded} = {percent(m.pass_rate)} [{100 * m.low:.1f}, {100 * m.high:.1f}]"
+    return f"{rate}, {both_ways(m.passed, m.graded, m.infrastructure)}"
+
+
+def both_ways(passed: int, graded: int, excluded: int) -> str:
+    """What stands beside a pass rate: how many episodes have no grade, and the rate with them counted as not passed."""
+    if not excluded:
+        return "0 excluded"
+    return f"{excluded} excluded: {passed}/{graded + excluded} = {percent(passed / (graded + excluded))}"
+
+
+def counts_text(counts: Mapping[str, int]) -> str:
+    """Names with their counts: `script 3, command 1`."""
+    return ", ".join(f"{name} {count}" for name, count in sorted(counts.items(), key=lambda item: -item[1]))
 
 
 def apart(m: Measurement) -> str:
@@ -67,9 +78,16 @@ def measurement_table(title: str, columns: Mapping[str, Measurement]) -> Table:
     table.add_row("mean turns", *(number(m.mean_turns) for m in ms))
     table.add_row("stop mix", *(stop_mix(m) for m in ms))
     if any(m.infrastructure for m in ms):
-        table.add_row("[yellow]infrastructure[/]", *(f"{m.infrastructure} of {m.n}, in no mean" for m in ms))
+        table.add_row("[yellow]excluded[/]", *(_excluded(m) for m in ms))
+    if any(m.broke for m in ms):
+        table.add_row("[yellow]fails that broke[/]", *(escape(counts_text(m.broke)) or "0" for m in ms))
     table.add_row("decode", *(m.sampling for m in ms))
     return table
+
+
+def _excluded(m: Measurement) -> str:
+    why = f" ({escape(counts_text(m.excluded))})" if m.infrastructure else ""
+    return f"{m.infrastructure} of {m.n}, in no mean{why}"
 
 
 def count_table(title: str, names: str, columns: Mapping[str, Mapping[str, Sequence[int]]]) -> Table:

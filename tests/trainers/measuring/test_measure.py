@@ -65,6 +65,30 @@ def test_interval_of_several_attempts_is_by_task() -> None:
     assert m.high - m.low > 1.5 * (naive.high - naive.low)
 
 
+def test_what_the_agent_broke_is_counted_apart() -> None:
+    played = episodes([False, False, True], broken=2)
+    played[0].assertions[0]["broke"] = True
+    kind = played[0].assertions[0]["kind"]
+    played[1].stop_reason = "lost"
+    played[1].assertions = [{**record, "broke": True} for record in played[1].assertions]
+    for one, commands in ((played[1], ["rm x"]), (played[2], ["", ""]), (played[3], ["ls"])):
+        one.notes["losses"] = [{"turn": 1, "command": c, "end": "replayed", "error": ""} for c in commands]
+    played[4].error = "GradeError: task 'x' could not be graded"
+    m = measure(played, "T=1")
+    assert m.broke == {kind: 1} and m.lost == 1 and m.excluded == {"SandboxError": 1, "GradeError": 1}
+    ids = [episode.task_id for episode in played]
+    assert m.losses == {ids[1]: {"rm x": 1}, ids[2]: {"": 2}, ids[3]: {"ls": 1}}
+    assert passes(m).startswith("1/3 = 33.3 % [") and passes(m).endswith("], 2 excluded: 1/5 = 20.0 %")
+    assert passes(measure(played[:3], "T=1")).endswith("], 0 excluded")
+
+
+def test_records_of_earlier_releases_are_read() -> None:
+    m = measure(episodes([True, False], broken=1), "T=1")
+    record = m.to_json()
+    del record["broke"], record["losses"]
+    assert Measurement.from_json(record) == m
+
+
 def test_json_round_trip_and_unknown_keys() -> None:
     m = measure(episodes([True, False], broken=1), "T=1")
     record = json.loads(json.dumps(m.to_json()))

@@ -42,7 +42,8 @@ def test_plain_lines_without_a_terminal() -> None:
         for step in range(1, 101):
             shown.step(step, {"reward": 0.25, "env/pass_rate": 0.5, "env/mean_turns": 3.0})
     lines = [line for line in out.getvalue().splitlines() if line.startswith("step ")]
-    assert lines[0].startswith("step 1/100  reward 0.250  pass 50.0 %".replace("50.0", "50"))
+    assert lines[0].startswith("step 1/100  reward 0.250  pass 50 %")
+    assert "0 excluded" in lines[0]
     assert lines[-1].startswith("step 100/100")
     assert 15 <= len(lines) <= 25
     assert "\x1b" not in out.getvalue()
@@ -53,10 +54,12 @@ def test_one_bar_on_a_terminal() -> None:
     with RunConsole(4, console=target) as shown:
         for step in range(1, 5):
             shown.step(
-                step, {"reward": 0.25, "env/pass_rate": 0.5, "env/mean_turns": 3.0, "env/infra_error_frac": 0.125}
-            )
+                step,
+                {"reward": 0.25, "env/pass_rate": 0.5, "env/mean_turns": 3.0, "env/infra_error_frac": 0.125,
+                 "env/pass_min": 0.4375, "env/stop/lost": 0.25, "env/broke_frac": 0.0},
+            )  # fmt: skip
     text = out.getvalue()
-    assert "4/4" in text and "infrastructure 12 %" in text
+    assert "4/4" in text and "excluded 12 %: pass 44 %  lost 25 %" in text and "broke" not in text
     assert "step 1/4" not in text
 
 
@@ -93,7 +96,7 @@ def test_held_out_line_has_counts_interval_and_p() -> None:
     assert f"{m.passed}/{m.graded} = " in text and f"[{100 * m.low:.1f}, {100 * m.high:.1f}]" in text
     assert "new best; paired p against the best before: <0.0001" in text
     assert "best stays step 5; paired p against the best before: 0.4" in text and "no best yet; " in text
-    assert "infrastructure" in text and "(all 30:" in text  # two of the sampled episodes had none
+    assert f", 2 excluded: {m.passed}/30 = {100 * m.passed / 30:.1f} %" in text and ", 0 excluded" in text
 
 
 def test_each_arm_has_its_own_p_and_decode_settings_and_the_pool_is_said_not_to_count() -> None:
@@ -107,14 +110,14 @@ def test_each_arm_has_its_own_p_and_decode_settings_and_the_pool_is_said_not_to_
         p_value=0.65,
         p_values={"sampled": 0.65, "greedy": 0.0625, "unseen_sampled": 0.375},
         metric="sampled_pass_rate",
-        pool=PoolRate(28, 32, 6, 10),
+        pool=PoolRate(28, 32, 6, 10, 8),
     )
     rows = {line.split()[0]: line for line in out.getvalue().splitlines() if line.strip()}
     for arm, p in (("sampled", "0.65"), ("greedy", "0.062"), ("unseen_sampled", "0.38")):
         assert f"│ {p} " in rows[arm] and f"/{settings[arm.removeprefix('unseen_')].graded} = " in rows[arm]
     assert "sampled 1 x 30 tasks, T=1, max_tokens=64" in rows["decode:"] and "greedy, max_tokens=64" in rows["decode:"]
     assert "best stays step 5 by sampled_pass_rate" in rows["best"] and "0.65 (no evidence of a change)" in rows["best"]
-    assert rows["pool,"] == "pool, steps 6 to 10: 28/32 = 87.5 %; not used to choose"
+    assert rows["pool,"] == "pool, steps 6 to 10: 28/32 = 87.5 %, 8 excluded: 28/40 = 70.0 %; not used to choose"
 
 
 def test_warnings_are_shown_once_in_the_summary_and_never_parsed_as_markup() -> None:

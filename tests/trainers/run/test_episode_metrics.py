@@ -36,10 +36,25 @@ def test_what_the_infrastructure_ended_enters_no_mean() -> None:
     played = result({"thought_tokens": 8.0})
     whole = episode_metrics(played)
     turn = Turn(0, [], [1] * 50, [0.0] * 50, [9.0] * 50, [True] * 50, FinishReason.STOP, "", action="malformed")
-    broken = Trajectory("a", "h", 1, 0, [1], [turn], "infrastructure", notes={"text_after_stop": 5})
+    broken = Trajectory("a", "h", 1, 0, [1], [turn], "infrastructure", notes={"text_after_stop": 5}, error="E: x")
     played.trajectories.append(broken)
-    counted = {"env/infra_error_frac": 0.5, "env/episodes": 2.0}
+    counted = {"env/infra_error_frac": 0.5, "env/episodes": 2.0, "env/pass_min": 0.5, "env/excluded/E": 0.5}
     assert episode_metrics(played) == whole | counted
+
+
+def test_lost_sandboxes_and_checks_that_broke_are_counted() -> None:
+    played = result({})
+    script = {"name": "s", "kind": "script", "verdict": "fail", "score": 0.0, "broke": True}
+    grades = (("submitted", [script, {**script, "broke": False}]), ("lost", [script]))
+    for attempt, (stop, records) in enumerate(grades, 1):
+        turns = played.trajectories[0].turns
+        more = Trajectory("a", "h", attempt, 0, [1], turns, stop, -0.1, False, 0.0, assertions=records)
+        more.notes = {"losses": [{"turn": 1, "command": "x", "end": "lost", "error": "gone"}]} if stop == "lost" else {}
+        played.trajectories.append(more)
+    metrics = episode_metrics(played)
+    third = pytest.approx(1 / 3)
+    assert metrics["env/broke_frac"] == metrics["env/broke/script"] == third  # what was lost whole is no broken check
+    assert metrics["env/stop/lost"] == metrics["env/loss_frac"] == metrics["env/pass_min"] == third
 
 
 def test_no_figure_of_thinking_where_it_is_not_limited() -> None:

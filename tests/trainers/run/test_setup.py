@@ -7,7 +7,7 @@ import pytest
 
 from tests.agents.fakes import task
 from trainers.run.cli import parse
-from trainers.run.setup import _setting_problems, idle_selection, most_turns, reply_cap
+from trainers.run.setup import _setting_problems, idle_selection, make_env_factory, most_turns, reply_cap
 
 
 def run(*, max_turn_tokens: int = 0, env: str = "ClawGym-v0", max_turns: int = 0, tools: bool = True) -> Any:
@@ -24,6 +24,14 @@ def run(*, max_turn_tokens: int = 0, env: str = "ClawGym-v0", max_turns: int = 0
 @pytest.mark.parametrize(("flag", "cap"), [(0, 300), (40, 40), (300, 300), (5000, 300)])
 def test_a_reply_has_at_most_what_the_flag_and_some_task_allow(flag: int, cap: int) -> None:
     assert reply_cap(run(max_turn_tokens=flag)) == cap
+
+
+def test_agent_errors_reaches_the_environment() -> None:
+    for flags, kind in ((["--agent_errors", "error"], "error"), ([], "fail")):
+        settings = parse(flags)
+        checked: Any = SimpleNamespace(settings=settings, tasks=run().tasks, backend="auto", prompt_style="compact")
+        made = make_env_factory(checked)()
+        assert made.agent_errors == kind == settings.resolved()["agent_errors"]
 
 
 def test_turns_of_an_episode() -> None:
