@@ -1,6 +1,6 @@
 """Run-time checks: what a run that learns nothing, or the wrong thing, looks like. Each condition is said once.
 
-Twelve guards, all on by default (docs/guards.md): a class per guard, one module for each, put together by `registry`.
+Thirteen guards, all on by default (docs/guards.md): a class per guard, one module for each, put together by `registry`.
 `Watch` shows every event of a run to all of them: its beginning, the episodes of a step, a held-out evaluation, the
 metrics of a step.
 """

@@ -12,7 +12,7 @@ ALL, NONE, OFF = "all", "none", "off"
 
 
 class GuardName(StrEnum):
-    """The twelve guards; `trainers.guards` says what each looks at."""
+    """The thirteen guards; `trainers.guards` says what each looks at."""
 
     SHIP_BY_HELD_OUT = "ship_by_held_out"
     SPLIT_LINT = "split_lint"
@@ -26,6 +26,7 @@ class GuardName(StrEnum):
     UPDATE_HEALTH = "update_health"
     VERIFIER_HEALTH = "verifier_health"
     RESAMPLE_BUDGET = "resample_budget"
+    EXCLUSIONS_FOLLOW_POLICY = "exclusions_follow_policy"
 
 
 Levels = Mapping[GuardName, Severity | None]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from trainers.guards.collapse import NeverStops, StopsAtOnce
+from trainers.guards.exclusions import ExclusionsFollowPolicy
 from trainers.guards.guard import Guard
 from trainers.guards.held_out import ShipByHeldOut
 from trainers.guards.inert import InertIntervention
@@ -31,4 +32,5 @@ GUARDS: dict[GuardName, tuple[type[Guard], ...]] = {
     GuardName.UPDATE_HEALTH: (UpdateLint, UpdateHealth, StopsAtOnce, NeverStops),
     GuardName.VERIFIER_HEALTH: (VerifierHealth,),
     GuardName.RESAMPLE_BUDGET: (ResampleBudget,),
+    GuardName.EXCLUSIONS_FOLLOW_POLICY: (ExclusionsFollowPolicy,),
 }

@@ -113,10 +113,11 @@ def is_graded(episode: Trajectory) -> bool:
 
 
 def broken_checks(episode: Trajectory) -> list[str]:
-    """Kinds of the checks that broke on what the agent made, with repeats; none for an episode that was lost whole."""
+    """Kinds of the checks that count and broke on what the agent made; none for an episode that was lost whole."""
     if episode.stop_reason == StopReason.LOST:
         return []
-    return [str(record["kind"]) for record in episode.assertions if record.get("broke")]
+    counting = (record for record in episode.assertions if record.get("weight", 1.0) > 0)
+    return [str(record["kind"]) for record in counting if record.get("broke")]
 
 
 def losses_of(trajectories: Iterable[Trajectory]) -> dict[str, dict[str, int]]:

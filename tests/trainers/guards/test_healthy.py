@@ -19,7 +19,7 @@ def test_the_healthy_run_showed_every_event(healthy):
     kinds = [method for method, _ in healthy.events]
     assert kinds.count("begin") == 1 and kinds.count("episodes") == kinds.count("step") == 7
     assert kinds.count("measured") == 3  # the start, step 4, the end
-    assert healthy.summary()["guards"] == {"on": 12, "silent": 12, "findings": {}}
+    assert healthy.summary()["guards"] == {"on": 13, "silent": 13, "findings": {}}
     begun = healthy.events[0][1][0]
     assert begun.template_ids and begun.dtype == begun.training_dtype == "float32" and begun.prompt_hash
     assert begun.sampling == begun.arms["sampled"] and begun.pad_id is not None and begun.eos_ids

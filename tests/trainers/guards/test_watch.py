@@ -38,13 +38,13 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 # -- settings -----------------------------------------------------------------------------------------------------
 
 
-def test_all_twelve_are_on_unless_asked_otherwise():
-    assert list(GUARDS) == list(GuardName) and len(GUARDS) == 12
+def test_all_thirteen_are_on_unless_asked_otherwise():
+    assert list(GUARDS) == list(GuardName) and len(GUARDS) == 13
     assert all(kind.name == name for name, kinds_ in GUARDS.items() for kind in kinds_)
     assert parse_levels("all") == parse_levels("") == dict.fromkeys(GuardName)
     assert parse_levels("none") == {} and parse_levels("none, seeds") == {GuardName.SEEDS: None}
     some = parse_levels("resample_budget=off, update_health=warn")
-    assert len(some) == 11 and some[GuardName.UPDATE_HEALTH] is Severity.WARN
+    assert len(some) == 12 and some[GuardName.UPDATE_HEALTH] is Severity.WARN
 
 
 @pytest.mark.parametrize(
