@@ -25,6 +25,9 @@ Finite = Annotated[StrictFloat, AllowInfNan(False)]
 
 _STOPS = frozenset(["", *StopReason])
 
+LOSSES = "losses"
+"""The note that lists the sandboxes lost in all tries at an episode, as `envs.recovery.Loss` records them."""
+
 
 @dataclass(slots=True)
 class Turn:

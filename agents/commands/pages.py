@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from agents.replay import Replayed
-from agents.trajectory import Trajectory, Turn
+from agents.trajectory import LOSSES, Trajectory, Turn
 
 _UNSEEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 """Control characters (but for newlines and tabs), and lone surrogates, which no terminal can be sent."""
@@ -152,11 +152,15 @@ def _end(episode: Trajectory) -> Group:
     parts: list[Text | Table] = [line]
     if episode.error:
         parts.append(_text(episode.error, style="magenta"))
+    for loss in episode.notes.get(LOSSES, ()):
+        during = loss["command"] or "grading"
+        said = f"sandbox lost in turn {loss['turn']}, during {during} ({loss['end']}): {loss['error']}"
+        parts.append(_text(said, style="magenta"))
     table = Table(box=None, show_header=False)
     for record in episode.assertions:
         verdict = str(record.get("verdict"))
         table.add_row(
-            _text(verdict, style=_VERDICTS.get(verdict, "")),
+            _text(f"{verdict}, broke" if record.get("broke") else verdict, style=_VERDICTS.get(verdict, "")),
             _text(str(record.get("name"))),
             _text(str(record.get("detail"))),
         )

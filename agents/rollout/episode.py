@@ -10,13 +10,11 @@ from agents.chat import ChatTemplate, Conversation
 from agents.policy import Completion, FinishReason, PolicyError, Request, Sampling
 from agents.seeds import derive_seed
 from agents.setting import setting_of
-from agents.trajectory import Trajectory, Turn
+from agents.trajectory import LOSSES, Trajectory, Turn
 from envs.conversation import ConversationEnv, StopReason
 from envs.episode import CutReply
 from tasks.task import Task
 
-LOSSES = "losses"
-"""The note that lists the sandboxes that were lost in the tries at a job (see `envs.recovery.Loss`)."""
 NOTED = ("answers", "text_after_stop", "text_after_answer", LOSSES)
 """Keys of `info` at the end that go into a trajectory's notes, where an environment has them."""
 

@@ -21,7 +21,7 @@ from agents.replay import ReplayError, replay, template_for
 from agents.rollout import Job, RolloutEngine
 from agents.trajectory import Trajectory, read_jsonl, write_jsonl
 from envs import ClawGymEnv, GSM8KEnv
-from sandboxes import probe
+from sandboxes import SupervisedSandbox, probe
 from tasks.sources import load_tasks
 from tasks.task import Task
 
@@ -98,6 +98,35 @@ def test_an_episode_of_any_policy_replays_with_the_same_ids(kind: str) -> None:
         assert result.now.flat() == episode.flat() and result.now.prompt_ids == episode.prompt_ids
         assert (result.now.reward, result.now.assertions) == (episode.reward, episode.assertions)
         assert [turn.seed for turn in result.now.turns] == [turn.seed for turn in episode.turns]
+
+
+def test_an_episode_that_was_lost_replays_as_what_it_is_now(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tasks, real = load_tasks(str(folder / "one.yaml")), SupervisedSandbox.run_and_snapshot
+
+    def ending(sandbox: Any, command: str, **settings: Any) -> Any:
+        if command == "deadly || true":
+            sandbox._transport.close(patience=0.0)
+        return real(sandbox, command, **settings)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SupervisedSandbox, "run_and_snapshot", ending)
+        (episode,) = play(Says(bash("echo x > b"), bash("deadly || true")), tasks)
+        assert episode.stop_reason == "lost" and episode.passed is False and episode.reward is not None
+        assert episode.environment["agent_errors"] == "fail"
+        assert Trajectory.from_json(json.loads(json.dumps(episode.to_json()))) == episode
+        result = replay(episode, tasks[0], sandbox="bubblewrap")
+        assert result.differences == [] and result.same_grade and result.now.stop_reason == "lost"
+    result = replay(episode, tasks[0], sandbox="bubblewrap")
+    assert not result.same_grade and result.now.passed
+    assert (result.differences[-1].what, result.differences[-1].recorded) == ("end", "lost")
+    assert to_record(episode)["stopped"] == "lost"
+    assert main(["show", stored(tmp_path / "e.jsonl", episode)]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert (
+        "stop: lost" in out and "fail, broke" in out and "sandbox lost in turn 2, during deadly || true (lost)" in out
+    )
 
 
 def test_other_settings_come_with_the_episode(folder: Path) -> None:

@@ -15,8 +15,7 @@ from dataclasses import asdict, dataclass, field, fields
 from statistics import fmean
 from typing import Any
 
-from agents.rollout.episode import LOSSES
-from agents.trajectory import Trajectory
+from agents.trajectory import LOSSES, Trajectory
 from envs.episode import StopReason
 from tasks.task import Task
 from trainers.stats import effective_n, wilson

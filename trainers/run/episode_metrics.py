@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from statistics import fmean
 
 from agents.rollout import RolloutResult
-from agents.rollout.episode import LOSSES
 from agents.t2po.thinking import Cause
-from agents.trajectory import Trajectory, Turn
+from agents.trajectory import LOSSES, Trajectory, Turn
 from envs.conversation import StopReason
 from tasks.sources import SETS
 from trainers.measuring.measure import broken_checks, is_graded, measure, wrote_on

@@ -9,8 +9,7 @@ from typing import Any
 
 import yaml
 
-from agents.rollout.episode import LOSSES
-from agents.trajectory import Trajectory
+from agents.trajectory import LOSSES, Trajectory
 from tasks.atomic_file import LONE_SURROGATES
 from trainers.guards import Finding, Severity
 from trainers.measuring.measure import Measurement
