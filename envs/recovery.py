@@ -186,7 +186,10 @@ class Recovery:
         sandbox.open(self._task.files(), workdir=self._task.workdir)
         for number, played in enumerate(self._played, 1):
             seconds = min(self._task.budget.command_seconds, window.left())
-            result, files = run_and_snapshot(sandbox, played.command, seconds)
+            try:
+                result, files = run_and_snapshot(sandbox, played.command, seconds)
+            except SandboxError as error:
+                raise SandboxError(f"played again, command {number} was lost as well: {error}") from error
             window.left()  # a command that was cut short differs for that reason
             difference = played.difference(Played.of(played.command, result, workspace_hash(files)))
             if difference is not None:

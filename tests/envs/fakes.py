@@ -132,6 +132,7 @@ class FakeSandbox:
 
     def close(self):
         self.calls.append("close")
+        self.dead = True
         self.closed += 1
         shutil.rmtree(self.root, ignore_errors=True)
 

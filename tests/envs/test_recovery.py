@@ -156,7 +156,7 @@ def test_a_fresh_sandbox_that_is_lost_while_turns_are_played_again_is_no_fail(sa
     env.step(WRITE)
     env._sandbox.fail = "run"  # type: ignore[union-attr]
     sandboxes.fail_next = ["", "run"]
-    with pytest.raises(SandboxError, match="not made good"):
+    with pytest.raises(SandboxError, match="not made good: played again, command 1 was lost as well: broken at run"):
         env.step(bash("ls"))
 
 
