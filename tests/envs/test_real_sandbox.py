@@ -144,13 +144,13 @@ def test_environments_share_a_pool(backend: Backend) -> None:
 
 def test_a_killed_sandbox_of_a_pool_is_replaced(backend: Backend) -> None:
     with SandboxPool(backend, size=1) as pool:
-        env = ClawGymEnv([task()], sandbox=pool)
+        env = ClawGymEnv([task()], sandbox=pool, prompt_style="compact")
         env.reset(seed=0)
         env.step(bash("mkdir d; cd d; x=1"))
         supervisor(env).kill()
         assert env.step(bash("echo $x; basename $PWD"))[0] == "ok\n1\nd"  # played again, shell state included
         assert env.losses[0]["end"] == "replayed"
-        assert env.step(f"{bash('echo hello > greeting.txt')}\nTASK_COMPLETE")[4]["passed"]
+        assert env.step(f"{bash('echo hello > ../greeting.txt')}\nTASK_COMPLETE")[4]["passed"]
         assert (pool.lost, pool.starts) == (1, 2)
 
 
