@@ -88,9 +88,10 @@ def test_lost_sandboxes_are_counted_and_listed(
         out = capsys.readouterr().out
         assert f"sandbox lost, 1 times: {ids[1]}: {once}\n" in out
         if graded == 6:
-            assert "5/6 = 83.3 % [" in out and ", 0 excluded" in out and "lost 17 %" in out
+            assert "passed         │ 5/6 = 83.3 % [" in out and "excluded       │ 0" in out and "lost 17 %" in out
         else:
-            assert "], 1 excluded: 5/6 = 83.3 %" in out and "1 of 6, in no mean (SandboxError 1)" in out
+            assert "excluded       │ 1: 5/6 = 83.3 %" in out and "because of     │ SandboxError 1" in out
+            assert "excluded, 1 times: SandboxError: the sandbox was lost twice at this command: " in out
 
 
 def test_compare_is_paired_and_shows_both_decode_settings(evaluated: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -21,7 +21,16 @@ from trainers.guards import Finding, Severity
 from trainers.heldout import PoolRate
 from trainers.measuring.measure import Measurement
 from trainers.run.summary import RunSummary
-from trainers.run.tables import both_ways, measurement_table, number, p_text, passes, percent, stop_mix
+from trainers.run.tables import (
+    both_ways,
+    excluded_text,
+    measurement_table,
+    number,
+    p_text,
+    percent,
+    rate_text,
+    stop_mix,
+)
 
 REWARD = "reward"
 PASS_RATE = "env/pass_rate"
@@ -147,11 +156,13 @@ class RunConsole:
         """
         table = Table(show_edge=False, pad_edge=False, title_justify="left", title_style="bold")
         table.title = f"held-out at step {step}" + (" (baseline)" if step == 0 else "")
-        for column in ("arm", "passed [95 % interval]", "p", "assertions", "turns", "stop mix"):
+        for column in ("arm", "passed [95 % interval]", "excluded", "p", "assertions", "turns", "stop mix"):
             table.add_column(column, no_wrap=column in ("arm", "passed [95 % interval]"))
         for name, m in settings.items():
             p = p_text((p_values or {}).get(name))
-            table.add_row(name, passes(m), p, percent(m.assertion_rate), number(m.mean_turns), stop_mix(m))
+            table.add_row(
+                name, rate_text(m), excluded_text(m), p, percent(m.assertion_rate), number(m.mean_turns), stop_mix(m)
+            )
         # In a log a line may be long, so that each arm has one.
         self.console.print(table, width=None if self.console.is_terminal else max(self.console.width, 120))
         arms = (f"{name} {m.n // max(1, m.tasks)} x {m.tasks} tasks, {m.sampling}" for name, m in settings.items())

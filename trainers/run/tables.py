@@ -34,10 +34,19 @@ def p_text(p_value: float | None) -> str:
 
 def passes(m: Measurement) -> str:
     """Counts, rate, 95 % interval, and the rate with what was excluded: `152/320 = 47.5 % [42.1, 53.0], 0 excluded`."""
+    return f"{rate_text(m)}, {both_ways(m.passed, m.graded, m.infrastructure)}"
+
+
+def rate_text(m: Measurement) -> str:
+    """Counts, rate and 95 % interval of the graded episodes."""
     if m.pass_rate is None or m.low is None or m.high is None:
         return f"nothing graded of {m.n}"
-    rate = f"{m.passed}/{m.graded} = {percent(m.pass_rate)} [{100 * m.low:.1f}, {100 * m.high:.1f}]"
-    return f"{rate}, {both_ways(m.passed, m.graded, m.infrastructure)}"
+    return f"{m.passed}/{m.graded} = {percent(m.pass_rate)} [{100 * m.low:.1f}, {100 * m.high:.1f}]"
+
+
+def excluded_text(m: Measurement) -> str:
+    """Beside `rate_text`, in a cell of its own: `0`, or how many, and the rate with them counted as not passed."""
+    return both_ways(m.passed, m.graded, m.infrastructure).replace(" excluded", "")
 
 
 def both_ways(passed: int, graded: int, excluded: int) -> str:
@@ -70,24 +79,20 @@ def measurement_table(title: str, columns: Mapping[str, Measurement]) -> Table:
     for name in columns:
         table.add_column(name)
     ms = list(columns.values())
-    table.add_row("passed", *(passes(m) for m in ms))
+    table.add_row("passed", *(rate_text(m) for m in ms))
     if any(m.in_process for m in ms):
         table.add_row("in-process judges", *(apart(m) for m in ms))
+    table.add_row("excluded", *(excluded_text(m) for m in ms))
+    if any(m.infrastructure for m in ms):
+        table.add_row("[yellow]because of[/]", *(escape(counts_text(m.excluded)) for m in ms))
+    if any(m.broke for m in ms):
+        table.add_row("[yellow]fails that broke[/]", *(escape(counts_text(m.broke)) or "0" for m in ms))
     table.add_row("assertion rate", *(percent(m.assertion_rate) for m in ms))
     table.add_row("mean reward", *(number(m.reward, 3) for m in ms))
     table.add_row("mean turns", *(number(m.mean_turns) for m in ms))
     table.add_row("stop mix", *(stop_mix(m) for m in ms))
-    if any(m.infrastructure for m in ms):
-        table.add_row("[yellow]excluded[/]", *(_excluded(m) for m in ms))
-    if any(m.broke for m in ms):
-        table.add_row("[yellow]fails that broke[/]", *(escape(counts_text(m.broke)) or "0" for m in ms))
     table.add_row("decode", *(m.sampling for m in ms))
     return table
-
-
-def _excluded(m: Measurement) -> str:
-    why = f" ({escape(counts_text(m.excluded))})" if m.infrastructure else ""
-    return f"{m.infrastructure} of {m.n}, in no mean{why}"
 
 
 def count_table(title: str, names: str, columns: Mapping[str, Mapping[str, Sequence[int]]]) -> Table:
