@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import yaml
 from rich.table import Table
 
 from trainers.measuring.evaluation import FILE
 from trainers.measuring.measure import Measurement
 from trainers.run.folder import read_run
 from trainers.run.jsonl import RunFolderError
-from trainers.run.record import ENVIRONMENT, TASKS
+from trainers.run.record import CONFIG, ENVIRONMENT, TASKS
 from trainers.run.tables import measurement_table, p_text
 from trainers.stats import Outcomes, fisher_exact, paired_test, tasks_needed
 
@@ -28,12 +29,14 @@ class Arms:
         settings: By decode setting.
         hashes: Content hash of each task measured on.
         prompts: Style and hash of the prompts; empty where the folder is older than that record.
+        agent_errors: What counted where the agent kept itself from being judged; empty likewise.
     """
 
     name: str
     settings: dict[str, Measurement]
     hashes: dict[str, str]
     prompts: str = ""
+    agent_errors: str = ""
 
 
 def read_arms(path: str | Path) -> Arms:
@@ -49,7 +52,7 @@ def read_arms(path: str | Path) -> Arms:
         record = _json(folder / FILE)
         try:
             settings = {name: Measurement.from_json(m) for name, m in record["arms"].items()}
-            return Arms(str(path), settings, dict(record["tasks"]), _prompts(folder))
+            return Arms(str(path), settings, dict(record["tasks"]), _prompts(folder), _agent_errors(folder))
         except (KeyError, TypeError, ValueError) as error:
             raise RunFolderError(f"{folder / FILE}: not an evaluation ({error})") from error
     run = read_run(folder)
@@ -57,7 +60,8 @@ def read_arms(path: str | Path) -> Arms:
         raise RunFolderError(f"{path} holds no held-out evaluation to compare")
     lock = _json(folder / TASKS) if (folder / TASKS).exists() else {}
     measured = {**lock.get("held_out", {}), **lock.get("unseen", {})}
-    return Arms(f"{path} (step {run.best.step})", run.best.settings, measured, _prompts(folder))
+    name = f"{path} (step {run.best.step})"
+    return Arms(name, run.best.settings, measured, _prompts(folder), _agent_errors(folder))
 
 
 def compare_arms(first: Arms, second: Arms) -> Iterator[Table | str]:
@@ -76,6 +80,8 @@ def compare_arms(first: Arms, second: Arms) -> Iterator[Table | str]:
         pairs = [(next(iter(first.settings)), next(iter(second.settings)))]
     if first.prompts and second.prompts and first.prompts != second.prompts:
         yield f"[yellow]the prompts differ:[/] A {first.prompts}; B {second.prompts}"
+    if first.agent_errors and second.agent_errors and first.agent_errors != second.agent_errors:
+        yield f"[yellow]agent_errors differs:[/] A {first.agent_errors}; B {second.agent_errors}"
     changed = {t for t, h in first.hashes.items() if second.hashes.get(t, h) != h}
     for a_name, b_name in pairs:
         yield from _pair(first, second, first.settings[a_name], second.settings[b_name], a_name, b_name, changed)
@@ -115,6 +121,12 @@ def _without(outcomes: dict[str, list[bool]], tasks: set[str]) -> Outcomes:
 def _prompts(folder: Path) -> str:
     record = _json(folder / ENVIRONMENT) if (folder / ENVIRONMENT).exists() else {}
     return f"{record['prompt_style']} ({record['prompt_hash']})" if record.get("prompt_hash") else ""
+
+
+def _agent_errors(folder: Path) -> str:
+    path = folder / CONFIG
+    settings = yaml.safe_load(path.read_text(encoding="utf-8")) if path.exists() else None
+    return str(settings.get("agent_errors", "")) if isinstance(settings, dict) else ""
 
 
 def _json(path: Path) -> dict[str, Any]:

@@ -34,6 +34,16 @@ def test_decode_settings_that_differ_are_said() -> None:
     assert "the decode settings differ:[/] A T=1, max_tokens=64; B T=0.7" in lines(only, other)
 
 
+def test_agent_errors_that_differ_are_said(tmp_path: Path) -> None:
+    folder = make_run(tmp_path / "run", steps=10, n_held_out=10)
+    assert read_arms(folder).agent_errors == ""  # a folder of an earlier release
+    with open(folder / "config.yaml", "a", encoding="utf-8") as file:
+        file.write("agent_errors: error\n")
+    second = replace(arms(8, "b"), agent_errors="fail")
+    assert "agent_errors differs:[/] A error; B fail" in lines(read_arms(folder), second)
+    assert "agent_errors" not in lines(arms(0, "a"), second)
+
+
 def test_same_id_with_other_content_is_left_out() -> None:
     changed = {**HASHES, TASKS[0].id: "other", TASKS[1].id: "other"}
     text = lines(arms(0, "a"), arms(8, "b", changed))
