@@ -158,6 +158,7 @@ class ShellTasks:
         reward: `shaped`, `binary` or `delta`; under `delta` only the last call's share would reach TRL, so it is
             refused.
         turn_penalty: What all calls together cost under `shaped`.
+        agent_errors: `fail` or `error` (see `envs.episode.AgentErrors`).
 
     Raises:
         tasks.problems.TaskError: The tasks could not be loaded.
@@ -179,13 +180,15 @@ class ShellTasks:
         max_turns: int | None = None,
         reward: str = "shaped",
         turn_penalty: float = 0.2,
+        agent_errors: str = "fail",
     ) -> None:
         if reward == "delta":
             raise ValueError("reward is 'delta': TRL takes one reward an episode; use 'shaped' or 'binary'")
         self._tasks = resolve_tasks(tasks)
         self._sandbox = sandbox
         self._settings: dict[str, Any] = {
-            "max_turns": max_turns, "reward": reward, "turn_penalty": turn_penalty, "prompt_style": ToolStyle(),
+            "max_turns": max_turns, "reward": reward, "turn_penalty": turn_penalty, "agent_errors": agent_errors,
+            "prompt_style": ToolStyle(),
         }  # fmt: skip
         self._made: list[ClawGymEnv] = []
 
@@ -221,7 +224,8 @@ def episode_reward(*, environments: Sequence[ShellTask], log_metric: Any = None,
 
     Args:
         environments: One per completion, as TRL passes them.
-        log_metric: TRL's; is given the share of episodes that passed, and of those that the infrastructure ended.
+        log_metric: TRL's; is given the share of episodes that have no grade, and of those that passed: of the graded
+            ones, and of all.
         columns: Not used.
 
     Returns:
@@ -233,6 +237,7 @@ def episode_reward(*, environments: Sequence[ShellTask], log_metric: Any = None,
         pairs = zip(environments, rewards, strict=True)
         graded = [environment._info["passed"] for environment, reward in pairs if reward is not None]
         log_metric("env/infra_error_frac", 1 - len(graded) / len(rewards))
+        log_metric("env/pass_min", sum(map(bool, graded)) / len(rewards))
         if graded:
             log_metric("env/pass_rate", sum(map(bool, graded)) / len(graded))
     return rewards

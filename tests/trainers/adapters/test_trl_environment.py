@@ -97,7 +97,7 @@ def test_one_step_of_a_stock_trainer(tmp_path, opened):
     assert sorted(third) == pytest.approx(sorted([*map(float, wanted), 0.0]), abs=1e-3)
     (log,) = [entry for entry in trainer.state.log_history if "reward" in entry]
     assert log["reward"] == pytest.approx(2 / 3) and log["env/infra_error_frac"] == 0.25
-    assert log["env/pass_rate"] == pytest.approx(2 / 3)
+    assert log["env/pass_rate"] == pytest.approx(2 / 3) and log["env/pass_min"] == 0.5
     text = tokens.decode(batch["prompt_ids"][0])
     assert "Write hello into greeting.txt" in text and "notes.txt" in text and "Call `bash`" in text
     assert not torch.equal(torch.cat([p.detach().flatten() for p in policy.parameters()]), before)
