@@ -156,15 +156,15 @@ class RunConsole:
         """
         table = Table(show_edge=False, pad_edge=False, title_justify="left", title_style="bold")
         table.title = f"held-out at step {step}" + (" (baseline)" if step == 0 else "")
-        for column in ("arm", "passed [95 % interval]", "excluded", "p", "assertions", "turns", "stop mix"):
+        for column in ("arm", "passed [95 % interval]", "p", "assertions", "turns", "stop mix"):
             table.add_column(column, no_wrap=column in ("arm", "passed [95 % interval]"))
         for name, m in settings.items():
             p = p_text((p_values or {}).get(name))
-            table.add_row(
-                name, rate_text(m), excluded_text(m), p, percent(m.assertion_rate), number(m.mean_turns), stop_mix(m)
-            )
+            table.add_row(name, rate_text(m), p, percent(m.assertion_rate), number(m.mean_turns), stop_mix(m))
         # In a log a line may be long, so that each arm has one.
         self.console.print(table, width=None if self.console.is_terminal else max(self.console.width, 120))
+        missing = [f"{name} {excluded_text(m)}" for name, m in settings.items() if m.infrastructure]
+        self.console.print(escape(f"excluded: {'; '.join(missing)}" if missing else "0 excluded"), soft_wrap=True)
         arms = (f"{name} {m.n // max(1, m.tasks)} x {m.tasks} tasks, {m.sampling}" for name, m in settings.items())
         self.console.print(escape(f"decode: {'; '.join(arms)}"), soft_wrap=True)
         if step:

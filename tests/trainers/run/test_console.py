@@ -96,8 +96,9 @@ def test_held_out_line_has_counts_interval_and_p() -> None:
     assert f"{m.passed}/{m.graded} = " in text and f"[{100 * m.low:.1f}, {100 * m.high:.1f}]" in text
     assert "new best; paired p against the best before: <0.0001" in text
     assert "best stays step 5; paired p against the best before: 0.4" in text and "no best yet; " in text
-    rows = [line.split("│") for line in text.splitlines() if line.startswith(("sampled", "greedy"))]
-    assert [row[2].strip() for row in rows[:2]] == [f"2: {m.passed}/30 = {100 * m.passed / 30:.1f} %", "0"]
+    assert f"\nexcluded: sampled 2: {m.passed}/30 = {100 * m.passed / 30:.1f} %\n" in text
+    shown.held_out(20, {"greedy": settings["greedy"]}, best=False)
+    assert "\n0 excluded\n" in out.getvalue()
 
 
 def test_each_arm_has_its_own_p_and_decode_settings_and_the_pool_is_said_not_to_count() -> None:
