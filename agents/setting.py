@@ -19,7 +19,7 @@ _ENVS: dict[str, type[SandboxedEnv]] = {
     kind.__name__: kind for kind in (ClawGymEnv, AnswerEnv, GSM8KEnv, MATHEnv, IFEvalEnv)
 }
 _KEYS = ("env", "prompt_hash", "prompt_style", "max_turns", "reward", "turn_penalty", "subtract_baseline",
-         "agent_errors", "tools", "revise", "stops")  # fmt: skip
+         "agent_errors", "allow_exposed_judges", "tools", "revise", "stops")  # fmt: skip
 
 
 def setting_of(env: ConversationEnv) -> dict[str, Any]:
@@ -37,6 +37,7 @@ def setting_of(env: ConversationEnv) -> dict[str, Any]:
         "turn_penalty": env.rule.turn_penalty,
         "subtract_baseline": env.rule.subtract_baseline,
         "agent_errors": env.agent_errors.value,
+        **({"allow_exposed_judges": True} if env.allow_exposed_judges else {}),
     }
     if isinstance(env, AnswerEnv):
         setting |= {"tools": env.tools, "revise": env.revisions, "stops": list(env.stops)}

@@ -89,6 +89,7 @@ class AnswerEnv(SandboxedEnv):
         turn_penalty: float = 0.2,
         subtract_baseline: bool = False,
         agent_errors: str | AgentErrors = AgentErrors.FAIL,
+        allow_exposed_judges: bool = False,
         prompt_style: str | PromptStyle = "standard",
         render_mode: str | None = None,
     ) -> None:
@@ -107,6 +108,7 @@ class AnswerEnv(SandboxedEnv):
             turn_penalty: What all turns together cost under `shaped`.
             subtract_baseline: Take the rate above that of giving no answer.
             agent_errors: `fail` or `error`.
+            allow_exposed_judges: Play tasks whose judge runs code of the agent that nothing keeps apart from it.
             prompt_style: `standard`, `compact`, `base`, or an `AnswerStyle`.
             render_mode: `ansi` or `None`.
 
@@ -137,6 +139,7 @@ class AnswerEnv(SandboxedEnv):
             turn_penalty=turn_penalty,
             subtract_baseline=subtract_baseline,
             agent_errors=agent_errors,
+            allow_exposed_judges=allow_exposed_judges,
             prompt_style=prompt_style,
             render_mode=render_mode,
         )

@@ -37,6 +37,7 @@ class ClawGymEnv(SandboxedEnv):
         turn_penalty: float = 0.2,
         subtract_baseline: bool = False,
         agent_errors: str | AgentErrors = AgentErrors.FAIL,
+        allow_exposed_judges: bool = False,
         prompt_style: str | PromptStyle = "standard",
         render_mode: str | None = None,
     ) -> None:
@@ -52,6 +53,7 @@ class ClawGymEnv(SandboxedEnv):
             turn_penalty: What all turns together cost under `shaped`.
             subtract_baseline: Take the rate above that of doing nothing.
             agent_errors: `fail` or `error`.
+            allow_exposed_judges: Play tasks whose judge runs code of the agent that nothing keeps apart from it.
             prompt_style: `standard`, `compact`, or a `PromptStyle`.
             render_mode: `ansi` or `None`.
 
@@ -68,6 +70,7 @@ class ClawGymEnv(SandboxedEnv):
             turn_penalty=turn_penalty,
             subtract_baseline=subtract_baseline,
             agent_errors=agent_errors,
+            allow_exposed_judges=allow_exposed_judges,
             prompt_style=prompt_style,
             render_mode=render_mode,
         )
@@ -75,6 +78,7 @@ class ClawGymEnv(SandboxedEnv):
     def _lay(self, task: Task) -> str:
         sandbox = self._place.take()
         sandbox.open(task.files(), workdir=task.workdir)
+        self._admit(task)
         self._initial = sandbox.snapshot()
         self._last = ObservationClass.START
         self._show(self._initial, workspace_hash(self._initial))

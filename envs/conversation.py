@@ -28,6 +28,7 @@ from envs.prompts import PromptStyle
 from envs.prompts import prompt_style as named_style
 from envs.rewards import BaselineError, RewardKind, RewardRule
 from envs.spaces import UnicodeText
+from sandboxes.sandbox import JudgeIsolation
 from tasks.assertions.grade import Grade, GradeError, grade
 from tasks.model import nearest
 from tasks.outcome import Outcome
@@ -60,6 +61,7 @@ class ConversationEnv(gymnasium.Env[str, str]):
         turn_penalty: float = 0.2,
         subtract_baseline: bool = False,
         agent_errors: str | AgentErrors = AgentErrors.FAIL,
+        allow_exposed_judges: bool = False,
         prompt_style: str | PromptStyle = "standard",
         render_mode: str | None = None,
     ) -> None:
@@ -73,6 +75,7 @@ class ConversationEnv(gymnasium.Env[str, str]):
             turn_penalty: What all turns together cost under `shaped`.
             subtract_baseline: Take the rate above that of doing nothing.
             agent_errors: What counts where the agent kept itself from being judged: `fail`, or `error` (no reward).
+            allow_exposed_judges: Play tasks whose judge runs code of the agent that nothing keeps apart from it.
             prompt_style: `standard`, `compact`, or a `PromptStyle`.
             render_mode: `ansi` makes `render` return the conversation so far.
 
@@ -89,6 +92,7 @@ class ConversationEnv(gymnasium.Env[str, str]):
         self.style = self._style(prompt_style)
         self.rule = RewardRule(_choice(RewardKind, reward, "reward"), turn_penalty, subtract_baseline)
         self.agent_errors: AgentErrors = _choice(AgentErrors, agent_errors, "agent_errors")
+        self.allow_exposed_judges = allow_exposed_judges
         self._tasks = tuple(tasks)
         self._by_id = {item.id: item for item in self._tasks}
         self._fixed = None if task is None else self._find(task)
@@ -270,6 +274,10 @@ class ConversationEnv(gymnasium.Env[str, str]):
 
     # -- for subclasses ---------------------------------------------------------------------------------------------
 
+    def _judge_isolation(self) -> JudgeIsolation:
+        """Whether the judge of this episode was out of reach of the agent's programs. One that runs none is."""
+        return JudgeIsolation.FULL
+
     @abstractmethod
     def _lay(self, task: Task) -> str:
         """Lay the task out; return the first observation."""
@@ -414,6 +422,7 @@ class ConversationEnv(gymnasium.Env[str, str]):
             info["assertions"] = [result.record() for result in self._grade.results]
             info["passed"] = self._grade.passed
             info["rate"] = self._grade.rate
+            info["judge_isolation"] = self._judge_isolation().value
         return info
 
     def _guard(self) -> _Guard:

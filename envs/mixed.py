@@ -66,6 +66,7 @@ class MixedEnv(ConversationEnv):
         turn_penalty: float = 0.2,
         subtract_baseline: bool = False,
         agent_errors: str | AgentErrors = AgentErrors.FAIL,
+        allow_exposed_judges: bool = False,
         prompt_style: str | PromptStyle = "standard",
         render_mode: str | None = None,
     ) -> None:
@@ -82,6 +83,7 @@ class MixedEnv(ConversationEnv):
             turn_penalty: What all turns together cost under `shaped`.
             subtract_baseline: Take the rate above that of doing nothing.
             agent_errors: `fail` or `error`.
+            allow_exposed_judges: Play tasks whose judge runs code of the agent that nothing keeps apart from it.
             prompt_style: `standard` or `compact`, which every set has.
             render_mode: `ansi` or `None`.
 
@@ -95,6 +97,7 @@ class MixedEnv(ConversationEnv):
             "turn_penalty": turn_penalty,
             "subtract_baseline": subtract_baseline,
             "agent_errors": agent_errors,
+            "allow_exposed_judges": allow_exposed_judges,
             "prompt_style": prompt_style,
             "render_mode": render_mode,
         }

@@ -11,8 +11,9 @@ from envs.conversation import ConversationEnv, StopReason
 from envs.recovery import Recovery
 from envs.workplace import Workplace
 from sandboxes import SandboxPool
-from sandboxes.sandbox import Backend, CommandResult, Sandbox, Snapshot
+from sandboxes.sandbox import Backend, CommandResult, JudgeIsolation, Sandbox, Snapshot
 from tasks.assertions.grade import Grade
+from tasks.judges import JudgeUse
 from tasks.sources import load_tasks
 from tasks.task import Task
 
@@ -42,6 +43,7 @@ class SandboxedEnv(ConversationEnv):
         super().__init__(resolve_tasks(tasks), **settings)
         self._place = sandbox if isinstance(sandbox, Workplace) else Workplace(sandbox)
         self._recovery: Recovery | None = None
+        self._isolation = JudgeIsolation.FULL
 
     @property
     def losses(self) -> list[dict[str, Any]]:
@@ -61,6 +63,15 @@ class SandboxedEnv(ConversationEnv):
     @property
     def _sandbox(self) -> Sandbox | None:
         return self._place.sandbox
+
+    def _admit(self, task: Task) -> None:
+        """Refuse a task whose judge the agent's programs could reach. Raises ExposedJudge."""
+        assert self._sandbox is not None
+        self._isolation = judge_isolation(task, self._sandbox)
+        refuse_exposed([task], self._sandbox, self.allow_exposed_judges)
+
+    def _judge_isolation(self) -> JudgeIsolation:
+        return self._isolation
 
     def _choose(self, seed: int | None, options: dict[str, Any] | None) -> None:
         super()._choose(seed, options)
@@ -91,6 +102,37 @@ class SandboxedEnv(ConversationEnv):
         """Run a command: its result, the workspace after it, and the workspace's hash (see `Recovery.run`)."""
         assert self._recovery is not None
         return self._recovery.run(command, self._turns + 1)
+
+
+class ExposedJudge(ValueError):
+    """A judge runs code of the agent, and nothing keeps that from the judge: a forged pass could not be told."""
+
+
+def judge_isolation(task: Task, sandbox: Sandbox) -> JudgeIsolation:
+    """Whether the judge of a task is out of reach of the agent's programs, in this sandbox."""
+    if task.judge_use is JudgeUse.NEITHER:
+        return JudgeIsolation.FULL
+    return JudgeIsolation.NONE if task.judge_use is JudgeUse.IN_PROCESS else sandbox.judge_isolation
+
+
+def refuse_exposed(tasks: Sequence[Task], sandbox: Sandbox, allowed: bool) -> None:
+    """Refuse tasks whose judge runs code of the agent in a sandbox that cannot keep them apart, unless it is allowed.
+
+    A judge that loads such code into itself is no matter of the sandbox: `tasks check` and the trainer name those.
+
+    Raises:
+        ExposedJudge: The message names the tasks and the remedies.
+    """
+    exposed = [task.id for task in tasks if task.judge_use is not JudgeUse.NEITHER]
+    if allowed or not exposed or sandbox.judge_isolation is JudgeIsolation.FULL:
+        return
+    names = ", ".join([*exposed[:3], *(["..."] if len(exposed) > 3 else [])])
+    raise ExposedJudge(
+        f"the {sandbox.backend} sandbox cannot keep judges apart from programs of the agent's that they run "
+        f"(judge_isolation: none), and {len(exposed)} of {len(tasks)} tasks have such a judge ({names}); remedy: "
+        "docker, bubblewrap or landlock on Linux 5.14 or newer with Landlock, other tasks, or allow_exposed_judges "
+        "where a forged pass does no harm"
+    )
 
 
 def resolve_tasks(tasks: TaskSource) -> list[Task]:

@@ -219,6 +219,7 @@ class SupervisedSandbox:
         if self.backend is Backend.LOCAL:  # what a command changed outside of the workspace is there for every judge
             return JudgeIsolation.NONE
         if self._isolation is None:
+            self._ensure(self._workdir)
             self._isolation = self._prove_isolation()
         return self._isolation
 

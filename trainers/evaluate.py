@@ -42,6 +42,7 @@ from agents.seeds import derive_seed
 from agents.trajectory import Trajectory
 from envs.conversation import ConversationEnv
 from envs.mixed import kind_of_env
+from envs.sandboxed import ExposedJudge, refuse_exposed
 from sandboxes import Backend, SandboxPool, SandboxUnavailable, open_sandbox
 from tasks.assertions.timing import reset_timings, timing_table
 from tasks.judges import JudgeUse
@@ -68,6 +69,7 @@ from trainers.stats import mean_pass_at_k
 DEFAULT_CAP = 512
 DEFAULT_TASKS = "generated:quickstart?n=320&seed=1000"
 AGENT_ERRORS = EnvArguments.__dataclass_fields__["agent_errors"]
+EXPOSED = EnvArguments.__dataclass_fields__["allow_exposed_judges"]
 """The setting that training has, too."""
 
 
@@ -150,6 +152,10 @@ def _evaluate(a: argparse.Namespace, console: Console) -> int:
     _check_machine(a)
     with open_sandbox(a.sandbox) as sandbox:
         backend = str(sandbox.backend)
+        try:
+            refuse_exposed(tasks, sandbox, a.allow_exposed_judges)
+        except ExposedJudge as error:
+            raise EvaluateError(f"--sandbox {a.sandbox}: {error}") from error
     folder = Path(a.output_dir) if a.output_dir else _default_folder(named)
     refuse_unwritable(folder)
     record = EvaluationRecord(folder)
@@ -167,6 +173,7 @@ def _evaluate(a: argparse.Namespace, console: Console) -> int:
         max_turns=a.max_turns or None,
         reward=a.reward,
         agent_errors=a.agent_errors,
+        allow_exposed_judges=a.allow_exposed_judges,
         prompt_style=style,
         **settings,
     )
@@ -381,6 +388,7 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help="count tasks whose judge runs the agent's code in its own process, where that code can write the verdict",
     )
+    add("--allow_exposed_judges", action="store_true", help=EXPOSED.metadata["help"])
     add("--limit", type=int, default=0, metavar="N", help="the first N tasks only (Mixed-v0: of every set in turn)")
     add(
         "--max_tokens",

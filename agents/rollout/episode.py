@@ -15,7 +15,7 @@ from envs.conversation import ConversationEnv, StopReason
 from envs.episode import CutReply
 from tasks.task import Task
 
-NOTED = ("answers", "text_after_stop", "text_after_answer", LOSSES)
+NOTED = ("judge_isolation", "answers", "text_after_stop", "text_after_answer", LOSSES)
 """Keys of `info` at the end that go into a trajectory's notes, where an environment has them."""
 
 

@@ -51,6 +51,7 @@ class FakeSandbox:
         self.calls: list[str] = []
         self.opened = 0
         self.closed = 0
+        self.maker = FakeSandbox
         self.fail: str | None = None
         """The next call of this name raises SandboxError, once."""
         self.deadly: list[str] = []
@@ -108,7 +109,7 @@ class FakeSandbox:
             return self.run(f"bash -c {shlex.quote(inner)}; exit $?", timeout=timeout, state="clean")
 
     def twin(self):
-        return FakeSandbox()
+        return self.maker()
 
     def snapshot(self):
         self._call("snapshot")
@@ -149,6 +150,7 @@ class FakeSandboxes:
 
     def __call__(self, backend="auto", **kwargs):
         sandbox = FakeSandbox()
+        sandbox.maker = self
         if self.fail_next:
             sandbox.fail = self.fail_next.pop(0)
         sandbox.deadly = self.deadly

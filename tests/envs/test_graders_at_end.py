@@ -101,11 +101,15 @@ def test_a_grader_that_fails_leaves_no_reward(fake: FakeSandbox) -> None:
             env.step("TASK_COMPLETE")
 
 
+def dead() -> FakeSandbox:
+    raise SandboxError("no other sandbox can be opened")
+
+
 def test_a_sandbox_lost_while_grading_is_infrastructure(fake: FakeSandbox) -> None:
     env = env_of(fake, FILE, SCRIPT, COMMAND)
     env.reset(seed=0)
     env.step(WRITE)
-    fake.fail = "run"
+    fake.fail, fake.maker = "run", dead
     with pytest.raises(SandboxError, match="broken at run"):
         env.step("TASK_COMPLETE")
     reward, info = env.finish(StopReason.INFRASTRUCTURE)

@@ -233,6 +233,7 @@ def test_questions_and_mixed_environments_do_the_same(sandboxes: FakeSandboxes) 
 
 def test_a_given_sandbox_is_opened_again(sandboxes: FakeSandboxes) -> None:
     mine = FakeSandbox()
+    mine.maker = sandboxes
     env = ClawGymEnv([task()], sandbox=mine, prompt_style="compact")
     env.reset(seed=0)
     env.step(WRITE)

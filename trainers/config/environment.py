@@ -43,6 +43,13 @@ class EnvArguments:
             "verdict; they are left out otherwise."
         },
     )
+    allow_exposed_judges: bool = field(
+        default=False,
+        metadata={
+            "help": "Take tasks whose judge runs code of the agent also where the sandbox cannot keep the two apart "
+            "(judge_isolation: none); refused otherwise."
+        },
+    )
     sandbox: str = field(
         default="auto", metadata={"help": "auto | bubblewrap | landlock | local (unsafe, only by its name)."}
     )

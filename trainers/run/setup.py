@@ -14,6 +14,7 @@ from agents.t2po import T2POConfig
 from envs.answers import AnswerEnv
 from envs.conversation import ConversationEnv
 from envs.rewards import RewardKind
+from envs.sandboxed import ExposedJudge, refuse_exposed
 from sandboxes import Backend, SandboxPool, SandboxUnavailable, open_sandbox
 from tasks.sources.self_test import Coverage, self_test
 from tasks.task import Task
@@ -134,6 +135,10 @@ def prepare(settings: Settings) -> Run:
         sandbox.open({})
         probe = sandbox.run("echo ready")
         backend = str(sandbox.backend)
+        try:
+            refuse_exposed(everything, sandbox, env.allow_exposed_judges)
+        except ExposedJudge as error:
+            raise ConfigError(f"sandbox={env.sandbox}: {error}") from error
     if probe.exit_code != 0:
         raise SandboxUnavailable(f"sandbox {backend}: `echo ready` ended with {probe.exit_code}: {probe.stderr_text}")
     source = find_policy(settings.policy, dry_run=settings.dry_run)
@@ -287,6 +292,7 @@ def make_env_factory(run: Run, sandboxes: SandboxPool | None = None) -> Callable
         turn_penalty=env.turn_penalty,
         subtract_baseline=env.subtract_baseline,
         agent_errors=env.agent_errors,
+        allow_exposed_judges=env.allow_exposed_judges,
         prompt_style=run.prompt_style,
         **environment_settings(env.env, tools=env.tools, revise=env.revise),
     )
