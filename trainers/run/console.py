@@ -23,6 +23,7 @@ from trainers.measuring.measure import Measurement
 from trainers.run.summary import RunSummary
 from trainers.run.tables import (
     both_ways,
+    counts_text,
     excluded_text,
     measurement_table,
     number,
@@ -165,6 +166,9 @@ class RunConsole:
         self.console.print(table, width=None if self.console.is_terminal else max(self.console.width, 120))
         missing = [f"{name} {excluded_text(m)}" for name, m in settings.items() if m.infrastructure]
         self.console.print(escape(f"excluded: {'; '.join(missing)}" if missing else "0 excluded"), soft_wrap=True)
+        broke = [f"{name} {counts_text(m.broke)}" for name, m in settings.items() if m.broke]
+        if broke:
+            self.console.print(escape(f"fails that broke: {'; '.join(broke)}"), soft_wrap=True)
         arms = (f"{name} {m.n // max(1, m.tasks)} x {m.tasks} tasks, {m.sampling}" for name, m in settings.items())
         self.console.print(escape(f"decode: {'; '.join(arms)}"), soft_wrap=True)
         if step:

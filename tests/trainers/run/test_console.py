@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
@@ -98,7 +99,9 @@ def test_held_out_line_has_counts_interval_and_p() -> None:
     assert "best stays step 5; paired p against the best before: 0.4" in text and "no best yet; " in text
     assert f"\nexcluded: sampled 2: {m.passed}/30 = {100 * m.passed / 30:.1f} %\n" in text
     shown.held_out(20, {"greedy": settings["greedy"]}, best=False)
-    assert "\n0 excluded\n" in out.getvalue()
+    assert "\n0 excluded\n" in out.getvalue() and "that broke" not in out.getvalue()
+    shown.held_out(25, {"greedy": replace(settings["greedy"], broke={"script": 3, "command": 4})}, best=False)
+    assert "\nfails that broke: greedy command 4, script 3\n" in out.getvalue()
 
 
 def test_each_arm_has_its_own_p_and_decode_settings_and_the_pool_is_said_not_to_count() -> None:
