@@ -24,6 +24,7 @@ from envs import ClawGymEnv, GSM8KEnv
 from sandboxes import SupervisedSandbox, probe
 from tasks.sources import load_tasks
 from tasks.task import Task
+from tests.envs.fakes import kill
 
 pytestmark = [
     pytest.mark.bubblewrap,
@@ -107,7 +108,7 @@ def test_an_episode_that_was_lost_replays_as_what_it_is_now(
 
     def ending(sandbox: Any, command: str, **settings: Any) -> Any:
         if command == "deadly || true":
-            sandbox._transport.close(patience=0.0)
+            kill(sandbox)
         return real(sandbox, command, **settings)
 
     with monkeypatch.context() as patch:

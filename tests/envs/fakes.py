@@ -40,6 +40,13 @@ def bash(command: str) -> str:
     return f"```bash\n{command}\n```"
 
 
+def kill(sandbox: object) -> None:
+    """End a real sandbox as a crash would: kill -9 of the supervisor, or of what confines it, until it is gone."""
+    process = sandbox._transport._process  # type: ignore[attr-defined]
+    process.kill()
+    process.wait()
+
+
 class FakeSandbox:
     """Implements the part of the sandbox protocol that environments use. Unconfined: only for commands of the tests."""
 

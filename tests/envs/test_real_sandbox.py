@@ -15,7 +15,7 @@ from envs.clawgym import ClawGymEnv
 from envs.prompts import listing
 from sandboxes import Backend, SandboxError, SandboxPool, SupervisedSandbox, probe
 from tasks.sources import load_tasks
-from tests.envs.fakes import bash, task
+from tests.envs.fakes import bash, kill, task
 
 
 @pytest.fixture(
@@ -34,11 +34,6 @@ def env(backend: Backend) -> Iterator[ClawGymEnv]:
     env.reset(seed=0)
     yield env
     env.close()
-
-
-def supervisor(env: ClawGymEnv) -> Any:
-    """The process that runs the environment's commands (or what confines it); `kill` is a kill -9."""
-    return env._sandbox._transport._process  # type: ignore[union-attr]
 
 
 def dead(sandbox: SupervisedSandbox) -> SupervisedSandbox:
@@ -113,7 +108,7 @@ def test_the_shell_remembers_and_reset_forgets(env: ClawGymEnv) -> None:
 def test_a_killed_sandbox_is_an_error_where_no_other_lives_and_the_next_episode_works(
     env: ClawGymEnv, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    supervisor(env).kill()
+    kill(env._sandbox)
     with monkeypatch.context() as patch, pytest.raises(SandboxError, match="lost.*not made good"):
         patch.setattr(SupervisedSandbox, "twin", dead)
         env.step(bash("echo hello > greeting.txt"))
@@ -147,7 +142,7 @@ def test_a_killed_sandbox_of_a_pool_is_replaced(backend: Backend) -> None:
         env = ClawGymEnv([task()], sandbox=pool, prompt_style="compact")
         env.reset(seed=0)
         env.step(bash("mkdir d; cd d; x=1"))
-        supervisor(env).kill()
+        kill(env._sandbox)
         assert env.step(bash("echo $x; basename $PWD"))[0] == "ok\n1\nd"  # played again, shell state included
         assert env.losses[0]["end"] == "replayed"
         assert env.step(f"{bash('echo hello > ../greeting.txt')}\nTASK_COMPLETE")[4]["passed"]

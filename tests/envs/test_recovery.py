@@ -17,7 +17,7 @@ from envs.mixed import MixedEnv
 from sandboxes import Backend, SandboxError, SandboxPool, SupervisedSandbox, probe
 from tasks.assertions.base import BaseAssertion
 from tasks.assertions.grade import GradeError
-from tests.envs.fakes import FIRST, FakeSandbox, FakeSandboxes, bash, task, tasks
+from tests.envs.fakes import FIRST, FakeSandbox, FakeSandboxes, bash, kill, task, tasks
 
 WRITE = bash("echo hello > greeting.txt")
 DEADLY = bash("echo more; deadly")
@@ -307,7 +307,7 @@ def killing(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     def run_and_snapshot(sandbox: Any, command: str, **settings: Any) -> Any:
         if "deadly" in command and left[0]:
             left[0] -= 1
-            sandbox._transport._process.kill()
+            kill(sandbox)
         return real(sandbox, command, **settings)
 
     monkeypatch.setattr(SupervisedSandbox, "run_and_snapshot", run_and_snapshot)

@@ -16,6 +16,7 @@ from sandboxes import SandboxUnavailable, SupervisedSandbox, open_sandbox
 from tasks.sources import load_tasks
 from tasks.split_lock import write_lock
 from tasks.splits import split_tasks
+from tests.envs.fakes import kill
 from trainers.evaluate import main
 
 TASKS = "generated:quickstart?n=6&seed=11"
@@ -66,7 +67,7 @@ def test_lost_sandboxes_are_counted_and_listed(
 
     def ending(sandbox: Any, command: str, **settings: Any) -> Any:
         if command == deadly or (command == once and command not in seen):
-            sandbox._transport.close(patience=0.0)
+            kill(sandbox)
         seen.append(command)
         return real(sandbox, command, **settings)
 
