@@ -14,11 +14,11 @@ from envs.episode import AgentErrors, CutReply, Exchange, OptionalInt, StopReaso
 from envs.prompts import PromptStyle, listing
 from envs.rewards import RewardKind
 from envs.sandboxed import Place, SandboxedEnv, TaskSource
-from sandboxes.sandbox import CommandResult
+from sandboxes.sandbox import CommandResult, Snapshot
 from tasks.assertions.base import AssertionResult, BaseAssertion, Verdict, leaves
 from tasks.assertions.grade import Grade
 from tasks.grader import SandboxGrader
-from tasks.outcome import Outcome
+from tasks.outcome import Outcome, cut_short
 from tasks.task import Task
 
 ASKED_BY = {"number_equals": "GSM8K-v0", "math_equivalent": "MATH-v0", "instruction": "IFEval-v0"}
@@ -166,7 +166,7 @@ class AnswerEnv(SandboxedEnv):
     def _lay(self, task: Task) -> str:
         self._refuse_unfit(task)
         self._laid = False
-        self._files = self._initial = task.files()
+        self._files = self._initial = Snapshot(task.files())
         self._hash = NO_WORKSPACE
         self._last = ObservationClass.START
         self._answers: list[Answer] = []
@@ -248,7 +248,9 @@ class AnswerEnv(SandboxedEnv):
         if final is None and self._answers:
             final = self._answers[-1].text  # the budget ended a revision: the last answer is scored
         grader = SandboxGrader(self._place.take(), self.task) if self._laid else None
-        return Outcome(self._files, self._initial, final, self._conversation(), grader)
+        return Outcome(
+            self._files, self._initial, final, self._conversation(), grader, cut_short=cut_short(self._files)
+        )
 
     def _end(self, reason: StopReason) -> float:
         reward = super()._end(reason)

@@ -113,7 +113,7 @@ class ClawGymEnv(SandboxedEnv):
         """Run a command; take the workspace after it, and what the turn earned."""
         result, files, digest = self._execute(command)
         before = self._file_rate
-        if files != self._files:
+        if files != self._files or cut_short(files) != self._cut_short:
             self._show(files, digest)
         after = self._file_rate
         self._signal = None if before is None or after is None else after - before
@@ -121,10 +121,9 @@ class ClawGymEnv(SandboxedEnv):
 
     def _show(self, files: Snapshot, digest: str) -> None:
         """Take `files` as the workspace now; `digest` is their hash."""
-        assert self._sandbox is not None
         self._files = files
         self._hash = digest
-        self._cut_short = cut_short(files, self._sandbox.limits)
+        self._cut_short = cut_short(files)
         outcome = Outcome(files, self._initial, cut_short=self._cut_short)
         self._file_rate = grade_files(self.task, outcome, broken_errs=self.agent_errors is AgentErrors.ERROR)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -54,6 +54,10 @@ class JudgeFailed(SandboxError):
     """A judge could not be kept apart from what it judges."""
 
 
+class _Retired(SandboxError):
+    """What the episodes left behind is too much to be cleaned up: another supervisor takes over."""
+
+
 class SupervisedSandbox:
     """A `Sandbox` whose commands run under a supervisor. The launcher decides how that one is confined.
 
@@ -95,15 +99,24 @@ class SupervisedSandbox:
     def open(self, files: Files, *, workdir: str | None = None) -> None:
         """See `Sandbox.open`. A dead sandbox is started anew (at most `STARTS` tries)."""
         entries, body = _entries(files, self._alias_of(workdir))
-        fresh = self._ensure(workdir)
-        op = "put" if fresh else "open"
-        entries, body = _entries(files, self._alias) if fresh else (entries, body)
-        self._request({"op": op, "entries": entries}, body)
+        if not self._ensure(workdir):
+            try:
+                self._request({"op": "open", "entries": entries}, body)
+                return
+            except _Retired:  # the last episode's doing, and no error of this one
+                self._drop()
+                self._ensure(workdir)
+        entries, body = _entries(files, self._alias)
+        self._request({"op": "put", "entries": entries}, body)
 
     def reset(self) -> None:
-        """See `Sandbox.reset`. Starts a fresh supervisor when there is none."""
+        """See `Sandbox.reset`. Starts a fresh supervisor when there is none, and when the old one retires."""
         if not self._ensure(self._workdir):
-            self._request({"op": "reset"})
+            try:
+                self._request({"op": "reset"})
+            except _Retired:
+                self._drop()
+                self._ensure(self._workdir)
 
     def twin(self) -> SupervisedSandbox:
         """See `Sandbox.twin`."""
@@ -144,7 +157,7 @@ class SupervisedSandbox:
     ) -> tuple[CommandResult, Snapshot]:
         """`run` and then `snapshot`, in one round trip."""
         reply, body = self._run("run_snapshot", command, timeout, state, keep_background)
-        return self._result(reply, body), self._snapshot(reply["rows"], body[reply["out"] + reply["err"] :])
+        return self._result(reply, body), self._snapshot(reply, body[reply["out"] + reply["err"] :])
 
     def _run(
         self, op: str, command: str, timeout: float | None, state: str, keep_background: bool
@@ -156,7 +169,8 @@ class SupervisedSandbox:
             raise ValueError(f"timeout must be a positive number of seconds, not {timeout!r}")
         text = self._alias.inward(_encoded(command))
         head = {"op": op, "timeout": seconds, "clean": state == "clean", "keep_background": bool(keep_background)}
-        return self._request(head, text, seconds + GRACE)
+        # Looking at the files afterwards may take as long as any look: they are the agent's, and may be many.
+        return self._request(head, text, seconds + (REQUEST_SECONDS if op == "run_snapshot" else GRACE))
 
     def _result(self, reply: dict[str, Any], body: bytes) -> CommandResult:
         out, err = reply["out"], reply["err"]
@@ -277,12 +291,12 @@ class SupervisedSandbox:
     def snapshot(self) -> Snapshot:
         """See `Sandbox.snapshot`. Of more than `Limits.snapshot_entries` paths the shallowest are kept."""
         reply, body = self._request({"op": "snapshot"})
-        return self._snapshot(reply["rows"], body)
+        return self._snapshot(reply, body)
 
-    def _snapshot(self, rows: Sequence[Sequence[Any]], body: bytes) -> Snapshot:
-        found: Snapshot = {}
+    def _snapshot(self, reply: dict[str, Any], body: bytes) -> Snapshot:
+        found = Snapshot(cut=reply["cut"])
         offset = 0
-        for path, kind, mode, size, target, length in rows:
+        for path, kind, mode, size, target, length in reply["rows"]:
             content = None
             if length >= 0:
                 content = self._alias.outward(body[offset : offset + length])
@@ -297,7 +311,10 @@ class SupervisedSandbox:
         return found
 
     def snapshot_hash(self) -> str:
-        """See `Sandbox.snapshot_hash`: SHA-256 in hexadecimal, computed where the files are, of any size."""
+        """See `Sandbox.snapshot_hash`: SHA-256 in hexadecimal, computed where the files are.
+
+        Of more than four workspaces of files, holes counted, the largest count only by their sizes.
+        """
         rows = self._request({"op": "digests"})[0]["rows"]
         for row in rows:
             row[3] = None if row[3] is None else self._shown(row[3])
@@ -384,6 +401,8 @@ class SupervisedSandbox:
             raise FileNotFoundError(message)
         if kind == "judge":
             raise JudgeFailed(message)
+        if kind == "retired" and head["op"] in ("open", "reset"):
+            raise _Retired(message)
         refused = SandboxError(f"{head['op']}: {message}")
         if kind in ("lost", "system") and head["op"] not in ("put", "read"):
             raise self._lost(refused)

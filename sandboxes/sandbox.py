@@ -81,8 +81,18 @@ class FileEntry:
 Files = Mapping[str, FileEntry | bytes | str]
 """Workspace paths (relative, `/` between parts) to what stands there; bytes and text are files of mode 0644."""
 
-Snapshot = dict[str, FileEntry]
-"""Every path of the workspace, sorted; a directory's path has no trailing slash."""
+
+class Snapshot(dict[str, FileEntry]):
+    """Every path of the workspace, sorted; a directory's path has no trailing slash.
+
+    Attributes:
+        cut: Paths are missing, because there were too many, too long or too deep ones: the shallowest are here, and of
+            no other path it can be said that nothing stands there.
+    """
+
+    def __init__(self, entries: Mapping[str, FileEntry] | None = None, *, cut: bool = False) -> None:
+        super().__init__(entries or {})
+        self.cut = cut
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,10 +210,10 @@ class Sandbox(Protocol):
         """Sorted relative paths; directories end in `/`."""
 
     def snapshot(self) -> Snapshot:
-        """Every path of the workspace with its content (up to the caps)."""
+        """Every path of the workspace with its content (up to the caps; `Snapshot.cut` says when paths are missing)."""
 
     def snapshot_hash(self) -> str:
-        """A hash of all paths, kinds, modes and contents: equal workspaces, equal hashes."""
+        """A hash of all paths, kinds, modes and contents (up to the caps): equal workspaces, equal hashes."""
 
     def spawn(self, program: str, *, timeout: float | None = None) -> Any:
         """A pexpect spawn of an interactive program in the workspace."""

@@ -7,14 +7,17 @@ Requests, each `{"id": n, "op": name, ...}`; every reply repeats the id and is e
     open      entries + body                    -> {}   reset, then put
     reset                                       -> {}
     run       timeout, clean, keep_background, body = command    -> facts, out; body = stdout + stderr
-    run_snapshot  the same                      -> facts, out, rows; body = stdout + stderr + contents
+    run_snapshot  the same                      -> facts, out, rows, cut; body = stdout + stderr + contents
     judge     entries, env, timeout, private, apart, body = contents + command -> facts, out; body = stdout + stderr
     put       entries, body = contents          -> {}
     read      path                              -> body = content
-    listing                                     -> paths
-    snapshot                                    -> rows; body = contents
-    digests                                     -> rows
+    listing                                     -> paths, cut
+    snapshot                                    -> rows, cut; body = contents
+    digests                                     -> rows, cut
     spawn     rows, columns, body = program     -> frames of `sandboxes.inside.terminal`, at its end: exit_code
+
+`cut`: paths are missing, because there were too many (see `sandboxes.inside.files`). Every answer is bounded, whatever
+commands left behind. A `reset` that would take too long is refused with the kind `retired`: another sandbox takes over.
 
 It keeps the shell state and ends all processes after each command, so nothing a command does outlives it. The first
 frame carries the settings (`sandboxes.boot.Settings`). When the host's end closes, everything is killed and wiped.
@@ -22,21 +25,26 @@ frame carries the settings (`sandboxes.boot.Settings`). When the host's end clos
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import signal
 import stat
 import sys
+import time
 
 from sandboxes.inside import kernel
-from sandboxes.inside.files import BadPath, Tree, put, wipe
-from sandboxes.inside.frames import BrokenFrame, FrameBuffer, pack, write_all
+from sandboxes.inside.files import DIGESTED, WIPE_SECONDS, BadPath, Tree, Unfinished, put, wipe
+from sandboxes.inside.frames import BrokenFrame, FrameBuffer, pack_head, write_all
 from sandboxes.inside.judge import JudgeLost, Judges
 from sandboxes.inside.processes import Processes, StillAlive
 from sandboxes.inside.shell import Shell
 from sandboxes.inside.terminal import Terminal
 from sandboxes.inside.watch import HostGone
 
+_MESSAGE = 4096
+"""Letters of a refusal: a path in it may be longer than anybody reads."""
+_LARGE = 1 << 16
 PAUSE = 1
 """Milliseconds without a request after which the next bash is started: a host in a hurry need not wait for it."""
 
@@ -110,23 +118,7 @@ class Supervisor:
         """Read requests and answer them, one at a time."""
         try:
             while True:
-                head, body = self.receive()
-                try:
-                    reply, out = getattr(self, "_op_" + str(head.get("op")), self._unknown)(head, body)
-                    reply["ok"] = True
-                except BadPath as error:
-                    reply, out = {"ok": False, "kind": "path", "message": str(error)}, b""
-                except FileNotFoundError as error:  # of a file that was asked for; else something of ours is gone
-                    kind = "missing" if head.get("op") == "read" else "system"
-                    reply, out = {"ok": False, "kind": kind, "message": str(error)}, b""
-                except (OSError, BrokenFrame) as error:
-                    reply, out = {"ok": False, "kind": "system", "message": f"{type(error).__name__}: {error}"}, b""
-                except StillAlive as error:
-                    reply, out = {"ok": False, "kind": "lost", "message": str(error)}, b""
-                except JudgeLost as error:
-                    reply, out = {"ok": False, "kind": "judge", "message": str(error)}, b""
-                reply["id"] = head.get("id")
-                self.send(reply, out)
+                _write(*self._answer(*self.receive()))
                 if not self._buffer.ready and not self._requests.poll(PAUSE):
                     self._shell.start_ahead()
         except (HostGone, BrokenPipeError):
@@ -134,8 +126,29 @@ class Supervisor:
         finally:
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
             self._processes.end_all()
-            for root in self._settings["wipe"]:
-                wipe(root)
+            limit = time.monotonic() + WIPE_SECONDS
+            with contextlib.suppress(Unfinished):  # the host removes what is on its disk
+                for root in self._settings["wipe"]:
+                    wipe(root, seconds=limit - time.monotonic())
+
+    def _answer(self, head: dict, body: bytes) -> list:
+        """The parts of the frame that answers a request, also where what commands left behind makes that fail."""
+        try:
+            reply, *out = getattr(self, "_op_" + str(head.get("op")), self._unknown)(head, body)
+            return [pack_head({**reply, "ok": True, "id": head.get("id")}, sum(map(len, out))), *out]
+        except BadPath as error:
+            kind, message = "path", str(error)
+        except FileNotFoundError as error:  # of a file that was asked for; else something of ours is gone
+            kind, message = "missing" if head.get("op") == "read" else "system", str(error)
+        except (OSError, BrokenFrame, MemoryError) as error:
+            kind, message = "system", f"{type(error).__name__}: {error}"
+        except StillAlive as error:
+            kind, message = "lost", str(error)
+        except Unfinished as error:
+            kind, message = "retired", str(error)
+        except JudgeLost as error:
+            kind, message = "judge", str(error)
+        return [pack_head({"ok": False, "kind": kind, "message": message[:_MESSAGE], "id": head.get("id")}, 0)]
 
     def receive(self) -> tuple:
         """The next frame of the host. Raises HostGone at the end."""
@@ -150,7 +163,7 @@ class Supervisor:
 
     def send(self, head: dict, body: bytes = b"") -> None:
         """One frame to the host."""
-        write_all(1, pack(head, body))
+        _write(pack_head(head, len(body)), body)
 
     def _unknown(self, head: dict, body: bytes) -> tuple:
         raise BrokenFrame(f"unknown request {head.get('op')!r}")
@@ -161,8 +174,9 @@ class Supervisor:
     def _op_reset(self, head: dict, body: bytes) -> tuple:
         self._shell.reset()
         self._processes.end_all()
+        limit = time.monotonic() + WIPE_SECONDS
         for root, mode in self._modes.items():
-            wipe(root, mode)
+            wipe(root, mode, limit - time.monotonic())
         if self._settings["own_ipc"]:
             kernel.clear_ipc()
         return {}, b""
@@ -188,7 +202,7 @@ class Supervisor:
         facts, output = self._op_run(head, body)
         more, contents = self._op_snapshot(head, body)
         facts.update(more)
-        return facts, output + contents
+        return facts, output, contents
 
     def _op_judge(self, head: dict, body: bytes) -> tuple:
         facts, out, err = self._judges.run(head, body)
@@ -202,18 +216,21 @@ class Supervisor:
     def _op_listing(self, head: dict, body: bytes) -> tuple:
         with self._shell.still(), Tree(self._settings["workspace"]) as tree:
             entries = tree.walk(self._settings["snapshot_entries"])
-        return {"paths": [path + "/" * stat.S_ISDIR(status.st_mode) for path, status, _ in entries]}, b""
+            paths = [path + "/" * stat.S_ISDIR(status.st_mode) for path, status, _ in entries]
+            return {"paths": paths, "cut": tree.cut}, b""
 
     def _op_snapshot(self, head: dict, body: bytes) -> tuple:
         s = self._settings
         with self._shell.still(), Tree(s["workspace"]) as tree:
             rows, contents = tree.snapshot(s["snapshot_entries"], s["snapshot_file_bytes"], s["workspace_mb"] << 20)
-        return {"rows": rows}, contents
+            return {"rows": rows, "cut": tree.cut}, contents
 
     def _op_digests(self, head: dict, body: bytes) -> tuple:
         s = self._settings
         with self._shell.still(), Tree(s["workspace"]) as tree:
-            return {"rows": tree.digests(s["snapshot_entries"], s["file_mb"] << 20)}, b""
+            total = DIGESTED * s["workspace_mb"] << 20
+            rows = tree.digests(s["snapshot_entries"], s["file_mb"] << 20, total)
+            return {"rows": rows, "cut": tree.cut}, b""
 
     def _op_spawn(self, head: dict, body: bytes) -> tuple:
         def pending() -> bool:
@@ -232,6 +249,14 @@ def _signals_stay_inside() -> bool:
     except ProcessLookupError:
         return False
     return False
+
+
+def _write(*parts: bytes | bytearray) -> None:
+    """Parts of a frame to the host: small ones at once, large ones without a copy."""
+    if sum(map(len, parts)) < _LARGE:
+        parts = (b"".join(parts),)
+    for part in parts:
+        write_all(1, part)
 
 
 def _stop(signum: int, frame: object) -> None:

@@ -132,7 +132,7 @@ def _play(
         transcript.append({"role": "assistant", "content": answer})
     after = sandbox.snapshot_hash()  # before the grade: what a grader's command leaves is not the agent's
     files = sandbox.snapshot()
-    unseen = cut_short(files, sandbox.limits)
+    unseen = cut_short(files)
     outcome = Outcome(files, initial, answer, tuple(transcript), SandboxGrader(sandbox, task), unseen)
     return _Run(before, after, grade(task, outcome), tuple(complaints))
 

@@ -176,7 +176,47 @@ def many_small_files_push_no_answer_out(trial: Trial) -> None:
     )
     found = trial.sandbox.listing()
     must(len(found) <= most, f"{len(found)} entries are listed, the limit is {most}")
+    must(trial.sandbox.snapshot().cut, "the snapshot does not say that paths are missing")
     must("zz-answer" in found and trial.sandbox.read("zz-answer") == b"yes\n", "the answer is not among them")
+
+
+_LONG_TREES = {
+    "paths of 30,000 bytes": "n=$(printf %0250d 0); for i in {1..120}; do mkdir $n; cd $n; done; touch {1..2500}; "
+    "echo m",
+    "links of 4,000 bytes": python(
+        "import os\nfor n in range(9000):\n  try: os.symlink('t' * 4090, str(n))\n  except OSError: break\nprint('m')"
+    ),
+    "names that are no text": python(
+        "import os\nx = b'\\xff' * 240\nfor n in range(15000):\n  if n % 5000 == 0: os.mkdir(x); os.chdir(x)\n"
+        "  os.mkdir(x + b'%d' % n)\nprint('m')"
+    ),
+}
+
+
+@GROUP.check()
+def text_of_a_tree_is_bounded_and_the_cut_is_told(trial: Trial) -> None:
+    """More text of paths and links than an answer holds, beside a shallow file that a task asks for."""
+    for what, command in _LONG_TREES.items():
+        trial.again()
+        made = trial.run(f"echo yes > answer; mkdir junk; cd junk; {command}", timeout=3 * SECONDS)
+        must(made.stdout == b"m\n", f"{what}: {brief(made)}")
+        _, found = trial.sandbox.run_and_snapshot("cd /workspace; :", timeout=SECONDS)
+        must(found.cut and found["answer"].content == b"yes\n", f"{what}: cut {found.cut}, {len(found)} paths")
+        must(found == trial.sandbox.snapshot(), f"{what}: two looks at one tree differ")
+        must("answer" in trial.sandbox.listing(), f"{what}: the answer is not listed")
+        must(trial.sandbox.snapshot_hash() == trial.sandbox.snapshot_hash(), f"{what}: two hashes differ")
+    trial.again()
+    must(not trial.sandbox.snapshot().cut, "an empty workspace is called cut")
+
+
+@GROUP.check(unsafe=True)
+def hash_of_sparse_giants_reads_no_more_than_a_few_workspaces(trial: Trial) -> None:
+    """400 sparse files of 60 MB, and a small one that changes."""
+    trial.run("for i in $(seq 400); do truncate -s 60M s$i || break; done; echo 1 > small")
+    first = trial.sandbox.snapshot_hash()
+    must(first == trial.sandbox.snapshot_hash(), "two hashes of the same workspace differ")
+    trial.run("echo 2 > small")
+    must(first != trial.sandbox.snapshot_hash(), "the hash does not see a small file beside giants")
 
 
 @GROUP.check()
@@ -263,6 +303,21 @@ def tree_of_1500_levels_resets_to_nothing(trial: Trial) -> None:
         "    os.chdir(root)\n"
         "    for i in range(1500): os.mkdir('d' * 9); os.chdir('d' * 9)\n"
         "    open('f', 'w').write('x'); os.mkdir('shut'); os.chmod('shut', 0); os.chmod('.', 0)\n"
+        "print('made')"
+    )
+    _resets(trial, python(code))
+
+
+@GROUP.check()
+def ten_thousand_folders_reset_to_nothing(trial: Trial) -> None:
+    """Flat ones, and chains of a hundred levels."""
+    code = (
+        "import os\n"
+        "os.mkdir('flat')\n"
+        "for i in range(5000): os.mkdir('flat/%d' % i)\n"
+        "for i in range(50):\n"
+        "    for j in range(100): os.mkdir('d'); os.chdir('d')\n"
+        "    os.chdir('/workspace'); os.rename('d', str(i))\n"
         "print('made')"
     )
     _resets(trial, python(code))

@@ -9,6 +9,9 @@ from __future__ import annotations
 
 import os
 import stat
+import time
+from collections.abc import Iterator
+from itertools import islice
 
 from sandboxes.inside.frames import write_all
 
@@ -16,19 +19,37 @@ DIR_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 FILE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 MAX_DEPTH = 128
 """Directories deeper than this are listed, not entered (each level costs one open file)."""
-MAX_VISITED = 500_000
+MAX_VISITED = 200_000
+"""Entries that one look takes note of: several times what a workspace may hold, because links cost no file."""
+MAX_TEXT = 6 << 20
+"""Bytes of names and targets of links that one look tells, `ROW` more for each entry. A byte that is no UTF-8 takes six
+in a frame, so that every answer fits into one (`frames.MAX_HEAD`)."""
+ROW = 32
+DIGESTED = 4
+"""Times the size of a workspace: bytes of files that `Tree.digests` reads, so that holes without end cost no time."""
+WIPE_SECONDS = 20.0
+"""What a reset may take. The host waits longer."""
+_BATCH = 1 << 16
 
 
 class BadPath(Exception):
     """A path that is absolute, empty, or leaves the workspace."""
 
 
+class Unfinished(Exception):
+    """A directory could not be emptied in its time."""
+
+
 def path_parts(path: str) -> list:
     """The parts of a relative path.
 
     Raises:
-        BadPath: Absolute, empty, with `.`/`..` parts, or with a NUL.
+        BadPath: Absolute, empty, with `.`/`..` parts, with a NUL, or with letters that no file name can hold.
     """
+    try:
+        os.fsencode(path)
+    except UnicodeEncodeError as error:
+        raise BadPath(f"{path!r} cannot be the name of a file") from error
     parts = path.rstrip("/").split("/")
     if path.startswith("/") or "\0" in path or any(part in ("", ".", "..") for part in parts):
         raise BadPath(f"{path!r} is not a relative path inside the workspace")
@@ -44,42 +65,82 @@ def kind_of(mode: int) -> str:
     return "symlink" if stat.S_ISLNK(mode) else "other"
 
 
-def wipe(root: str, mode: int = 0o755) -> None:
+def wipe(root: str, mode: int = 0o755, seconds: float = float("inf")) -> None:
     """Empty a directory, whatever stands in it, and give it back its mode.
 
-    Sub-directories are renamed up to the root before they are emptied, so depth costs neither recursion nor PATH_MAX.
+    Raises:
+        Unfinished: It took more than `seconds`.
     """
     if os.stat(root).st_uid == os.geteuid():  # else it is the system's, and no command can have changed it
         os.chmod(root, mode)
     top = os.open(root, DIR_FLAGS)
     try:
-        while True:
-            names = os.listdir(top)
-            if not names:
-                return
-            for name in names:
-                _remove(top, name)
+        _empty(top, time.monotonic() + seconds)
     finally:
         os.close(top)
 
 
-def _remove(top: int, name: str) -> None:
-    """Remove one entry of `top`; sub-directories of a directory are moved into `top` for the next round."""
-    if not stat.S_ISDIR(os.lstat(name, dir_fd=top).st_mode):
-        os.unlink(name, dir_fd=top)
-        return
-    os.chmod(name, 0o700, dir_fd=top)
-    fd = os.open(name, DIR_FLAGS, dir_fd=top)
+def _empty(top: int, limit: float = float("inf")) -> None:
+    """Remove everything below an open directory, by the monotonic time `limit`.
+
+    Depth costs neither recursion, PATH_MAX nor open files: one directory is open at a time, and `..` leads back up,
+    which is checked. To move deep directories up first would do, too, but costs a disk more than emptying them.
+
+    Raises:
+        Unfinished: The time is over.
+        OSError: Something cannot be removed, or directories move meanwhile.
+    """
+    fd = os.dup(top)
+    above: list = []  # for each directory on the way: who it is, what of it remains, the name of the next
     try:
-        for child in os.listdir(fd):
-            if stat.S_ISDIR(os.lstat(child, dir_fd=fd).st_mode):
-                os.chmod(child, 0o700, dir_fd=fd)
-                os.rename(child, ".wipe-" + os.urandom(12).hex(), src_dir_fd=fd, dst_dir_fd=top)
+        remaining, whole = _strip(fd, limit)
+        while True:
+            if remaining:
+                name = remaining.pop()
+                above.append((_identity(fd), remaining, whole, name))
+                os.chmod(name, 0o700, dir_fd=fd)
+                child = os.open(name, DIR_FLAGS, dir_fd=fd)
+                os.close(fd)
+                fd = child
+            elif not whole:
+                pass  # too many entries for one look
+            elif above:
+                identity, remaining, whole, name = above.pop()
+                parent = os.open("..", DIR_FLAGS, dir_fd=fd)
+                os.close(fd)
+                fd = parent
+                if _identity(fd) != identity:
+                    raise OSError("a directory was moved while it was emptied")
+                os.rmdir(name, dir_fd=fd)
+                continue
             else:
-                os.unlink(child, dir_fd=fd)
+                return
+            remaining, whole = _strip(fd, limit)
     finally:
         os.close(fd)
-    os.rmdir(name, dir_fd=top)
+
+
+def _identity(fd: int) -> tuple:
+    found = os.fstat(fd)
+    return found.st_dev, found.st_ino
+
+
+def _strip(fd: int, limit: float) -> tuple:
+    """Remove files and empty directories; the names of the others, and whether that was all there was."""
+    with os.scandir(fd) as entries:
+        batch = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in islice(entries, _BATCH)]
+    remaining = []
+    for name, is_directory in batch:
+        if time.monotonic() > limit:
+            raise Unfinished("what the commands left behind is too much to be removed in time")
+        if not is_directory:
+            os.unlink(name, dir_fd=fd)
+            continue
+        try:
+            os.rmdir(name, dir_fd=fd)
+        except OSError:  # not empty; what else may be wrong with it, the caller meets again
+            remaining.append(name)
+    return remaining, len(batch) < _BATCH
 
 
 def put(root: str, entries: list, body: bytes) -> None:
@@ -167,7 +228,7 @@ def _enter(parent: int, name: str) -> int:
 
 
 def _clear(parent: int, name: str) -> None:
-    """Remove what stands at `name`, if anything."""
+    """Remove what stands at `name`, if anything. Raises Unfinished."""
     try:
         found = os.lstat(name, dir_fd=parent)
     except FileNotFoundError:
@@ -175,132 +236,215 @@ def _clear(parent: int, name: str) -> None:
     if not stat.S_ISDIR(found.st_mode):
         os.unlink(name, dir_fd=parent)
         return
-    while True:  # sub-directories move next to `name`, under random names; they are emptied one by one
-        before = set(os.listdir(parent))
-        _remove(parent, name)
-        new = sorted(set(os.listdir(parent)) - before)
-        if not new:
+    os.chmod(name, 0o700, dir_fd=parent)
+    fd = os.open(name, DIR_FLAGS, dir_fd=parent)
+    try:
+        _empty(fd, time.monotonic() + WIPE_SECONDS)
+    finally:
+        os.close(fd)
+    os.rmdir(name, dir_fd=parent)
+
+
+class _Shallowest:
+    """Entries of a tree, the shallowest first and then the first by name, as many as `limit` and `MAX_TEXT` allow.
+
+    So junk deep in a tree cannot push out the files a task asks for, and no more than twice that is ever kept.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._rows: list = []
+        self._text = 0
+        self._last: tuple | None = None
+        self.visited = 0
+        self.cut = False
+        """Whether an entry was left out."""
+
+    def reaches(self, depth: int) -> bool:
+        """Whether an entry at this depth may still be kept."""
+        return self._last is None or depth <= self._last[0]
+
+    def add(self, depth: int, path: str, status: os.stat_result, target: str | None) -> None:
+        """One more entry."""
+        if self._last is not None and (depth, path) > self._last:
+            self.cut = True
             return
-        for extra in new[1:]:
-            _clear(parent, extra)
-        name = new[0]
+        self._rows.append((depth, path, status, target))
+        self._text += _cost(path, target)
+        if len(self._rows) > 2 * self._limit or self._text > 2 * MAX_TEXT:
+            self._trim()
+
+    def _trim(self) -> None:
+        self._rows.sort(key=lambda row: row[:2])
+        self._text = kept = 0
+        for _, path, _, target in self._rows[: self._limit]:
+            cost = _cost(path, target)
+            if self._text + cost > MAX_TEXT:
+                break
+            self._text += cost
+            kept += 1
+        if kept < len(self._rows):
+            del self._rows[kept:]
+            self.cut = True
+            self._last = self._rows[-1][:2] if self._rows else (-1, "")
+
+    def rows(self) -> list:
+        """`(path, stat, target)` of what is kept, sorted by path."""
+        self._trim()
+        return sorted((row[1:] for row in self._rows), key=lambda row: row[0])
+
+
+def _cost(path: str, target: str | None) -> int:
+    return ROW + len(os.fsencode(path)) + (len(os.fsencode(target)) if target else 0)
 
 
 class Tree:
-    """One look at a workspace: unlocks what its mode closes, and gives every mode back at the end."""
+    """One look at a workspace: unlocks what its mode closes, and gives every mode back.
+
+    Attributes:
+        cut: The last `walk`, `snapshot` or `digests` left paths out: there were too many, too long or too deep ones.
+    """
 
     def __init__(self, root: str) -> None:
-        self._locked: list = []
+        self.cut = False
+        self._chain: list = []  # names, descriptors and closed modes of the directories on the way to the last file
         mode = stat.S_IMODE(os.lstat(root).st_mode)
-        if mode & 0o500 != 0o500:
+        self._mode = None if mode & 0o500 == 0o500 else mode
+        if self._mode is not None:
             os.chmod(root, mode | 0o700)
-            self._locked.append((root, None, mode))
-        self._root = root
         self._top = os.open(root, DIR_FLAGS)
 
     def __enter__(self) -> Tree:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        for path, parts, mode in reversed(self._locked):
-            if parts is None:
-                os.chmod(path, mode)
-                continue
-            parent = self.open_dir(parts[:-1])
-            try:
-                os.chmod(parts[-1], mode, dir_fd=parent)
-            finally:
-                os.close(parent)
+        self._leave(0)
+        if self._mode is not None:
+            os.fchmod(self._top, self._mode)
         os.close(self._top)
 
-    def open_dir(self, parts: list) -> int:
-        """A new descriptor of the directory at `parts`, no link followed."""
-        fd = os.dup(self._top)
-        for part in parts:
-            following = os.open(part, DIR_FLAGS, dir_fd=fd)
-            os.close(fd)
-            fd = following
-        return fd
+    @staticmethod
+    def _open_dir(name: str, parent: int) -> tuple:
+        """A descriptor of a directory, no link followed, and the mode to give back to it; None if it was not closed."""
+        mode = None
+        try:
+            fd = os.open(name, DIR_FLAGS, dir_fd=parent)
+        except PermissionError:
+            mode = stat.S_IMODE(os.lstat(name, dir_fd=parent).st_mode)
+            os.chmod(name, mode | 0o700, dir_fd=parent)
+            return os.open(name, DIR_FLAGS, dir_fd=parent), mode
+        found = stat.S_IMODE(os.fstat(fd).st_mode)
+        if found & 0o500 != 0o500:  # it may be read, and nothing in it be reached
+            mode = found
+            os.fchmod(fd, mode | 0o700)
+        return fd, mode
+
+    @staticmethod
+    def _close_dir(fd: int, mode: int | None) -> None:
+        if mode is not None:
+            os.fchmod(fd, mode)
+        os.close(fd)
+
+    def _leave(self, level: int) -> None:
+        while len(self._chain) > level:
+            _, fd, mode = self._chain.pop()
+            self._close_dir(fd, mode)
+
+    def _parent(self, parts: list) -> int:
+        """A descriptor of the directory at `parts`; it and those above stay open for the next file."""
+        same = 0
+        while same < min(len(parts), len(self._chain)) and self._chain[same][0] == parts[same]:
+            same += 1
+        self._leave(same)
+        for part in parts[same:]:
+            self._chain.append((part, *self._open_dir(part, self._chain[-1][1] if self._chain else self._top)))
+        return self._chain[-1][1] if self._chain else self._top
 
     def walk(self, limit: int) -> list:
         """`(path, stat, target)` of every entry, sorted by path.
 
-        With more than `limit` entries the shallowest (then first by name) are kept, so that junk deep in a tree cannot
-        push out the files a task asks for.
+        Of more than `limit` entries, or more than `MAX_TEXT` bytes of them, the shallowest (then first by name) are
+        kept; `cut` says so. The work is bounded by what is counted, not by a clock, so equal trees give equal answers.
         """
-        found: list = []
-        stack = [(os.dup(self._top), "", iter(self._names(self._top)))]
+        kept = _Shallowest(limit)
+        fd = os.dup(self._top)
+        stack: list = [(fd, None, "", self._folders(fd, "", 0, kept))]
         try:
             while stack:
-                fd, prefix, names = stack[-1]
-                name = next(names, None)
-                if name is None or len(found) >= MAX_VISITED:
-                    os.close(fd)
+                fd, mode, prefix, folders = stack[-1]
+                name = next(folders, None)
+                if name is None:
                     stack.pop()
-                    continue
-                status = os.lstat(name, dir_fd=fd)
-                target = os.readlink(name, dir_fd=fd) if stat.S_ISLNK(status.st_mode) else None
-                path = prefix + name
-                found.append((path, status, target))
-                if stat.S_ISDIR(status.st_mode) and len(stack) < MAX_DEPTH:
-                    mode = stat.S_IMODE(status.st_mode)
-                    if mode & 0o500 != 0o500:
-                        os.chmod(name, mode | 0o700, dir_fd=fd)
-                        self._locked.append((None, path.split("/"), mode))
-                    child = os.open(name, DIR_FLAGS, dir_fd=fd)
-                    stack.append((child, path + "/", iter(self._names(child))))
+                    self._close_dir(fd, mode)
+                elif len(stack) < MAX_DEPTH and kept.reaches(len(stack)):
+                    fd, mode = self._open_dir(name, fd)
+                    prefix += name + "/"
+                    stack.append((fd, mode, prefix, self._folders(fd, prefix, len(stack), kept)))
+                else:
+                    kept.cut = True
         finally:
-            for fd, _, _ in stack:
-                os.close(fd)
-        if len(found) > limit:
-            found.sort(key=lambda item: (item[0].count("/"), item[0]))
-            del found[limit:]
-        found.sort(key=lambda item: item[0])
-        return found
+            for fd, mode, _, _ in reversed(stack):
+                self._close_dir(fd, mode)
+        rows = kept.rows()
+        self.cut = kept.cut
+        return rows
 
     @staticmethod
-    def _names(fd: int) -> list:
-        return sorted(os.listdir(fd))
+    def _folders(fd: int, prefix: str, depth: int, kept: _Shallowest) -> Iterator[str]:
+        """Take note of all entries of a directory; then yields the directories among them."""
+        with os.scandir(fd) as entries:
+            names = sorted(entry.name for entry in islice(entries, MAX_VISITED - kept.visited))
+            kept.visited += len(names)
+            if kept.visited >= MAX_VISITED:
+                kept.cut = True
+        folders = []
+        for name in names:
+            status = os.lstat(name, dir_fd=fd)
+            target = os.readlink(name, dir_fd=fd) if stat.S_ISLNK(status.st_mode) else None
+            kept.add(depth, prefix + name, status, target)
+            if stat.S_ISDIR(status.st_mode):
+                folders.append(name)
+        yield from folders
 
     def open_file(self, path: str) -> int:
         """Open one regular file for reading.
 
         Raises:
             FileNotFoundError: Nothing stands there, or a part on the way is no directory.
-            BadPath: The path leaves the workspace, or what stands there is no regular file.
+            BadPath: The path leaves the workspace or is too deep, or what stands there is no regular file.
         """
-        parts = path_parts(path)
+        *above, name = path_parts(path)
+        if len(above) >= MAX_DEPTH:
+            raise BadPath(f"{path[:80]!r}... is deeper than {MAX_DEPTH} directories")
         try:
-            parent = self.open_dir(parts[:-1])
-        except (NotADirectoryError, OSError) as error:
+            parent = self._parent(above)
+        except OSError as error:
             raise FileNotFoundError(f"{path}: {error.strerror}") from error
+        status = os.lstat(name, dir_fd=parent)
+        if not stat.S_ISREG(status.st_mode):
+            raise BadPath(f"{path!r} is a {kind_of(status.st_mode)}, not a regular file")
+        mode = stat.S_IMODE(status.st_mode)
+        if not mode & 0o400:
+            os.chmod(name, mode | 0o400, dir_fd=parent)
         try:
-            status = os.lstat(parts[-1], dir_fd=parent)
-            if not stat.S_ISREG(status.st_mode):
-                raise BadPath(f"{path!r} is a {kind_of(status.st_mode)}, not a regular file")
-            mode = stat.S_IMODE(status.st_mode)
-            if not mode & 0o400:
-                os.chmod(parts[-1], mode | 0o400, dir_fd=parent)
-            try:
-                return os.open(parts[-1], FILE_FLAGS, dir_fd=parent)
-            finally:
-                if not mode & 0o400:
-                    os.chmod(parts[-1], mode, dir_fd=parent)
+            return os.open(name, FILE_FLAGS, dir_fd=parent)
         finally:
-            os.close(parent)
+            if not mode & 0o400:
+                os.chmod(name, mode, dir_fd=parent)
 
     def content(self, path: str, size: int) -> bytes:
         """Up to `size` bytes of a regular file."""
+        return b"".join(self._chunks(path, size))
+
+    def _chunks(self, path: str, size: int) -> Iterator[bytes]:
         fd = self.open_file(path)
         try:
-            chunks = []
             while size > 0:
                 chunk = os.read(fd, min(size, 1 << 20))
                 if not chunk:
-                    break
-                chunks.append(chunk)
+                    return
+                yield chunk
                 size -= len(chunk)
-            return b"".join(chunks)
         finally:
             os.close(fd)
 
@@ -309,43 +453,46 @@ class Tree:
 
         `length` is -1 for what has no content: a file above `file_bytes`, files after `total_bytes`, and non-files.
         """
-        rows, chunks, total = [], [], 0
+        rows, body = [], bytearray()
         for path, status, target in self.walk(limit):
             kind = kind_of(status.st_mode)
             length = -1
-            if kind == "file" and status.st_size <= file_bytes and total + status.st_size <= total_bytes:
+            if kind == "file" and status.st_size <= file_bytes and len(body) + status.st_size <= total_bytes:
                 try:
                     data = self.content(path, status.st_size)
                 except OSError:
-                    data = None  # too deep for one path, or the disk refuses: named, without content
-                if data is not None:
-                    chunks.append(data)
+                    pass  # the disk refuses: named, without content
+                else:
+                    body += data
                     length = len(data)
-                    total += length
             rows.append([path, kind, stat.S_IMODE(status.st_mode) & 0o777, status.st_size, target, length])
-        return rows, b"".join(chunks)
+        return rows, body
 
-    def digests(self, limit: int, hash_bytes: int) -> list:
-        """Every entry as `[path, kind, mode, target, digest]`; beyond `hash_bytes` of a file only its size counts."""
+    def digests(self, limit: int, file_bytes: int, total_bytes: int) -> list:
+        """Every entry as `[path, kind, mode, target, digest]`.
+
+        Of a file only its size counts beyond `file_bytes`, and where smaller files take up `total_bytes`: what a file
+        claims decides, holes included, so equal trees have equal digests.
+        """
         import hashlib
 
+        found = self.walk(limit)
+        sizes = sorted((status.st_size, path) for path, status, _ in found if stat.S_ISREG(status.st_mode))
+        readable = set()
+        for size, path in sizes:
+            total_bytes -= min(size, file_bytes)
+            if total_bytes < 0:
+                break
+            readable.add(path)
         rows = []
-        for path, status, target in self.walk(limit):
+        for path, status, target in found:
             kind = kind_of(status.st_mode)
             digest = None
             if kind == "file":
-                sha = hashlib.sha256(b"" if status.st_size <= hash_bytes else b"%d\n" % status.st_size)
-                fd = self.open_file(path)
-                try:
-                    left = min(status.st_size, hash_bytes)
-                    while left > 0:
-                        chunk = os.read(fd, min(left, 1 << 20))
-                        if not chunk:
-                            break
-                        sha.update(chunk)
-                        left -= len(chunk)
-                finally:
-                    os.close(fd)
+                whole = path in readable and status.st_size <= file_bytes
+                sha = hashlib.sha256(b"" if whole else b"%d\n" % status.st_size)
+                for chunk in self._chunks(path, min(status.st_size, file_bytes)) if path in readable else ():
+                    sha.update(chunk)
                 digest = sha.hexdigest()
             rows.append([path, kind, stat.S_IMODE(status.st_mode) & 0o777, target, digest])
         return rows

@@ -61,11 +61,16 @@ def _loads(text: str) -> object:
 
 
 def pack(head: dict, body: bytes = b"") -> bytes:
-    """One frame as bytes."""
+    """One frame as bytes. Raises BrokenFrame when it is too large."""
+    return pack_head(head, len(body)) + body
+
+
+def pack_head(head: dict, size: int) -> bytes:
+    """A frame without its body of `size` bytes. Raises BrokenFrame when the frame is too large."""
     text = _dumps(head).encode("ascii")
-    if len(text) > MAX_HEAD or len(body) > MAX_BODY:
-        raise BrokenFrame(f"frame of {len(text)} + {len(body)} bytes is larger than {MAX_HEAD} + {MAX_BODY}")
-    return HEADER.pack(len(text), len(body)) + text + body
+    if len(text) > MAX_HEAD or size > MAX_BODY:
+        raise BrokenFrame(f"frame of {len(text)} + {size} bytes is larger than {MAX_HEAD} + {MAX_BODY}")
+    return HEADER.pack(len(text), size) + text
 
 
 class FrameBuffer:
@@ -110,7 +115,7 @@ class FrameBuffer:
         return head, body
 
 
-def write_all(fd: int, data: bytes | memoryview) -> None:
+def write_all(fd: int, data: bytes | bytearray | memoryview) -> None:
     """Write every byte to a blocking descriptor."""
     view = memoryview(data)
     while view:

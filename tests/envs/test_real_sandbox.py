@@ -184,3 +184,18 @@ def test_vector_environments_show_what_a_single_one_shows(backend: Backend, mode
     assert "caf\u00e9" in observations[1]
     for env in (vector, *singles):
         env.close()
+
+
+def test_no_tree_that_a_command_makes_ends_the_episode_without_a_grade(backend: Backend) -> None:
+    absent = {"kind": "file_not_exists", "path": "n/secret"}
+    given = task(assertions=[absent], budget={"max_turns": 4, "command_seconds": 10.0})
+    env = ClawGymEnv([given], sandbox=backend)
+    for command in (
+        "n=$(printf %0250d 0); for i in {1..120}; do mkdir $n; cd $n; done; touch {1..2500}",
+        "t=$(printf %04090d 0); mkdir a; for i in {1..5000}; do ln -s $t a/$i; done; :",
+    ):
+        env.reset(seed=0)
+        assert env.step(bash(command))[4]["exit_code"] == 0
+        _, _, terminated, _, info = env.step("TASK_COMPLETE")
+        assert terminated and not info["passed"], "absence cannot be seen in a look that is cut short"
+    env.close()

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import random
 import stat
 from pathlib import Path
 
 import pytest
 
+from sandboxes.inside import files
 from sandboxes.inside.files import BadPath, Tree, path_parts, put, wipe
 
 
@@ -123,7 +125,7 @@ def test_deep_trees_are_walked_and_wiped(tmp_path: Path) -> None:
 def test_digests_see_content_mode_and_target(tmp_path: Path) -> None:
     def digest() -> list[list[object]]:
         with Tree(str(tmp_path)) as tree:
-            found: list[list[object]] = tree.digests(100, 1 << 20)
+            found: list[list[object]] = tree.digests(100, 1 << 20, 1 << 20)
         return found
 
     (tmp_path / "f").write_text("a")
@@ -138,3 +140,93 @@ def test_digests_see_content_mode_and_target(tmp_path: Path) -> None:
     (tmp_path / "l").symlink_to("g")
     seen.append(digest())
     assert len({str(entry) for entry in seen}) == 4
+
+
+def test_of_too_many_bytes_only_sizes_count_the_largest_first(tmp_path: Path) -> None:
+    def digests(total: int) -> dict[str, str]:
+        with Tree(str(tmp_path)) as tree:
+            return {row[0]: row[4] for row in tree.digests(100, 1000, total)}
+
+    for name, size in (("a", 900), ("b", 10), ("c", 900), ("d", 1500)):
+        (tmp_path / name).write_bytes(b"x" * size)
+    first = digests(2000)
+    for name in "abcd":
+        with open(tmp_path / name, "r+b") as file:
+            file.write(b"y")
+    second = digests(2000)
+    assert [name for name in "abcd" if first[name] != second[name]] == ["a", "b", "c"]
+    assert digests(900)["a"] == digests(0)["a"] != digests(2000)["a"], "a changed file that counts by its size"
+
+
+def test_text_of_paths_and_links_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "MAX_TEXT", 3000)
+    (tmp_path / "deep" / ("d" * 200)).mkdir(parents=True)
+    for number in range(40):
+        (tmp_path / "deep" / ("d" * 200) / str(number)).touch()
+        (tmp_path / f"link{number:02}").symlink_to("t" * 150)
+    (tmp_path / "zz").touch()
+    with Tree(str(tmp_path)) as tree:
+        paths = [path for path, _, _ in tree.walk(1000)]
+        assert tree.cut
+    assert paths == ["deep", *(f"link{number:02}" for number in range(15))]
+    monkeypatch.setattr(files, "MAX_TEXT", 1 << 20)
+    with Tree(str(tmp_path)) as tree:
+        assert len(tree.walk(1000)) == 83 and not tree.cut
+        assert len(tree.walk(83)) == 83 and not tree.cut
+        assert len(tree.walk(82)) == 82 and tree.cut
+
+
+def test_a_look_that_is_cut_keeps_what_a_whole_one_has_first(tmp_path: Path) -> None:
+    dice = random.Random(7)
+    folders = [tmp_path]
+    for number in range(120):
+        folder = dice.choice(folders) / f"{dice.choice('abc.-')}{number}"
+        folder.mkdir()
+        folders.append(folder)
+        (dice.choice(folders) / f"f{number}").touch()
+    with Tree(str(tmp_path)) as tree:
+        whole = [path for path, _, _ in tree.walk(1000)]
+        first = sorted(whole, key=lambda path: (path.count("/"), path))
+        for limit in (1, 2, 5, 30, 100, 200, 239):
+            assert [path for path, _, _ in tree.walk(limit)] == sorted(first[:limit])
+
+
+def test_closed_directories_are_read_and_closed_again(tmp_path: Path) -> None:
+    (tmp_path / "a" / "b" / "c").mkdir(parents=True)
+    (tmp_path / "a" / "b" / "c" / "f").write_text("x")
+    (tmp_path / "a" / "b" / "g").write_text("y")
+    for path, mode in (("a/b/c", 0), ("a/b", 0o400), ("a", 0o300)):
+        (tmp_path / path).chmod(mode)
+    found = rows(tmp_path)
+    assert (found["a/b/c/f"], found["a/b/g"]) == (("file", b"x"), ("file", b"y"))
+    for path, mode in (("a", 0o300), ("a/b", 0o400), ("a/b/c", 0)):
+        assert stat.S_IMODE((tmp_path / path).stat().st_mode) == mode
+        (tmp_path / path).chmod(0o700)
+
+
+def test_a_wipe_gives_up_in_time_and_never_leaves_the_tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = tmp_path / "root"
+    (root / "a" / "b").mkdir(parents=True)
+    (root / "a" / "b" / "f").touch()
+    with pytest.raises(files.Unfinished):
+        wipe(str(root), seconds=-1)
+    assert (root / "a" / "b" / "f").exists()
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside" / "f").touch()
+    strip = files._strip
+
+    def moved(fd: int, limit: float) -> tuple[list[str], bool]:
+        found = strip(fd, limit)
+        if not found[0] and (root / "a" / "b").exists():  # somebody moves the directory while it is emptied
+            (root / "a" / "b").rename(tmp_path / "outside" / "b")
+        return found
+
+    monkeypatch.setattr(files, "_strip", moved)
+    with pytest.raises(OSError, match="moved while"):
+        wipe(str(root))
+    assert (tmp_path / "outside" / "f").exists()
+
+
+def test_letters_that_no_name_can_hold() -> None:
+    with pytest.raises(BadPath, match="cannot be the name"):
+        path_parts("a/\ud800")

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sandboxes.sandbox import EntryKind, FileEntry, Limits
+from sandboxes.sandbox import EntryKind, FileEntry, Snapshot
 from tasks.assertions import (
     AssertionKind,
     AssertionResult,
@@ -143,10 +143,9 @@ def test_absence_cannot_be_seen_in_a_snapshot_that_was_cut_short() -> None:
     assert check("file_exists", True, path="d/kept") == "pass"
 
 
-def test_a_snapshot_is_cut_short_by_number_or_depth() -> None:
+def test_a_snapshot_says_itself_that_it_is_cut_short() -> None:
     few = outcome({"a": b"", "b/c": b""}).files
-    assert not cut_short(few, Limits()) and cut_short(few, Limits(snapshot_entries=2))
-    assert cut_short({"d/" * 127 + "e": FileEntry(content=b"")}, Limits())
+    assert not cut_short(few) and not cut_short(Snapshot(few)) and cut_short(Snapshot(few, cut=True))
 
 
 def test_unchanged_compares_bytes() -> None:
