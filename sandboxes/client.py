@@ -31,7 +31,7 @@ from sandboxes.sandbox import (
     SandboxUnavailable,
     Snapshot,
 )
-from sandboxes.transport import DeadlinePassed, Launcher, Transport, TransportClosed
+from sandboxes.transport import DeadlinePassed, Launcher, Transport, TransportClosed, make_room, no_room
 
 if TYPE_CHECKING:
     from sandboxes.terminal import SandboxSpawn
@@ -351,7 +351,14 @@ class SupervisedSandbox:
         raise SandboxError(f"no {self.backend} sandbox could be started in {STARTS} tries: {last}") from last
 
     def _start(self, workdir: str | None) -> None:
-        self._transport, first, self._alias = self._launcher.start(workdir)
+        make_room()
+        try:
+            self._transport, first, self._alias = self._launcher.start(workdir)
+        except (OSError, SandboxError) as error:
+            full = _full(error)
+            if full is None:
+                raise
+            raise full from error
         self._workdir = workdir
         self._buffer = FrameBuffer()
         self._failure = self._isolation = None
@@ -445,6 +452,15 @@ class SupervisedSandbox:
 
 def _encoded(text: str) -> bytes:
     return text.encode("utf-8", "surrogateescape" if _escaped(text) else "replace")
+
+
+def _full(error: BaseException | None) -> SandboxUnavailable | None:
+    """What to tell where an error goes back to having no open file left; else None."""
+    while error is not None:
+        if isinstance(error, OSError) and (found := no_room(error)):
+            return found
+        error = error.__cause__
+    return None
 
 
 def _escaped(text: str) -> bool:

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from sandboxes.forward import ForwardFailed, forward
-from sandboxes.sandbox import SandboxError, SandboxUnavailable
+from sandboxes.sandbox import SandboxError, SandboxOutage, SandboxUnavailable
 
 if TYPE_CHECKING:
     import docker
@@ -147,10 +147,10 @@ def answering(
     return found
 
 
-def unreachable(failures: Sequence[tuple[Address | Engine, str]]) -> SandboxUnavailable:
+def unreachable(failures: Sequence[tuple[Address | Engine, str]]) -> SandboxOutage:
     """The error that names every address tried and why it failed."""
     lines = [f"    {address.url} ({address.source}): {why}" for address, why in failures]
-    return SandboxUnavailable("no container engine answers:\n" + "\n".join(lines))
+    return SandboxOutage("no container engine answers:\n" + "\n".join(lines))
 
 
 def ask(address: Address) -> Engine:

@@ -19,7 +19,8 @@ from typing import Any, Self
 
 from sandboxes.client import SupervisedSandbox
 from sandboxes.opening import open_sandbox
-from sandboxes.sandbox import Backend, Limits, SandboxError, SandboxUnavailable
+from sandboxes.sandbox import Backend, Limits, SandboxError, SandboxOutage, SandboxUnavailable
+from sandboxes.transport import make_room
 from sandboxes.uninterrupted import uninterrupted
 
 EPISODES = 200
@@ -28,6 +29,11 @@ TRIES = 3
 """Starts that may fail in a row; then those who wait get the error. Each start is itself tried a few times."""
 PAUSE = 0.5
 """Seconds before a failed start is repeated; more with each failure."""
+OUTAGE_SECONDS = 60.0
+"""How long a pool waits for an engine that no longer answers, since it may be restarting; then those who wait get the
+error. Only the episodes that were open are lost."""
+LONGEST_PAUSE = 5.0
+"""Seconds between two looks for such an engine, at most."""
 THREADS = max(8, 2 * (os.cpu_count() or 1))
 """Sandboxes started or cleaned at the same time, at most. Starting is bound by the CPU: more would only queue there."""
 _WORKER = "sandbox-pool"
@@ -52,6 +58,7 @@ class SandboxPool:
 
     A sandbox that cannot be started is tried a few times. Then whoever waits for it gets the error, and the next
     `acquire` that finds no idle sandbox tries again: nobody waits for ever, and nothing is tried in an endless loop.
+    For an engine that no longer answers the pool waits up to `OUTAGE_SECONDS`.
 
     A pool belongs to the process that made it. Make it after forking.
 
@@ -105,6 +112,8 @@ class SandboxPool:
         self._refusals: list[Exception] = []
         """Errors for those who wait and for whom no sandbox is coming; never more than wait."""
         self._failures = 0
+        self._gone_since: float | None = None
+        """When the engine was first found not to answer; None while it answers."""
         self._process = os.getpid()
         self._state = _State()
         self._workers = ThreadPoolExecutor(THREADS, thread_name_prefix=_WORKER)
@@ -128,6 +137,7 @@ class SandboxPool:
         with self._condition:
             self._check()
             more, self.size = max(0, size - self.size), max(size, self.size)
+            make_room(more)
             for _ in range(more):
                 self._submit(self._start)
 
@@ -207,7 +217,8 @@ class SandboxPool:
     def _acquire(self, timeout: float | None, prefer: SupervisedSandbox | None, wait: Wait) -> SupervisedSandbox:
         self._check_process()
         deadline = None if timeout is None else time.monotonic() + timeout
-        for left in reversed(range(TRIES)):
+        # Every idle one may have died with its engine; each is replaced once, and then it is the machinery that fails.
+        for left in reversed(range(self.size + TRIES)):
             sandbox = self._take(timeout, deadline, prefer, wait)
             try:
                 sandbox.listing()  # one round trip: it may have died while nobody looked
@@ -335,16 +346,27 @@ class SandboxPool:
                 if sandbox is not None:
                     self._discard(sandbox)
                 with self._condition:
-                    self._failures += 1
-                    last = self._failures >= TRIES or not isinstance(error, SandboxError)
-                    if last or isinstance(error, SandboxUnavailable) or self._state.closed:
+                    pause = self._pause(error)
+                    if pause is None or self._state.closed:
                         raise
-                    self._condition.wait_for(lambda: self._state.closed, PAUSE * self._failures)
+                    self._condition.wait_for(lambda: self._state.closed, pause)
             else:
                 with self._condition:
-                    self._failures = 0
+                    self._failures, self._gone_since = 0, None
                     self.starts += 1
                 return self._ready(sandbox)
+
+    def _pause(self, error: BaseException) -> float | None:
+        """Seconds after which a start is tried again; None when its error is the last word. The lock is held."""
+        if isinstance(error, SandboxOutage):  # the pool could be made, so the engine answered before
+            now = time.monotonic()
+            self._gone_since = self._gone_since or now
+            waited = now - self._gone_since
+            return min(LONGEST_PAUSE, max(PAUSE, waited / 2)) if waited < OUTAGE_SECONDS else None
+        self._failures += 1
+        if self._failures >= TRIES or not isinstance(error, SandboxError) or isinstance(error, SandboxUnavailable):
+            return None
+        return PAUSE * self._failures
 
     def _ready(self, sandbox: SupervisedSandbox) -> None:
         with self._condition:

@@ -49,6 +49,10 @@ class SandboxUnavailable(SandboxError):
     """A backend cannot work here. The message names each probe that failed, and the remedy."""
 
 
+class SandboxOutage(SandboxUnavailable):
+    """No engine answers. One that answered before may be restarting: a pool waits for it."""
+
+
 class EntryKind(StrEnum):
     """What stands at a path of the workspace."""
 

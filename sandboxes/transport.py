@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import errno
 import os
 import queue
+import resource
 import select
 import signal
 import subprocess
@@ -19,7 +21,7 @@ from typing import Any, Protocol
 from sandboxes import cgroup
 from sandboxes.inside.processes import descendants_of
 from sandboxes.paths import PathAlias
-from sandboxes.sandbox import Backend, Limits, SandboxError
+from sandboxes.sandbox import Backend, Limits, SandboxError, SandboxUnavailable
 
 
 class TransportClosed(SandboxError):
@@ -200,6 +202,38 @@ def end_family(process: subprocess.Popen[bytes]) -> None:
     for pid in family:
         with contextlib.suppress(ProcessLookupError, PermissionError):  # most go with their namespace
             os.kill(pid, signal.SIGKILL)
+
+
+DESCRIPTORS = 8
+"""Open files that one sandbox costs its host: pipes or a connection, its stderr, its user, and what a start needs."""
+_OTHERS = 128
+"""Open files that the rest of this process may want meanwhile."""
+
+
+def make_room(sandboxes: int = 1) -> None:
+    """Raise the soft limit of open files as far as this many more sandboxes need, up to the hard limit.
+
+    Commands have a limit of their own, which does not depend on ours.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):  # full already, or forbidden: the start that finds no room says so
+        need = len(os.listdir("/proc/self/fd")) + DESCRIPTORS * sandboxes + _OTHERS
+        if soft != resource.RLIM_INFINITY and need > soft:
+            most = need if hard == resource.RLIM_INFINITY else min(need, hard)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, most), hard))
+
+
+def no_room(error: OSError) -> SandboxUnavailable | None:
+    """What to tell where an error says that this process, or the machine, has no open file left; else None."""
+    if error.errno == errno.ENFILE:
+        return SandboxUnavailable("the machine has no open file left; remedy: raise fs.file-max, or fewer sandboxes")
+    if error.errno != errno.EMFILE:
+        return None
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    return SandboxUnavailable(
+        f"no room for another sandbox: this process may open {hard} files; remedy: raise the hard limit (`ulimit -Hn` "
+        "as root, LimitNOFILE= of a service, --ulimit nofile= of a container), or have fewer sandboxes"
+    )
 
 
 def error_file() -> int:

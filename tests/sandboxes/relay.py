@@ -27,15 +27,18 @@ class Relay:
         self._flows = threading.Event()
         self._flows.set()
         self.connections = 0
-        self._server = socket.create_server(("127.0.0.1", 0))
+        self._listen(0)
         self.port = self._server.getsockname()[1]
         self.url = f"tcp://127.0.0.1:{self.port}"
-        threading.Thread(target=self._accept, daemon=True).start()
 
-    def _accept(self) -> None:
+    def _listen(self, port: int) -> None:
+        self._server = socket.create_server(("127.0.0.1", port))
+        threading.Thread(target=self._accept, args=(self._server,), daemon=True).start()
+
+    def _accept(self, server: socket.socket) -> None:
         while True:
             try:
-                client, _ = self._server.accept()
+                client, _ = server.accept()
             except OSError:
                 return  # cut
             threading.Thread(target=self._serve, args=(client,), daemon=True).start()
@@ -82,6 +85,10 @@ class Relay:
             for end in self._open:
                 with contextlib.suppress(OSError):
                     end.shutdown(socket.SHUT_RDWR)
+
+    def mend(self) -> None:
+        """After `cut`, listen again at the same address."""
+        self._listen(self.port)
 
     def __enter__(self) -> Self:
         return self

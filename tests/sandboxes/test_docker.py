@@ -251,6 +251,37 @@ def test_a_pool_of_containers(engine: str, found: Engine, run: str) -> None:
     assert none_left(found, run)
 
 
+def test_an_outage_of_the_engine_costs_only_the_episodes_that_were_open(found: Engine, relay: Relay, run: str) -> None:
+    lost: list[str] = []
+    done: list[int] = []
+    down = threading.Event()
+
+    def work(number: int) -> None:
+        try:
+            with pool.lease(timeout=120) as sandbox:
+                sandbox.open({"n": str(number)})
+                if number < 3:
+                    down.wait(60)
+                assert sandbox.run("cat n").stdout == b"%d" % number
+                done.append(number)
+        except SandboxError as error:
+            lost.append(f"{number}: {error}")
+
+    with SandboxPool("docker", size=3, hosts=[relay.url]) as pool, ThreadPoolExecutor(6) as threads:
+        jobs = [threads.submit(work, number) for number in range(30)]
+        while len(pool._lent) < 3:
+            time.sleep(0.01)
+        relay.cut()
+        down.set()
+        time.sleep(3)
+        relay.mend()
+        for job in jobs:
+            job.result()
+    assert len(lost) <= 3, lost
+    assert len(done) == 30 - len(lost)
+    assert none_left(found, run)
+
+
 @pytest.mark.parametrize("delay", [0.0, 0.03, 0.1, 0.2, 0.3, 0.5])
 def test_an_interrupt_while_it_starts(found: Engine, run: str, delay: float) -> None:
     with pytest.raises(KeyboardInterrupt):

@@ -14,6 +14,7 @@ import pytest
 from sandboxes import Backend, Limits, SandboxError, SandboxPool, SandboxUnavailable, SupervisedSandbox
 from sandboxes import pool as module
 from sandboxes.opening import launcher
+from sandboxes.sandbox import SandboxOutage
 from sandboxes.transport import TransportClosed
 
 
@@ -250,6 +251,27 @@ def test_what_cannot_work_is_not_tried_again(engine: Engine) -> None:
         with pytest.raises(SandboxUnavailable, match="remedy: another"):
             pool.acquire()
         assert engine.starts <= 2, "the first start, and one when somebody asked"
+
+
+def test_an_engine_that_is_gone_is_waited_for_within_a_bound(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "OUTAGE_SECONDS", 1e9)
+    engine.error = SandboxOutage("nobody is here")
+    with SandboxPool(size=2) as pool, ThreadPoolExecutor(4) as threads:
+        waiting = [threads.submit(pool.acquire) for _ in range(2)]
+        assert eventually(lambda: engine.starts > 10), "more often than a start that fails is tried"
+        assert not any(future.done() for future in waiting)
+        engine.error = None
+        for future in waiting:
+            pool.release(future.result(60))
+        assert pool._gone_since is None
+        monkeypatch.setattr(module, "OUTAGE_SECONDS", 0.0)
+        engine.error = SandboxOutage("nobody is here")
+        for _ in range(2):
+            assert eventually(lambda: len(pool._idle) == 2 or pool._missing > 0)
+            for sandbox in pool._idle:
+                kill(sandbox)
+            with pytest.raises(SandboxUnavailable, match="nobody is here"):
+                pool.acquire()
 
 
 def test_a_defect_in_a_start_reaches_who_waits(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:

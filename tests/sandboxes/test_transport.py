@@ -2,8 +2,10 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import subprocess
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ import pytest
 from sandboxes import Backend, Limits, SandboxError, SupervisedSandbox, open_sandbox
 from sandboxes.opening import launcher
 from sandboxes.transport import DeadlinePassed, PipeTransport, TransportClosed, error_file, start_process
+from tests.sandboxes.conftest import require
 
 
 def start(command: str) -> PipeTransport:
@@ -114,3 +117,30 @@ def test_no_descriptor_leaks(safe_backend: Backend) -> None:
             sandbox.run("echo x", timeout=20)
     # A connection kept open for the next call may come or go; what leaks, leaks with every sandbox.
     assert len(list(Path("/proc/self/fd").iterdir())) < before + rounds
+
+
+DESCRIPTORS = """
+import resource, sys
+from sandboxes import SandboxPool, SandboxUnavailable
+soft, hard, size = map(int, sys.argv[1:])
+resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+with SandboxPool("landlock", size=size) as pool:
+    try:
+        held = [pool.acquire() for _ in range(size)]
+        held[0].open({})
+        print(len(held), held[0].run("ulimit -Sn; ulimit -Hn").stdout.split())
+    except SandboxUnavailable as error:
+        print(error)
+"""
+
+
+@pytest.mark.parametrize(("soft", "hard", "said"), [(256, 4096, "80 [b'1024', b'1024']\n"), (256, 300, "")])
+def test_the_soft_limit_of_open_files_is_raised_and_a_hard_one_named(
+    start_here: Callable[..., subprocess.Popen[str]], soft: int, hard: int, said: str
+) -> None:
+    require(Backend.LANDLOCK)
+    out, err = start_here("-c", DESCRIPTORS, str(soft), str(hard), "80").communicate(timeout=250)
+    if said:
+        assert out == said, err
+    else:
+        assert "this process may open 300 files; remedy: raise the hard limit" in out and out.count("\n") == 1, err
