@@ -84,6 +84,8 @@ class Settings:
         own_ipc: The sandbox has an IPC namespace, so System V objects can be cleared.
         die_with_parent: Ask the kernel for a signal when the host ends.
         landlock: Commands enter a Landlock domain.
+        guardian: Nothing else tells the processes of this sandbox (no PID namespace, no user of its own): leave one
+            that ends them when the supervisor is killed.
         readable: Paths a landlocked command may read and execute.
         devices: Devices a landlocked command may use.
         filter: Which seccomp filter: `none`, `namespaces`, or `sockets` (for sandboxes without namespaces).
@@ -100,6 +102,7 @@ class Settings:
     own_ipc: bool = False
     die_with_parent: bool = False
     landlock: bool = False
+    guardian: bool = False
     readable: tuple[str, ...] = ()
     devices: tuple[str, ...] = field(default=())
     filter: str = "none"

@@ -22,10 +22,12 @@ import stat
 import subprocess
 import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from sandboxes.inside.files import wipe
+from sandboxes.inside.processes import process_state
 from sandboxes.owner import owner, owner_lives, run_id
 from sandboxes.sandbox import SandboxError
 
@@ -33,6 +35,8 @@ FIRST_UID, LAST_UID = 64100, 64899
 _PREFIX = "turngym-"
 _UNFINISHED = 60
 """Seconds after which a folder without an owner is nobody's: its maker was killed between two calls."""
+_QUIET_SECONDS = 5.0
+"""What ending the processes of one sandbox may take."""
 _swept = False
 
 
@@ -72,7 +76,7 @@ class PrivateFolder:
             strays: The supervisor may have left processes behind: look for them where no user of its own tells them.
         """
         if self.uid is not None:
-            end_user(self.uid)
+            end_user(self.uid, wait=strays)
         elif strays:
             end_strays(self.path)
         for name in ("workspace", "tmp", "grader"):
@@ -216,27 +220,65 @@ def _owner_words(path: Path) -> list[str]:
 def end_strays(folder: Path) -> int:
     """Kill our processes whose directory or environment lies in a folder. Best effort. Returns how many."""
     needle = str(folder).encode() + b"/"
-    killed = 0
+    marks = {b"PWD=" + needle + b"workspace", b"TMPDIR=" + needle + b"tmp"}
+
+    def is_stray(path: Path) -> bool:
+        inside = os.fsencode(os.readlink(path / "cwd")).startswith(needle)
+        return inside or not marks.isdisjoint((path / "environ").read_bytes().split(b"\0"))
+
+    killed: set[int] = set()
+    _until_quiet(lambda: _processes_of(os.geteuid(), is_stray), lambda found: killed.update(map(_kill, found)))
+    return len(killed)
+
+
+def end_user(uid: int, *, wait: bool = False) -> None:
+    """Kill every process of a user that only one sandbox uses. Needs root.
+
+    Args:
+        uid: The user.
+        wait: Return only when none is left.
+    """
+    if not FIRST_UID <= uid <= LAST_UID:
+        raise ValueError(f"user {uid} is no sandbox user")
+
+    def end(found: object = None) -> None:
+        command = ["/bin/sh", "-c", "kill -9 -1"]
+        subprocess.run(command, user=uid, group=uid, extra_groups=[], check=False, stderr=subprocess.DEVNULL)
+
+    end()
+    if wait:
+        _until_quiet(lambda: _processes_of(uid), end)
+
+
+def _until_quiet(look: Callable[[], list[int]], end: Callable[[list[int]], None]) -> None:
+    """Look and end what is found until two looks in a row find nothing: between two, something may be forked."""
+    limit = time.monotonic() + _QUIET_SECONDS
+    quiet = 0
+    while quiet < 2 and time.monotonic() < limit:
+        found = look()
+        quiet = 0 if found else quiet + 1
+        if found:
+            end(found)
+            time.sleep(0.002)
+
+
+def _processes_of(uid: int, wanted: Callable[[Path], bool] | None = None) -> list[int]:
+    """Processes of a user that have not ended, this one left out."""
+    found = []
     for path in Path("/proc").iterdir():
         if not path.name.isdigit() or int(path.name) == os.getpid():
             continue
         try:
-            if path.stat().st_uid != os.geteuid():
+            if path.stat().st_uid != uid or (wanted is not None and not wanted(path)):
                 continue
-            inside = os.fsencode(os.readlink(path / "cwd")).startswith(needle)
-            environ = (path / "environ").read_bytes().split(b"\0")
-            if inside or b"PWD=" + needle + b"workspace" in environ or b"TMPDIR=" + needle + b"tmp" in environ:
-                os.kill(int(path.name), signal.SIGKILL)
-                killed += 1
+            if process_state(int(path.name)) not in "ZX":
+                found.append(int(path.name))
         except (FileNotFoundError, ProcessLookupError, PermissionError):
             continue  # it ended, or is none of ours
-    return killed
+    return found
 
 
-def end_user(uid: int) -> None:
-    """Kill every process of a user that only one sandbox uses. Needs root."""
-    if not FIRST_UID <= uid <= LAST_UID:
-        raise ValueError(f"user {uid} is no sandbox user")
-    subprocess.run(
-        ["/bin/sh", "-c", "kill -9 -1"], user=uid, group=uid, extra_groups=[], check=False, stderr=subprocess.DEVNULL
-    )
+def _kill(pid: int) -> int:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.kill(pid, signal.SIGKILL)
+    return pid

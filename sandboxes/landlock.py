@@ -93,6 +93,7 @@ def launch_in_folder(
         disk_roots=(folder.workspace, folder.tmp, folder.grader),
         die_with_parent=True,
         landlock=landlock,
+        guardian=landlock and folder.uid is None,
         readable=readable,
         devices=devices,
         filter=filter,

@@ -251,6 +251,42 @@ def _signals_stay_inside() -> bool:
     return False
 
 
+def _leave_guardian() -> int | None:
+    """Start a process that outlives this one, and then ends everything that was started here, and itself.
+
+    It shares a Landlock domain with the supervisor and all commands, each of which is in a domain further in: so its
+    kill(-1) reaches them, wherever they hide, and nothing else; no command and no kill(-1) of the supervisor reaches
+    it. Its copy of our output keeps that open until all is over, which the host waits for.
+
+    Returns:
+        A descriptor to be kept open: it closes when this process ends. None where the kernel has no such domains.
+    """
+    if kernel.landlock_abi() < 6:
+        return None
+    kernel.Domain([("/", kernel.ALL)]).enter()
+    if not _signals_stay_inside():
+        return None
+    over, alive = os.pipe()
+    pid = os.fork()
+    if pid:
+        os.close(over)
+        os.waitpid(pid, 0)
+        return alive
+    try:
+        if os.fork() == 0:  # nobody's child, else the supervisor would wait for it after each command
+            os.setsid()
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+                signal.signal(number, signal.SIG_IGN)
+            for fd in (0, alive):
+                os.close(fd)
+            os.read(over, 1)
+            for _ in range(3):  # once is enough to kill, forks included; dying takes a moment
+                os.kill(-1, signal.SIGKILL)
+                time.sleep(0.005)
+    finally:
+        os._exit(0)
+
+
 def _write(*parts: bytes | bytearray) -> None:
     """Parts of a frame to the host: small ones at once, large ones without a copy."""
     if sum(map(len, parts)) < _LARGE:
@@ -275,4 +311,5 @@ def main() -> None:
         frame = buffer.next()
     os.chdir("/")
     os.umask(0o022)
+    guardian = _leave_guardian() if frame[0]["guardian"] else None  # noqa: F841  (open for as long as we live)
     Supervisor(frame[0], buffer).serve()

@@ -19,7 +19,7 @@ from concurrent.futures import Future
 from typing import Any, Protocol
 
 from sandboxes import cgroup
-from sandboxes.inside.processes import descendants_of
+from sandboxes.inside.processes import descendants_of, process_state
 from sandboxes.paths import PathAlias
 from sandboxes.sandbox import Backend, Limits, SandboxError, SandboxUnavailable
 
@@ -157,11 +157,22 @@ class PipeTransport:
             if not isinstance(error, subprocess.TimeoutExpired):
                 raise
         finally:
+            self._wait_for_end()
             # Only now, so that another thread that waits for an answer learns of the end and leaves.
             process.stdout.close()
             os.close(self._errors)
             if self._cleanup is not None:
                 self._cleanup(process.returncode == 0)
+
+    def _wait_for_end(self) -> None:
+        """Read to the end of the output: where a guardian (see `sandboxes.supervisor`) holds it, all is over then."""
+        limit = time.monotonic() + FAMILY_SECONDS
+        reader = select.poll()  # another thread may wait with the other one
+        reader.register(self._out, select.POLLIN)
+        with contextlib.suppress(OSError):
+            while (left := limit - time.monotonic()) > 0 and reader.poll(left * 1000):
+                if not os.read(self._out, 1 << 18):
+                    return
 
     def disown(self) -> None:
         """Forget the child: this process is a forked copy of its host, and keeps no end of its pipes."""
@@ -194,14 +205,28 @@ def _disown_all() -> None:
 os.register_at_fork(after_in_child=_disown_all)
 
 
+FAMILY_SECONDS = 2.0
+"""What ending the processes below a supervisor may take."""
+
+
 def end_family(process: subprocess.Popen[bytes]) -> None:
-    """Kill a supervisor that does not end by itself, and everything below it."""
-    family = descendants_of(process.pid)
+    """Kill a supervisor that does not end by itself, and everything below it.
+
+    It is stopped first: as long as it lives, what loses its parent stays below it and is found.
+    """
+    with contextlib.suppress(ProcessLookupError):
+        process.send_signal(signal.SIGSTOP)
+    limit = time.monotonic() + FAMILY_SECONDS
+    quiet = 0
+    while quiet < 2 and time.monotonic() < limit:
+        family = [pid for pid in descendants_of(process.pid) if process_state(pid) not in "ZX"]
+        quiet = 0 if family else quiet + 1
+        for pid in family:
+            with contextlib.suppress(ProcessLookupError, PermissionError):  # most go with their namespace
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.001)
     process.kill()
     process.wait()
-    for pid in family:
-        with contextlib.suppress(ProcessLookupError, PermissionError):  # most go with their namespace
-            os.kill(pid, signal.SIGKILL)
 
 
 DESCRIPTORS = 8

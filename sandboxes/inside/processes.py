@@ -70,7 +70,7 @@ class Processes:
         try:
             while True:
                 self._signal(signal.SIGSTOP)
-                states = {_state(pid) for pid in self.descendants()}
+                states = {process_state(pid) for pid in self.descendants()}
                 if states <= _AT_REST:
                     break
                 # One that waits for a stopped child to leave vfork() does not stop, but cannot run either.
@@ -208,7 +208,7 @@ def _children(pid: int) -> list:
         return []
 
 
-def _state(pid: int) -> str:
+def process_state(pid: int) -> str:
     """The letter of a process's state, as in `ps`; X when it is gone."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:

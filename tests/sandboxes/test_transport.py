@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import secrets
 import subprocess
 import threading
 import time
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from sandboxes import Backend, Limits, SandboxError, SupervisedSandbox, open_sandbox
+from sandboxes.inside.kernel import landlock_abi
 from sandboxes.opening import launcher
 from sandboxes.transport import DeadlinePassed, PipeTransport, TransportClosed, error_file, start_process
 from tests.sandboxes.conftest import require
@@ -144,3 +146,64 @@ def test_the_soft_limit_of_open_files_is_raised_and_a_hard_one_named(
         assert out == said, err
     else:
         assert "this process may open 300 files; remedy: raise the hard limit" in out and out.count("\n") == 1, err
+
+
+KILLS = """
+import contextlib, os, random, signal, sys, threading, time
+from pathlib import Path
+from sandboxes import SandboxError, open_sandbox
+
+count, mark, dice = int(sys.argv[1]), sys.argv[2], random.Random(5)
+
+def marked():
+    found = []
+    for path in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):
+            if path.name.isdigit() and int(path.name) != os.getpid() and mark.encode() in (path / "cmdline").read_bytes():
+                found.append(path.name)
+    return found
+
+COMMANDS = (
+    f"for i in 1 2 3 4 5 6 7 8; do (exec -a {mark} setsid -f sleep 7000); done; sleep 20",
+    f"while :; do (exec -a {mark} sleep 7000) & sleep 0.01; done",
+    "cd /; exec -a x setsid -f env -i /bin/bash -c '"
+    f"cd /; while :; do (exec -a {mark} sleep 700) & sleep 0.005; done'; sleep 20",
+)
+
+def work(sandbox, command):
+    with contextlib.suppress(SandboxError):
+        sandbox.run(command, timeout=60)
+
+for number in range(count):
+    sandbox = open_sandbox("landlock")
+    sandbox.open({})
+    pid = sandbox._transport.pid
+    thread = threading.Thread(target=work, args=(sandbox, COMMANDS[number % len(COMMANDS)]))
+    thread.start()
+    time.sleep(dice.uniform(0, 0.25))
+    os.kill(pid, signal.SIGKILL)
+    thread.join()
+    sandbox.close()
+    limit = time.monotonic() + 10
+    while (left := marked()) and time.monotonic() < limit:
+        time.sleep(0.01)
+    if left:
+        print("after kill", number, len(left), "processes are left")
+        for one in left:
+            with contextlib.suppress(OSError):
+                os.kill(int(one), signal.SIGKILL)
+print("over")
+"""
+
+
+@pytest.mark.parametrize("count", [15, pytest.param(150, marks=pytest.mark.whole)])
+@pytest.mark.parametrize("starter", ["start_here", "start_plain"])
+def test_no_process_outlives_a_supervisor_that_is_killed(
+    request: pytest.FixtureRequest, starter: str, count: int
+) -> None:
+    require(Backend.LANDLOCK)
+    if landlock_abi() < 6 and starter == "start_plain":
+        pytest.skip("before ABI 6 of Landlock nothing tells the processes of a plain user's sandbox")
+    start: Callable[..., subprocess.Popen[str]] = request.getfixturevalue(starter)
+    out, err = start("-c", KILLS, str(count), f"mark-{secrets.token_hex(6)}").communicate(timeout=250)
+    assert out == "over\n", out + err
