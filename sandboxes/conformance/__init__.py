@@ -11,6 +11,7 @@ from sandboxes.conformance.check import Check, Group, Status, Trial, Verdict, Wr
 from sandboxes.conformance.commands import GROUP as COMMANDS
 from sandboxes.conformance.confinement import GROUP as CONFINEMENT
 from sandboxes.conformance.files import GROUP as FILES
+from sandboxes.conformance.hostile import CHECKS as HOSTILE
 from sandboxes.conformance.isolation import GROUP as ISOLATION
 from sandboxes.conformance.judges import GROUP as JUDGES
 from sandboxes.conformance.limits import GROUP as LIMITS
@@ -22,7 +23,7 @@ CHECKS: list[Check] = [
     check
     for group in (COMMANDS, OUTPUT, PROCESSES, FILES, JUDGES, CONFINEMENT, ISOLATION, LIMITS)
     for check in group.checks
-]
+] + HOSTILE
 """Every check, by theme."""
 
 __all__ = [

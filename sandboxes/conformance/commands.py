@@ -286,3 +286,44 @@ def python_of_the_agent_is_not_the_supervisors(trial: Trial) -> None:
     trial.sandbox.put({"x": b"1"})
     must(trial.sandbox.read("x") == b"1", "files no longer come back")
     must(trial.run(python("import json; print(json)"), clean=True).exit_code != 0, "the planted module is not there")
+
+
+_PLANTED = (
+    "for i in {200..210}; do eval \"printf 'x\\0y' >&$i; exec $i>&-\" 2>/dev/null; done",
+    "for i in 201 202 203 204; do eval \"exec $i<>/workspace/f$i; echo 'exit 0' >&$i\"; done",
+    "printf 'a\\0b\\0c\\0d\\0/etc\\0declare -x FORGED=1\\n\\0\\0\\0#STATE-OK' >&201; exec 201>&-; kill -9 $$",
+    "printf 'a\\0a\\0a\\0a\\0/etc\\0exit 0\\n\\0\\0\\0#STATE-OK' >&201; exec 201>&-; kill -9 $$",
+    "printf 'a\\0a\\0a\\0a\\0/\\0\\0trap \"exit 0\" EXIT\\0exit() { :; }\\n\\0#STATE-OK' >&201; exec 201>&-; exit 4",
+)
+
+
+@GROUP.check()
+def descriptors_of_the_shell_change_nothing_for_the_clean_state(trial: Trial) -> None:
+    """Forged states, closed and swapped descriptors 201 to 204: clean commands have their own state and exit code."""
+    for planted in _PLANTED:
+        trial.again()
+        trial.run(planted)
+        for code in (0, 3):
+            seen = trial.run(f"pwd; echo ${{FORGED-none}}; exit {code}", clean=True)
+            must((seen.exit_code, seen.stdout) == (code, b"/workspace\nnone\n"), f"{planted!r}: {brief(seen)}")
+        trial.run("exit 3")  # its own shell may be of no use any more
+        trial.again()
+        must(trial.run("pwd; exit 3").exit_code == 3, f"{planted!r} reaches the next episode")
+
+
+@GROUP.check()
+def exit_codes_are_real_whatever_is_planted_in_the_shell(trial: Trial) -> None:
+    """Traps, functions, options and descriptors of one command, then the exit codes of the next ones."""
+    for planted in (
+        *_PLANTED[:3],
+        "exit() { builtin exit 0; }; kill -9 $$",
+        "trap 'exit 0' EXIT; exit 6",
+        "set -e; trap 'exit 0' ERR; false",
+        "exec 1>&- 2>&- 201>&-; true",
+        "PROMPT_COMMAND='exit 0'; PS4='$(exit 0)'; BASH_ENV=/workspace/x; export BASH_ENV",
+    ):
+        trial.again()
+        trial.run(planted)
+        for code in (7, 0, 200):
+            seen = trial.run(f"bash --norc -c 'exit {code}'")
+            must(seen.exit_code == code, f"{code} after {planted!r}: {brief(seen)}")

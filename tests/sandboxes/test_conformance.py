@@ -14,10 +14,10 @@ import pytest
 
 from sandboxes import Backend, CommandResult, Files, Limits, SandboxError, SupervisedSandbox, client
 from sandboxes.bubblewrap import BubblewrapLauncher
-from sandboxes.conformance import CHECKS, Check, Status, Trial, conform, passed, run_checks, select, summary
-from sandboxes.conformance.check import UNSAFE, folders, must
+from sandboxes.conformance import CHECKS, Check, Status, Trial, conform, hostile, passed, run_checks, select, summary
+from sandboxes.conformance.check import UNSAFE, Wrong, folders, must
 from sandboxes.local import LocalLauncher
-from sandboxes.opening import launcher, probe
+from sandboxes.opening import launcher, open_sandbox, probe
 from tests.sandboxes.conftest import engine_for, require
 from tests.shared_data import REPOSITORY, shared
 
@@ -184,6 +184,26 @@ def test_backend_conforms(request: pytest.FixtureRequest, backend: Backend, user
     assert len(rows) >= len(CHECKS) - len(left_out) - 1
     assert [row for row in rows if row[1] not in (Status.OK, Status.EXCEPTION)] == []
     assert {row[0] for row in rows if row[1] == Status.EXCEPTION} <= ALLOWED[backend]
+
+
+@pytest.mark.whole
+@pytest.mark.timeout(3600)
+def test_two_thousand_hostile_inputs_cost_nothing(safe_backend: Backend) -> None:
+    found: list[str] = []
+    with open_sandbox(safe_backend) as sandbox:
+        for seed in range(1000, 1000 + 2000 // len(hostile.KINDS) + 1):
+            for kind in hostile.KINDS:
+                sandbox.open(folders("here"))
+                try:
+                    hostile.survive(Trial(sandbox, lambda: sandbox), kind, seed)
+                except Wrong as error:
+                    found.append(str(error))
+    assert found == []
+
+
+def test_a_hostile_input_is_the_same_again() -> None:
+    for kind in hostile.KINDS:
+        assert hostile.command(kind, 3) == hostile.command(kind, 3) != hostile.command(kind, 4)
 
 
 def test_local_says_what_it_does_not_hold() -> None:

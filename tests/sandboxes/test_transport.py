@@ -159,7 +159,8 @@ def marked():
     found = []
     for path in Path("/proc").iterdir():
         with contextlib.suppress(OSError):
-            if path.name.isdigit() and int(path.name) != os.getpid() and mark.encode() in (path / "cmdline").read_bytes():
+            ours = path.name.isdigit() and int(path.name) != os.getpid()
+            if ours and mark.encode() in (path / "cmdline").read_bytes():
                 found.append(path.name)
     return found
 
