@@ -30,6 +30,16 @@ FIRST_BYTE_SECONDS = 60
 OWNER, RUN, MACHINE = "turngym.owner", "turngym.run", "turngym.machine"
 """Labels of every container: who made it, in which run, on which machine."""
 
+_MASKED = (
+    *(f"/proc/{name}" for name in ("acpi", "asound", "interrupts", "kcore", "keys", "latency_stats", "sched_debug")),
+    *(
+        f"/proc/{name}"
+        for name in ("scsi", "timer_list", "timer_stats", "cmdline", "kallsyms", "key-users", "config.gz")
+    ),
+    *("/sys/firmware", "/sys/devices/virtual/powercap"),
+)
+"""What tells about the engine's machine: the engine's own list, and what `sandboxes.bubblewrap` hides."""
+
 _log = logging.getLogger(__name__)
 _WAIT = (
     f"import select,os\nif not select.select([0],[],[],{FIRST_BYTE_SECONDS})[0]:\n"
@@ -71,6 +81,8 @@ def configuration(engine: Engine, image: str, workspace: str, limits: Limits) ->
         ipc_mode="private",
         init=False,
     )
+    if engine.kind == "docker":
+        host["MaskedPaths"] = list(_MASKED)
     *python, program = command_line("python3")
     config: dict[str, Any] = api.create_container_config(
         image=image,

@@ -185,6 +185,15 @@ def name_of_the_host_is_hidden(trial: Trial) -> None:
     must(name not in seen.split(), f"{name!r} is told: {seen!r}")
 
 
+@GROUP.check(
+    exceptions=without(Backend.LANDLOCK, Backend.LOCAL, reason="/proc is the host's, with the kernel's command line")
+)
+def command_line_of_the_kernel_is_hidden(trial: Trial) -> None:
+    """What the machine was started with."""
+    seen = trial.run("cat /proc/cmdline")
+    must(seen.stdout == b"", brief(seen))
+
+
 # --- network --------------------------------------------------------------------------------------------------------
 
 

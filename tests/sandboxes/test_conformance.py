@@ -102,6 +102,7 @@ ALLOWED = {
         "memory-files-count-as-memory",
     },
     Backend.LANDLOCK: {
+        "command-line-of-the-kernel-is-hidden",
         "locks-on-system-files-do-not-reach-a-neighbour",
         "memory-files-count-as-memory",
         "modes-and-times-of-host-files-stay",
