@@ -12,6 +12,7 @@ import stat
 import time
 from collections.abc import Iterator
 from itertools import islice
+from operator import itemgetter
 
 from sandboxes.inside.frames import write_all
 
@@ -275,6 +276,8 @@ class _Shallowest:
             self._trim()
 
     def _trim(self) -> None:
+        if len(self._rows) <= self._limit and self._text <= MAX_TEXT:
+            return
         self._rows.sort(key=lambda row: row[:2])
         self._text = kept = 0
         for _, path, _, target in self._rows[: self._limit]:
@@ -291,11 +294,12 @@ class _Shallowest:
     def rows(self) -> list:
         """`(path, stat, target)` of what is kept, sorted by path."""
         self._trim()
-        return sorted((row[1:] for row in self._rows), key=lambda row: row[0])
+        return sorted([row[1:] for row in self._rows], key=itemgetter(0))
 
 
 def _cost(path: str, target: str | None) -> int:
-    return ROW + len(os.fsencode(path)) + (len(os.fsencode(target)) if target else 0)
+    size = ROW + (len(path) if path.isascii() else len(os.fsencode(path)))
+    return size if target is None else size + len(os.fsencode(target))
 
 
 class Tree:
@@ -393,10 +397,11 @@ class Tree:
     def _folders(fd: int, prefix: str, depth: int, kept: _Shallowest) -> Iterator[str]:
         """Take note of all entries of a directory; then yields the directories among them."""
         with os.scandir(fd) as entries:
-            names = sorted(entry.name for entry in islice(entries, MAX_VISITED - kept.visited))
-            kept.visited += len(names)
-            if kept.visited >= MAX_VISITED:
-                kept.cut = True
+            names = [entry.name for entry in islice(entries, MAX_VISITED - kept.visited)]
+        names.sort()
+        kept.visited += len(names)
+        if kept.visited >= MAX_VISITED:
+            kept.cut = True
         folders = []
         for name in names:
             status = os.lstat(name, dir_fd=fd)
