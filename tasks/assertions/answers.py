@@ -83,6 +83,15 @@ class NumberEquals(AnswerAssertion):
         )
         return self.passed() if right else self.failed(f"{shown(found)} is not {shorten(self.gold)}")
 
+    def right_answer(self) -> str:
+        """Return the gold number, marked in the way that the mode looks for."""
+        return f"The answer is {self.gold}." if self.mode is NumberMode.STRICT_PHRASE else f"#### {self.gold}"
+
+    def wrong_answer(self) -> str:
+        """Return another number, marked likewise."""
+        other = "9182736" if read(self.gold) != 9182736 else "9182737"
+        return f"The answer is {other}." if self.mode is NumberMode.STRICT_PHRASE else f"#### {other}"
+
     def describe(self) -> str:
         """Return the condition in words."""
         how = "" if self.mode is NumberMode.FIXED else f" ({self.mode.value})"

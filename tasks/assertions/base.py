@@ -152,6 +152,17 @@ class BaseAssertion(StrictModel):
         """Judge the outcome: one result, except for kinds that find several named scores."""
         return (self.check(outcome),)
 
+    def untouched(self, outcome: Outcome) -> Outcome:
+        """Return the outcome of an agent that has done nothing: a check that breaks there too is itself at fault."""
+        return replace(
+            outcome,
+            files=outcome.initial,
+            final_message=None,
+            transcript=outcome.transcript[:1],
+            grader=None,
+            cut_short=False,
+        )
+
     @abstractmethod
     def default_name(self) -> str:
         """Return the name used where the task gives none."""
@@ -181,11 +192,12 @@ class BaseAssertion(StrictModel):
         return self._result(Verdict.ERROR, None, detail)
 
     def _result(self, verdict: Verdict, score: float | None, detail: str) -> AssertionResult:
+        detail = detail.encode("utf-8", "backslashreplace").decode()  # half a surrogate pair cannot be written down
         return AssertionResult(self.name or self.default_name(), self.kind, verdict, score, detail, self.weight)
 
 
 def judge(assertion: BaseAssertion, outcome: Outcome, *, apart: bool = False) -> tuple[AssertionResult, ...]:
-    """Check an assertion; a defect in the check is an error, and must not look like a failed agent.
+    """Check an assertion. An exception is a fail (`broke`) where the agent caused it, and an error where it did not.
 
     Args:
         assertion: What is to hold.
@@ -200,7 +212,17 @@ def judge(assertion: BaseAssertion, outcome: Outcome, *, apart: bool = False) ->
     except SandboxError:
         raise
     except Exception as error:
-        return (assertion.erred(f"the check itself failed: {type(error).__name__}: {error}"),)
+        detail = f"the check itself failed: {type(error).__name__}: {error}"[:1000]
+        return (assertion.erred(detail) if _at_fault(assertion, outcome, error) else assertion.broken(detail),)
+
+
+def _at_fault(assertion: BaseAssertion, outcome: Outcome, error: Exception) -> bool:
+    """Whether a check that raised `error` raises the like where the agent has done nothing."""
+    try:
+        assertion.check(assertion.untouched(outcome))
+    except Exception as again:
+        return type(again) is type(error)
+    return False
 
 
 def leaves(assertion: BaseAssertion) -> tuple[BaseAssertion, ...]:

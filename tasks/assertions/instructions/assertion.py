@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from tasks.assertions.base import AssertionKind, AssertionResult
+from tasks.assertions.base import AssertionKind, AssertionResult, Verdict, judge
 from tasks.assertions.instructions.base import InstructionError, Semantics
 from tasks.assertions.instructions.registry import make
 from tasks.assertions.instructions.scoring import follows
@@ -45,6 +45,11 @@ class InstructionFollowed(AnswerAssertion):
         except InstructionError as error:
             return self.erred(str(error))
         return self.failed(f"not followed: {instruction.describe()}")
+
+    def self_test(self) -> list[str]:
+        """Judge a plain answer, which fails or passes unless the instruction itself is at fault."""
+        (found,) = judge(self, self.untouched(Outcome({}, {})))
+        return [found.detail] if found.verdict is Verdict.ERROR or found.broke else []
 
     @property
     def feedback(self) -> str:

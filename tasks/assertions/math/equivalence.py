@@ -63,7 +63,7 @@ class Unreadable(Exception):
     """An expression that the parser does not know. `gold` says whose it is."""
 
     def __init__(self, text: str, gold: bool) -> None:
-        super().__init__(text)
+        super().__init__(text, gold)
         self.text = text
         self.gold = gold
 
@@ -86,6 +86,36 @@ def equivalent(gold: str, answer: str) -> bool:
     if unread is not None:
         raise unread
     return False
+
+
+def computable(gold: str, _: str = "") -> bool:
+    """Whether a gold answer can be computed with: compares each expression in it with itself, as `equivalent` would.
+
+    Raises:
+        Unreadable: it is beyond the parser.
+    """
+    sympy_random.seed(0)
+    for shape in read(normalise(gold)):
+        for text in _expressions(shape):
+            value = _parse(text, True)
+            _same_parsed(value, value)
+    return True
+
+
+def _expressions(shape: Shape) -> Iterator[str]:
+    """The expressions of a gold answer that are compared by value."""
+    if isinstance(shape, Scalar):
+        if shape.exact is None and not _condition(shape):
+            yield shape.text
+    elif isinstance(shape, Relation):
+        yield from (text for text in shape.texts if not is_label(text))
+    elif isinstance(shape, Matrix):
+        for row in shape.rows:
+            for cell in row:
+                yield from _expressions(cell)
+    elif isinstance(shape, Group | Union | Both):
+        for part in shape.parts:
+            yield from _expressions(part)
 
 
 def minerva_equivalent(gold: str, answer: str) -> bool:
@@ -215,9 +245,10 @@ def _unlabelled(shape: Shape, gold: bool) -> Shape | None:
         return read(last)[0]
     if is_label(last) and not _NAME.search(first):
         return read(first)[0]
-    left, right = read(first)[0], read(last)[0]
-    pair = (left, right)
-    return right if same(*pair) else None
+    try:
+        return read(last)[0] if same(read(first)[0], read(last)[0]) else None
+    except Unreadable as error:  # both sides are of one answer
+        raise Unreadable(error.text, gold) from error
 
 
 def _named_tuple(text: str) -> bool:
@@ -284,6 +315,10 @@ def _same_set(gold: Shape, answer: Shape) -> bool:
     """Compare conditions, intervals, unions and sets as sets of real numbers; False where one of them is none."""
     if not (_condition(gold) or _condition(answer)):
         return False  # without a condition there is nothing that being written as another kind of set could hide
+    if any(isinstance(side, Scalar) and not _condition(side) for side in (gold, answer)):
+        return False  # a number is no set of numbers, and no algebra is needed to tell
+    if isinstance(gold, Group) and not gold.open and not _condition(gold):
+        return False  # nor is a plain list of them
     names = [set(_unknowns(side)) for side in (gold, answer)]
     if any(len(found) > 1 for found in names) or len(names[0] | names[1]) > 1:
         return False
@@ -321,6 +356,8 @@ def _set(shape: Shape, gold: bool) -> Any:
             closed_at_infinity = (shape.open == "[" and values[0].is_infinite) or (
                 shape.close == "]" and values[1].is_infinite
             )
+            if not all(value.is_extended_real for value in values):
+                return None
             if closed_at_infinity or (values[0] < values[1]) != sympy.true:
                 return None  # a pair, or no interval at all
             return sympy.Interval(values[0], values[1], shape.open == "(", shape.close == ")")
@@ -363,6 +400,8 @@ def _solved(chain: Relation, gold: bool) -> Any:
     sides = [_parse(text, gold) for text in chain.texts]
     found: Any = sympy.S.Reals
     kinds = {"=": sympy.Eq, "<": sympy.Lt, ">": sympy.Gt, r"\le": sympy.Le, r"\ge": sympy.Ge, r"\ne": sympy.Ne}
+    if not all(side.is_extended_real for side in sides):
+        return None  # no order, and no set of real numbers
     for left, sign, right in zip(sides, chain.signs, sides[1:], strict=False):
         condition = kinds[sign](left, right)
         if condition in (True, False):
@@ -434,8 +473,10 @@ def _parsed(text: str) -> Any:
 
 def _same_value(gold: str, answer: str) -> bool:
     left, right = _parse(gold, True), _parse(answer, False)
-    if left == right:
-        return True
+    return bool(left == right) or _same_parsed(left, right)
+
+
+def _same_parsed(left: Any, right: Any) -> bool:
     agree = _agree(left, right)
     if agree is not None:
         return agree

@@ -48,18 +48,21 @@ class Judgement:
         reason: Why: a `Reason`, or the `Status` of the comparison.
         answer: The answer found; None where there is none.
         detail: In one line, for people.
+        broke: The answer kept the comparison from being carried out; a fail.
     """
 
     verdict: Verdict
     reason: Reason | Status
     answer: str | None
     detail: str = ""
+    broke: bool = False
 
 
 def judge(gold: str, reply: str, mode: MathMode = MathMode.FIXED, pool: Pool | None = None) -> Judgement:
     """Judge one reply against the gold answer (what stands in the box of the gold solution).
 
-    From any thread of any process; `pool` is the one of the process where it is None.
+    From any thread of any process; `pool` is the one of the process where it is None. The verdict is error only where
+    no worker can be started, or where comparing the gold answer with itself ends the same way.
     """
     answer = _find(reply, mode)
     if answer is None:
@@ -67,14 +70,13 @@ def judge(gold: str, reply: str, mode: MathMode = MathMode.FIXED, pool: Pool | N
         return Judgement(Verdict.FAIL, Reason.NO_ANSWER, None, where.get(mode, "no answer was found in the reply"))
     if (refused := refusal(gold, answer)) is not None:
         return Judgement(Verdict.FAIL, Reason.REFUSED, answer, refused)
-    quick = (
-        minerva_form(gold) == minerva_form(answer) or None if mode is MathMode.MINERVA else quick_verdict(gold, answer)
-    )
+    quick = _quick(gold, answer, mode)
     if quick is not None:
         reason = Reason.QUICK_SAME if quick else Reason.QUICK_DIFFERENT
         return Judgement(*_decided(quick, gold, answer, reason))
     how = "minerva" if mode is MathMode.MINERVA else "fixed"
-    return _judged((pool or default_pool()).compare(gold, answer, how), gold, answer)
+    workers = pool or default_pool()
+    return _judged(workers.compare(gold, answer, how), gold, answer, workers)
 
 
 def judge_many(
@@ -101,7 +103,16 @@ def _decided(same: bool, gold: str, answer: str, reason: Reason | Status) -> tup
     return Verdict.FAIL, reason, answer, f"the answer is {_short(answer)}, not {_short(gold)}"
 
 
-def _judged(reply: Reply, gold: str, answer: str) -> Judgement:
+def _quick(gold: str, answer: str, mode: MathMode) -> bool | None:
+    try:
+        if mode is MathMode.MINERVA:
+            return minerva_form(gold) == minerva_form(answer) or None
+        return quick_verdict(gold, answer)
+    except Exception:  # a worker meets it again, and it is told there whose doing it is
+        return None
+
+
+def _judged(reply: Reply, gold: str, answer: str, pool: Pool) -> Judgement:
     match reply.status:
         case Status.SAME | Status.DIFFERENT:
             return Judgement(*_decided(reply.status is Status.SAME, gold, answer, reply.status))
@@ -112,7 +123,10 @@ def _judged(reply: Reply, gold: str, answer: str) -> Judgement:
             detail = f"the gold answer cannot be read as maths, and the answer differs from it: {_short(reply.detail)}"
         case _:
             detail = f"comparing {_short(answer)} with {_short(gold)}: {reply.detail or reply.status}"
-    return Judgement(Verdict.ERROR, reply.status, answer, detail)
+    # What the gold answer does by itself is the task's fault; all else is the doing of whoever wrote the answer.
+    if reply.status is Status.UNAVAILABLE or pool.gold_outcome(gold).status in (reply.status, Status.UNAVAILABLE):
+        return Judgement(Verdict.ERROR, reply.status, answer, detail)
+    return Judgement(Verdict.FAIL, reply.status, answer, detail, broke=True)
 
 
 def _short(text: str, length: int = 80) -> str:

@@ -9,6 +9,7 @@ from pydantic import Field, field_validator
 from tasks.assertions.base import AssertionKind, AssertionResult, Verdict
 from tasks.assertions.math.extraction import last_box
 from tasks.assertions.math.judging import MathMode, judge
+from tasks.assertions.math.pool import Status, default_pool
 from tasks.assertions.on_answers import AnswerAssertion
 from tasks.assertions.on_files import shorten
 from tasks.model import Text, fault
@@ -18,7 +19,8 @@ from tasks.outcome import Outcome
 class MathEquivalent(AnswerAssertion):
     """The answer is mathematically the gold one.
 
-    What cannot be decided (a comparison beyond its deadline, a gold answer that cannot be read) is an error.
+    An answer over which the comparison breaks or takes too long fails; a gold answer that cannot be computed with is an
+    error.
 
     Attributes:
         gold: The right answer, as it stands in the box of the gold solution.
@@ -44,7 +46,24 @@ class MathEquivalent(AnswerAssertion):
         found = judge(self.gold, reply, self.mode)
         if found.verdict is Verdict.PASS:
             return self.passed()
-        return self.failed(found.detail) if found.verdict is Verdict.FAIL else self.erred(found.detail)
+        if found.verdict is Verdict.ERROR:
+            return self.erred(found.detail)
+        return self.broken(found.detail) if found.broke else self.failed(found.detail)
+
+    def right_answer(self) -> str:
+        """Return the gold answer in a box."""
+        return rf"\boxed{{{self.gold}}}"
+
+    def wrong_answer(self) -> str:
+        """Return a number in a box that is not the gold answer."""
+        return r"\boxed{-9182736}" if "9182736" not in self.gold else r"\boxed{-4567892}"
+
+    def self_test(self) -> list[str]:
+        """Also compare the gold answer with itself by computing it, not as a text."""
+        found = default_pool().gold_outcome(self.gold)
+        if found.status is Status.SAME:
+            return super().self_test()
+        return [f"the gold answer {shorten(self.gold)} cannot be computed with: {found.detail or found.status}"]
 
     def describe(self) -> str:
         """Return the condition in words."""

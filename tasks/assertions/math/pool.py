@@ -1,7 +1,8 @@
-"""Workers that compare answers, kept warm, each killed and replaced where it takes longer than the deadline.
+"""Workers that compare answers, kept warm, each ended and replaced where it takes more processor time than it may.
 
 math-verify's own time limit is a signal: it works in the main thread only, and does not stop what hangs in one long
-operation. A process can always be killed, from any thread.
+operation. A process can always be ended, from any thread. Its processor time is counted, not the time on the clock, so
+that a busy machine does not change verdicts.
 """
 
 from __future__ import annotations
@@ -16,10 +17,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import StrEnum
 
-from tasks.assertions.math.process import Worker, WorkerDied, WorkerLate, WorkerUnavailable
+from tasks.assertions.math.process import Worker, WorkerDied, WorkerLate, WorkerSpent, WorkerUnavailable
 
-DEADLINE = 5.0
-"""Seconds that one comparison may take."""
+SECONDS = 5.0
+"""Processor time that one comparison may take."""
+PATIENCE = 12
+"""Times as long on the clock, after which a worker counts as lost."""
 MEMORY = 3 << 30
 """Bytes of address space of one worker; it uses about 100 MB."""
 MOST_WORKERS = 8
@@ -38,15 +41,15 @@ class Status(StrEnum):
     UNREADABLE = "unreadable"
     """The answer is beyond the parser, and is not the gold one as a text."""
     GOLD_UNREADABLE = "gold_unreadable"
-    """The gold answer is beyond the parser: no verdict."""
+    """The gold answer is beyond the parser."""
     LATE = "late"
-    """The deadline passed: no verdict."""
+    """It used up its processor time, or two workers did not answer in a multiple of that."""
     MEMORY = "memory"
-    """The worker's memory did not suffice: no verdict."""
+    """The worker's memory did not suffice."""
     DIED = "died"
-    """Two workers died over it: no verdict."""
+    """Two workers died over it."""
     FAILED = "failed"
-    """The comparison itself failed: no verdict."""
+    """The comparison raised an exception."""
     UNAVAILABLE = "unavailable"
     """No worker could be started: no verdict."""
 
@@ -66,49 +69,58 @@ class Pool:
 
     Args:
         size: Workers at most; the number of cores, at most `MOST_WORKERS`, where it is None.
-        deadline: Seconds that one comparison may take.
+        seconds: Processor time that one comparison may take.
         memory: Bytes of address space of one worker.
 
     Attributes:
         started: Workers started so far.
-        killed: Workers killed because they were late.
+        killed: Workers ended because they took too long.
         died: Workers that ended by themselves, or that somebody else ended.
     """
 
-    def __init__(self, size: int | None = None, deadline: float = DEADLINE, memory: int = MEMORY) -> None:
+    def __init__(self, size: int | None = None, seconds: float = SECONDS, memory: int = MEMORY) -> None:
         if size is not None and size < 1:
             raise ValueError(f"size={size}: a pool needs at least 1 worker")
-        if not 0 < deadline < math.inf:
-            raise ValueError(f"deadline={deadline}: must be above 0 seconds, and finite")
+        if not 0 < seconds < math.inf:
+            raise ValueError(f"seconds={seconds}: must be above 0, and finite")
         self.size = size or min(len(os.sched_getaffinity(0)), MOST_WORKERS)
-        self.deadline = deadline
+        self.seconds = seconds
         self.memory = memory
         self.started = self.killed = self.died = 0
         self._idle: list[Worker] = []
         self._busy: dict[Worker, int] = {}
         self._generation = 0
+        self._golds: dict[str, Reply] = {}
         self._reset()
         _POOLS.add(self)
 
     def compare(self, gold: str, answer: str, how: str = "fixed") -> Reply:
         """Compare two answers as they stand in their boxes; `how` is `fixed` or `minerva`.
 
-        Waits for a worker to be free first; that does not count against the deadline.
+        Waits for a worker to be free first. A worker that is lost (ended from outside, or late on the clock of a busy
+        machine) costs a second try; what loses two is no accident.
         """
         request = {"gold": gold, "answer": answer, "how": how}
         with self._free:
-            for _ in range(2):  # what died may have been ended from outside; what dies twice is no accident
+            for second_try in (False, True):
                 try:
                     worker = self._take()
                 except WorkerUnavailable as error:
                     return Reply(Status.UNAVAILABLE, str(error))
                 try:
-                    found = worker.ask(request, self.deadline)
+                    found = worker.ask(request, self.seconds, PATIENCE * self.seconds)
+                except WorkerSpent as error:
+                    self._end(worker, late=True)
+                    return Reply(Status.LATE, str(error))
                 except WorkerLate:
                     self._end(worker, late=True)
-                    return Reply(Status.LATE, f"took longer than {self.deadline:g} s")
+                    if second_try:
+                        return Reply(Status.LATE, f"two workers gave no answer in {PATIENCE * self.seconds:g} s")
+                    continue
                 except WorkerDied:
                     self._end(worker)
+                    if second_try:
+                        return Reply(Status.DIED, "two workers died over it")
                     continue
                 except BaseException:  # such as Ctrl-C: its answer must not become that of the next request
                     self._end(worker)
@@ -119,7 +131,16 @@ class Pool:
                     return Reply(Status.MEMORY, f"needs more than {self.memory >> 20} MB")
                 self._give_back(worker)
                 return reply
-        return Reply(Status.DIED, "two workers died over it")
+        raise AssertionError("unreachable: the second try returns")
+
+    def gold_outcome(self, gold: str) -> Reply:
+        """Compare a gold answer with itself by computing it: `SAME`, or what is wrong with it. Computed once each."""
+        found = self._golds.get(gold)
+        if found is None:
+            found = self.compare(gold, gold, "gold")
+            if found.status is not Status.UNAVAILABLE:
+                self._golds[gold] = found
+        return found
 
     def compare_many(self, pairs: Iterable[tuple[str, str]], how: str = "fixed") -> list[Reply]:
         """Compare pairs of gold and answer, as many at a time as there are workers; the replies in the same order."""

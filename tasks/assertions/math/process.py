@@ -1,4 +1,4 @@
-"""One worker process as its parent sees it: started, asked, and killed when it takes too long."""
+"""One worker process as its parent sees it: started, asked, and ended."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import sys
 import time
 from typing import Any
 
-from tasks.assertions.math.worker import HEADER, pack
+from tasks.assertions.math.worker import HEADER, SPENT, pack
 
 START_SECONDS = 60.0
 """How long a worker may take to start; importing sympy takes about a second on an idle machine."""
@@ -31,7 +31,11 @@ class WorkerDied(RuntimeError):
 
 
 class WorkerLate(RuntimeError):
-    """A worker did not answer before the deadline."""
+    """A worker did not answer before the deadline, which may be the fault of a busy machine."""
+
+
+class WorkerSpent(RuntimeError):
+    """A worker used up the processor time of a request, and has ended."""
 
 
 class Worker:
@@ -81,21 +85,28 @@ class Worker:
         """Its process id."""
         return self._process.pid
 
-    def ask(self, request: dict[str, Any], deadline: float) -> dict[str, Any]:
+    def ask(self, request: dict[str, Any], seconds: float, deadline: float) -> dict[str, Any]:
         """Send a request and return the answer.
 
         Args:
             request: What `worker.main` takes.
-            deadline: Seconds from now.
+            seconds: Processor time that it may take.
+            deadline: Seconds from now, of the clock.
 
         Raises:
+            WorkerSpent: it needed more processor time.
             WorkerLate: no answer in time. The worker must be ended.
             WorkerDied: it ended before answering.
         """
         end = time.monotonic() + deadline
         self.served += 1
-        self._send(pack({**request, "deadline": deadline}), end)
-        return self._receive(end)
+        try:
+            self._send(pack({**request, "seconds": seconds, "deadline": deadline}), end)
+            return self._receive(end)
+        except WorkerDied:
+            if self.end() == -SPENT:
+                raise WorkerSpent(f"took more than {seconds:g} s of processor time") from None
+            raise
 
     def end(self) -> int | None:
         """Kill it, take its exit code and close the pipes. May be called again."""

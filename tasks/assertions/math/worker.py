@@ -1,7 +1,8 @@
 """The process that compares answers: frames of JSON in on file 0, frames of JSON out on what was file 1.
 
-A frame is four bytes of length, the most significant first, and UTF-8 JSON. It dies by itself where a request takes
-longer than its deadline and nobody is left to kill it, and where nobody holds the other end.
+A frame is four bytes of length, the most significant first, and UTF-8 JSON. The kernel ends the process where a request
+takes more processor time than it may, whatever it is in the middle of. It dies by itself where a request takes longer
+than its deadline and nobody is left to kill it, and where nobody holds the other end.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import resource
 import signal
 import struct
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, BinaryIO
 
 HEADER = struct.Struct(">I")
@@ -21,6 +22,8 @@ ORPHANED = 3
 """Seconds after its deadline at which a request ends the process, should its parent be gone."""
 DETAIL = 300
 """Characters of a reason."""
+SPENT = signal.SIGPROF
+"""What ends the process when a request has used up its processor time."""
 
 
 def main(memory: int) -> None:
@@ -32,16 +35,18 @@ def main(memory: int) -> None:
     try:
         _limit(memory)
         # Here, so that what is missing is told, not died of.
-        from tasks.assertions.math.equivalence import Unreadable, equivalent, minerva_equivalent
+        from tasks.assertions.math.equivalence import Unreadable, computable, equivalent, minerva_equivalent
 
         equivalent("x+1", "1+x")  # builds what the first parse builds
     except BaseException as error:
         write_frame(replies, {"failed": f"{type(error).__name__}: {error}"[:DETAIL]})
         return
     write_frame(replies, {"ready": os.getpid()})
-    compare = {"fixed": equivalent, "minerva": minerva_equivalent}
+    compare: dict[str, Callable[[str, str], bool]]
+    compare = {"fixed": equivalent, "minerva": minerva_equivalent, "gold": computable}
     while (request := read_frame(sys.stdin.buffer)) is not None:
         signal.alarm(math.ceil(request["deadline"]) + ORPHANED)
+        signal.setitimer(signal.ITIMER_PROF, request["seconds"])
         reply: dict[str, str]
         try:
             same = compare[request["how"]](request["gold"], request["answer"])
@@ -50,8 +55,9 @@ def main(memory: int) -> None:
             reply = {"status": "gold_unreadable" if error.gold else "unreadable", "detail": error.text[:DETAIL]}
         except MemoryError:
             reply = {"status": "memory"}
-        except Exception as error:  # told as what it is: an error of the check, no verdict
+        except Exception as error:  # whose doing it is, the parent finds out
             reply = {"status": "failed", "detail": f"{type(error).__name__}: {error}"[:DETAIL]}
+        signal.setitimer(signal.ITIMER_PROF, 0)
         signal.alarm(0)
         write_frame(replies, reply)
         if reply["status"] == "memory":
@@ -63,6 +69,8 @@ def _limit(memory: int) -> None:
     most = memory if hard == resource.RLIM_INFINITY else min(memory, hard)
     resource.setrlimit(resource.RLIMIT_AS, (most, hard))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    signal.signal(SPENT, signal.SIG_DFL)  # the parent may have ignored or blocked it
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {SPENT, signal.SIGALRM})
 
 
 def pack(value: Mapping[str, Any]) -> bytes:

@@ -6,10 +6,12 @@ from collections import Counter
 import pytest
 from pydantic import ValidationError
 
-from tasks.assertions.answers import NumberEquals, NumberMode, extract_number
+from tasks.assertions.answers import MarkerMode, NumberEquals, NumberFormat, NumberMode, extract_number
+from tasks.assertions.base import judge
 from tasks.outcome import Outcome
 from tests.shared_data import shared
 from tests.tasks.assertions.build import build
+from tests.tasks.assertions.hostile import texts
 
 NOT_18 = [
     "\\boxed{\\sqrt{18}}",
@@ -273,3 +275,20 @@ def test_labelled_solutions_get_their_labels() -> None:
             if isinstance(entry, dict):
                 counts[(verdict(entry["solution"], gold) == "pass") is entry["is_correct"]] += 1
     assert counts == {True: 5276}
+
+
+@pytest.mark.parametrize(("count", "seed"), [(60, 0), pytest.param(2000, 1, marks=pytest.mark.whole, id="whole")])
+def test_no_reply_errs(count: int, seed: int) -> None:
+    checks = [
+        *(NumberEquals(gold="12", mode=mode) for mode in NumberMode),
+        *(NumberFormat(mode=mode) for mode in MarkerMode),
+    ]
+    for text in texts(count, seed):
+        for one in checks:
+            (found,) = judge(one, Outcome({}, {}, text))
+            assert found.verdict in ("pass", "fail") and not found.broke, (ascii(text), found)
+
+
+def test_the_right_and_the_wrong_answer_of_each_mode() -> None:
+    for gold in ("18", "-3", "70,000", "9182736"):
+        assert [NumberEquals(gold=gold, mode=mode).self_test() for mode in NumberMode] == [[]] * len(NumberMode)

@@ -1,7 +1,11 @@
 from __future__ import annotations
 
+import pytest
+
 from sandboxes.sandbox import FileEntry
-from tasks.assertions import AssertionKind, FileContains, FileExists, Verdict, grade
+from tasks.assertions import AssertionKind, AssertionResult, BaseAssertion, FileContains, FileExists, Verdict, grade
+from tasks.assertions.answers import NumberEquals
+from tasks.assertions.base import judge
 from tasks.outcome import Outcome
 from tasks.task import Task
 
@@ -18,6 +22,48 @@ def test_the_three_verdicts_and_their_scores() -> None:
     assert (check.erred("why").verdict, check.erred("why").score) == (Verdict.ERROR, None)
     assert check.erred("why").detail == "why"
     assert check.passed().weight == 2
+
+
+class Odd(BaseAssertion):
+    """A check of another package that takes for granted what an agent can spoil."""
+
+    kind: str = "odd"
+
+    def default_name(self) -> str:
+        return self.kind
+
+    def check(self, outcome: Outcome) -> AssertionResult:
+        return self.passed() if int(outcome.files["n"].content or b"") else self.failed("0")
+
+
+def test_an_exception_is_a_fail_unless_the_untouched_workspace_raises_the_like() -> None:
+    def laid(content: bytes) -> dict[str, FileEntry]:
+        return {"n": FileEntry(content=content)}
+
+    (found,) = judge(Odd(), Outcome(laid(b"x"), laid(b"1")))
+    assert (found.verdict, found.score, found.broke) == (Verdict.FAIL, 0.0, True)
+    assert found.detail.startswith("the check itself failed: ValueError")
+    (found,) = judge(Odd(), Outcome(laid(b"x"), laid(b"y")))
+    assert (found.verdict, found.score, found.broke) == (Verdict.ERROR, None, False)
+    (found,) = judge(Odd(), Outcome(laid(b"x"), {}))  # another kind of exception
+    assert found.broke
+
+
+def test_an_exception_on_an_answer_is_a_fail_unless_a_plain_answer_raises_the_like(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def spoilt(text: str, mode: object = None) -> None:
+        if everything or "\ud800" in text:
+            raise RecursionError("deep \ud800")
+
+    monkeypatch.setattr("tasks.assertions.answers.extract_number", spoilt)
+    everything = False
+    (found,) = judge(NumberEquals(gold="5"), Outcome({}, {}, "#### \ud800"))
+    assert (found.verdict, found.broke) == (Verdict.FAIL, True)
+    assert found.detail == "the check itself failed: RecursionError: deep \\ud800"  # so that it can be written down
+    everything = True
+    (found,) = judge(NumberEquals(gold="5"), Outcome({}, {}, "#### 6"))
+    assert found.verdict is Verdict.ERROR
 
 
 def test_canonical_leaves_defaults_out_but_not_the_kind() -> None:

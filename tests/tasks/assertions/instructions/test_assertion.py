@@ -5,9 +5,13 @@ from typing import Any
 import pytest
 
 from tasks.assertions import AssertionResult, Verdict
-from tasks.assertions.instructions import InstructionFollowed
+from tasks.assertions.base import judge
+from tasks.assertions.instructions import InstructionFollowed, Semantics
 from tasks.outcome import Outcome
 from tests.tasks.assertions.build import build
+from tests.tasks.assertions.hostile import texts
+from tests.tasks.assertions.instructions.examples import EXAMPLES
+from tests.tasks.assertions.instructions.ifbench.test_all_ids import EXAMPLES as IFBENCH
 
 WORDS: dict[str, Any] = {"id": "length_constraints:number_words", "kwargs": {"num_words": 3, "relation": "at least"}}
 
@@ -72,3 +76,15 @@ def test_canonical_form_is_read_again() -> None:
     again = found.canonical()
     assert again == {"kind": "instruction", **WORDS, "semantics": "reference"}
     assert build(**again) == found
+
+
+@pytest.mark.parametrize(("count", "seed"), [(20, 0), pytest.param(400, 1, marks=pytest.mark.whole, id="whole")])
+def test_no_message_errs_or_breaks_a_check(count: int, seed: int) -> None:
+    made = [(one.id, one.args) for one in EXAMPLES] + list(IFBENCH.items())
+    checks = [InstructionFollowed(id=id, kwargs=kwargs, semantics=how) for id, kwargs in made for how in Semantics]
+    checks = [one for one in checks if not one.self_test()]  # without those whose package is not installed
+    assert len(checks) > 100
+    for text in texts(count, seed):
+        for one in checks:
+            (found,) = judge(one, Outcome({}, {}, text))
+            assert found.verdict in ("pass", "fail") and not found.broke, (one, ascii(text), found)

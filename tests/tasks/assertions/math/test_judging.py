@@ -6,10 +6,11 @@ import pytest
 from pydantic import ValidationError
 
 from tasks.assertions import Verdict
-from tasks.assertions.math import MathMode, Pool, Reason, Status, judge, judge_many
+from tasks.assertions.math import MathMode, Pool, Reason, Reply, Status, judge, judge_many
 from tasks.assertions.math.guards import refusal
 from tasks.outcome import Outcome
 from tests.tasks.assertions.build import build
+from tests.tasks.assertions.hostile import answers
 
 
 def test_boxed_takes_the_box_alone() -> None:
@@ -26,13 +27,85 @@ def test_minerva_takes_the_sentence_and_its_own_spelling() -> None:
     assert judge("5", "5", MathMode.MINERVA).reason is Reason.NO_ANSWER
 
 
-def test_hangs_are_errors_and_the_others_right() -> None:
+def test_hangs_are_broken_fails_and_the_others_right() -> None:
     hang = r"\boxed{9^{9^{9^{9}}}}"
     rows = [("5", hang), ("5", hang), *((f"x+{number}", rf"\boxed{{{number}+x}}") for number in range(6))]
-    with Pool(size=2, deadline=6) as pool:
+    with Pool(size=2, seconds=2) as pool:
         found = judge_many(rows, pool=pool)
-    assert [one.verdict for one in found] == [Verdict.ERROR] * 2 + [Verdict.PASS] * 6
-    assert found[0].reason is Status.LATE and "took longer than 6 s" in found[0].detail
+    assert [one.verdict for one in found] == [Verdict.FAIL] * 2 + [Verdict.PASS] * 6
+    assert [one.broke for one in found] == [True] * 2 + [False] * 6
+    assert found[0].reason is Status.LATE and "took more than 2 s of processor time" in found[0].detail
+
+
+GOLDS = (
+    "12", r"\sqrt2", "(1,2)", "[3,5)", r"(-\infty,3)", r"\{1,2\}", "x<3", "x=5", "y=2x+3", r"\text{even}", "1,2,3",
+    "506_7", "6:30", r"\mathbb{R}", "x^2+1", r"x \ne 3", r"50\%", r"\begin{pmatrix}1\\2\end{pmatrix}", "3+4i",
+)  # fmt: skip
+UNORDERED = (
+    "x > i", "x<i", "i<x<2", "(i,2)", "[i,3]", r"\{x: x>i\}", r"x \ge \frac{1}{0}", r"x \le \lfloor i \rfloor",
+    r"x > \sqrt{-1} \text{ or } x < 0",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("answer", UNORDERED)
+def test_a_condition_without_an_order_is_an_ordinary_fail(answer: str) -> None:
+    """Each was an error for most golds: an answer for those who would rather have no reward than a bad one."""
+    found = [judge(gold, rf"\boxed{{{answer}}}") for gold in GOLDS]
+    assert {(one.verdict, one.broke) for one in found} == {(Verdict.FAIL, False)}
+
+
+def test_what_raises_while_it_is_compared_is_a_broken_fail() -> None:
+    found = judge("x^2+1", r"\boxed{\lim_{x\to0} \frac{\sin x}{x}}")
+    assert (found.verdict, found.broke, found.reason) == (Verdict.FAIL, True, Status.FAILED)
+    assert "TypeError" in found.detail
+    result = build("math_equivalent", gold="x^2+1").check(outcome(r"\boxed{\lim_{x\to0} \frac{\sin x}{x}}"))
+    assert (result.verdict, result.score, result.broke) == (Verdict.FAIL, 0.0, True)
+
+
+def test_an_unreadable_side_of_an_equation_is_the_answers_doing() -> None:
+    found = judge("5", r"\boxed{\frac{4}{ = 5}")
+    assert found.verdict is Verdict.FAIL
+    found = judge("5", "The final answer is $\\frac{4}{}2 = 5$")
+    assert (found.verdict, found.reason) == (Verdict.FAIL, Status.UNREADABLE)
+
+
+@pytest.mark.parametrize(
+    ("status", "of_gold", "verdict", "broke"),
+    [
+        (Status.FAILED, Status.SAME, Verdict.FAIL, True),
+        (Status.DIED, Status.SAME, Verdict.FAIL, True),
+        (Status.MEMORY, Status.SAME, Verdict.FAIL, True),
+        (Status.LATE, Status.LATE, Verdict.ERROR, False),
+        (Status.FAILED, Status.FAILED, Verdict.ERROR, False),
+        (Status.FAILED, Status.LATE, Verdict.FAIL, True),
+        (Status.LATE, Status.UNAVAILABLE, Verdict.ERROR, False),
+        (Status.UNAVAILABLE, Status.SAME, Verdict.ERROR, False),
+    ],
+)
+def test_only_what_the_gold_answer_does_by_itself_is_an_error(
+    monkeypatch: pytest.MonkeyPatch, status: Status, of_gold: Status, verdict: Verdict, broke: bool
+) -> None:
+    def compare(self: Pool, gold: str, answer: str, how: str = "fixed") -> Reply:
+        return Reply(of_gold if how == "gold" else status)
+
+    monkeypatch.setattr(Pool, "compare", compare)
+    found = judge("x+1", r"\boxed{1+x}", pool=Pool(size=1))
+    assert (found.verdict, found.broke) == (verdict, broke)
+
+
+@pytest.mark.parametrize(("count", "seed"), [(200, 0), pytest.param(2000, 1, marks=pytest.mark.whole, id="whole")])
+def test_no_answer_errs_against_a_valid_gold_answer(count: int, seed: int) -> None:
+    with Pool(size=2, seconds=2) as pool:
+        rows = [(GOLDS[at % len(GOLDS)], rf"\boxed{{{answer}}}") for at, answer in enumerate(answers(count, seed))]
+        found = judge_many(rows, pool=pool)
+    assert [(*row, one.detail) for row, one in zip(rows, found, strict=True) if one.verdict is Verdict.ERROR] == []
+
+
+def test_the_gold_answer_and_a_wrong_one_are_tried() -> None:
+    for gold in GOLDS:
+        assert build("math_equivalent", gold=gold).self_test() == []  # type: ignore[attr-defined]
+    (problem,) = build("math_equivalent", gold=r"\frac{}{}+?").self_test()  # type: ignore[attr-defined]
+    assert "cannot be computed with" in problem
 
 
 @pytest.mark.parametrize(
