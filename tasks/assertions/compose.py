@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field, field_validator
 
-from tasks.assertions.base import AssertionKind, AssertionResult, BaseAssertion, Verdict, judge
+from tasks.assertions.base import AssertionKind, AssertionResult, BaseAssertion, Verdict, judge, leaves
 from tasks.assertions.on_files import UNSEEN
 from tasks.model import Items, fault
 from tasks.outcome import Outcome
@@ -33,6 +33,10 @@ class _Composed(BaseAssertion):
         found = {"kind": str(self.kind), **self.model_dump(mode="json", exclude={"kind", "of"}, exclude_defaults=True)}
         return {**found, "of": [item.canonical() for item in self.inner]}
 
+    def _failed(self, results: list[AssertionResult], head: str, broke: bool) -> AssertionResult:
+        detail = f"{head}{_details(results)}"
+        return self.broken(detail) if broke else self.failed(detail)
+
     def _results(self, outcome: Outcome) -> list[AssertionResult]:
         return [judge(item, outcome)[0] for item in self.inner]
 
@@ -54,7 +58,7 @@ class _Several(_Composed):
 
 
 class AnyOf(_Several):
-    """At least one of those under `of` holds. One that cannot be decided counts only if none holds."""
+    """At least one of those under `of` holds. One that cannot be decided, or broke, counts only if none holds."""
 
     kind: Literal[AssertionKind.ANY_OF] = AssertionKind.ANY_OF
 
@@ -67,7 +71,7 @@ class AnyOf(_Several):
                 return self.passed()
         if any(result.verdict is Verdict.ERROR for result in results):
             return self.erred(f"none holds: {_details(results)}")
-        return self.failed(f"none holds: {_details(results)}")
+        return self._failed(results, "none holds: ", any(result.broke for result in results))
 
     def describe(self) -> str:
         """Return the condition in words."""
@@ -75,15 +79,16 @@ class AnyOf(_Several):
 
 
 class AllOf(_Several):
-    """Each of those under `of` holds; no part credit. A fail decides, whatever else could not be decided."""
+    """Each of those under `of` holds; no part credit. A fail decides, whatever else could not be decided, or broke."""
 
     kind: Literal[AssertionKind.ALL_OF] = AssertionKind.ALL_OF
 
     def check(self, outcome: Outcome) -> AssertionResult:
         """Pass if all pass."""
         bad = [result for result in self._results(outcome) if result.verdict is not Verdict.PASS]
-        if any(result.verdict is Verdict.FAIL for result in bad):
-            return self.failed(_details(bad))
+        fails = [result for result in bad if result.verdict is Verdict.FAIL]
+        if fails:
+            return self._failed(bad, "", all(result.broke for result in fails))
         return self.erred(_details(bad)) if bad else self.passed()
 
     def describe(self) -> str:
@@ -92,7 +97,7 @@ class AllOf(_Several):
 
 
 class Not(_Composed):
-    """The assertion under `of` does not hold. If it cannot be decided, neither can this one."""
+    """The assertion under `of` does not hold. If that is undecided, so is this; if it broke, this fails."""
 
     kind: Literal[AssertionKind.NOT] = AssertionKind.NOT
     of: Assertion
@@ -119,7 +124,10 @@ class Not(_Composed):
             return self.erred(_details([result]))
         if result.verdict is Verdict.PASS:
             return self.failed(f"holds: {self.of.describe()}")
-        return self.failed(UNSEEN) if outcome.cut_short and self.on_files else self.passed()
+        if result.broke:  # breaking a check must not be a way to pass it
+            return self.broken(_details([result]))
+        unseen = outcome.cut_short and any(leaf.on_files for leaf in leaves(self))
+        return self.broken(UNSEEN) if unseen else self.passed()
 
     def describe(self) -> str:
         """Return the condition in words."""

@@ -111,7 +111,7 @@ class DirExists(FileAssertion):
             prefix = f"{found.path}/" if found.path else ""
             full = any(path.startswith(prefix) for path in outcome.files)
             if self.empty and not full and outcome.cut_short:
-                return self.failed(UNSEEN)
+                return self.broken(UNSEEN)
             if full is self.empty:
                 return self.failed(f"{self.path}: {'is not empty' if full else 'is empty'}")
         return self.passed()
@@ -148,7 +148,7 @@ class FileCount(Counted, OnFiles):
             if entry.kind is EntryKind.FILE and _matches(path.split("/"), parts)
         ]
         if outcome.cut_short:
-            return self.failed(UNSEEN)
+            return self.broken(UNSEEN)
         if self.fits(len(hits)):
             return self.passed()
         some = f" ({', '.join(hits[:5])}{', ...' if len(hits) > 5 else ''})" if hits else ""

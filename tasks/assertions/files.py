@@ -40,7 +40,7 @@ class FileNotExists(FileAssertion):
         """Pass if the path is free."""
         found = stands_at(outcome.files, self.path)
         if found.entry is None:
-            return self.failed(UNSEEN) if outcome.cut_short else self.passed()
+            return self.broken(UNSEEN) if outcome.cut_short else self.passed()
         return self.failed(f"{self.path}: a {WORDS[found.entry.kind]} stands there")
 
     def describe(self) -> str:
@@ -114,7 +114,7 @@ class FileUnchanged(FileAssertion):
             return self.failed(f"{self.path}: gone")
         if before.entry.kind is EntryKind.DIR and after.entry.kind is EntryKind.DIR:
             if outcome.cut_short:
-                return self.failed(UNSEEN)
+                return self.broken(UNSEEN)
             return self._compare_folders(_below(outcome.initial, before.path), _below(outcome.files, after.path))
         return self._compare(self.path, before.entry, after.entry) or self.passed()
 
@@ -147,7 +147,8 @@ class FileUnchanged(FileAssertion):
         if None not in sizes and sizes[0] != sizes[1]:
             return self.failed(f"{path}: changed (was {sizes[0]} bytes, is {sizes[1]})")
         if before.content is None or after.content is None:
-            return self.erred(too_large(path, after if after.content is None else before))
+            detail = too_large(path, after if after.content is None else before)
+            return self.erred(detail) if before.content is None else self.broken(detail)
         return self.failed(f"{path}: changed (same size, other bytes)")
 
 

@@ -55,7 +55,7 @@ class TextAssertion(FileAssertion):
             if laid is not None and laid.content is None and laid.kind is EntryKind.FILE:
                 return self.erred(too_large(self.path, found.entry))
             # The agent made it this large. An error would let it out of a bad grade: an episode that errs has none.
-            return self.failed(too_large(self.path, found.entry))
+            return self.broken(too_large(self.path, found.entry))
         return found.entry.content
 
     def too_slow(self, outcome: Outcome, detail: str) -> AssertionResult:
@@ -65,7 +65,7 @@ class TextAssertion(FileAssertion):
         """
         now, laid = find(outcome.files, self.path).entry, find(outcome.initial, self.path).entry
         same = now is not None and laid is not None and now.content == laid.content
-        return self.erred(f"{self.path}: {detail}") if same else self.failed(f"{self.path}: {detail}")
+        return self.erred(f"{self.path}: {detail}") if same else self.broken(f"{self.path}: {detail}")
 
     def text(self, outcome: Outcome) -> str | AssertionResult:
         """Return the text of the file: UTF-8, invalid bytes replaced, line endings as they are."""

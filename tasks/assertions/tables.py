@@ -89,7 +89,8 @@ class TableAssertion(TextAssertion):
             table = _Table([row for row in lines if row], self.header)
             problem = self.wrong(table)
         except csv.Error as error:
-            return self.failed(f"{self.path}: is no CSV: {error}")
+            detail = f"{self.path}: is no CSV: {error}"
+            return self.broken(detail) if "limit" in str(error) else self.failed(detail)  # 131,072 characters a cell
         except _Unreadable as error:
             return self.failed(f"{self.path}: {error}")
         return self.failed(f"{self.path}: {problem}") if problem else self.passed()

@@ -33,6 +33,10 @@ class _Unreadable(Exception):
     """The file is not what it should be; the message says how."""
 
 
+class _Beyond(_Unreadable):
+    """The file may be what it should be, but is more than anybody would write, and is not read."""
+
+
 def _steps(at: str) -> list[str | int]:
     """Split `a.b[0]["odd.key"]` into keys and positions."""
     steps: list[str | int] = []
@@ -101,6 +105,8 @@ class ValueAssertion(TextAssertion):
         try:
             value = _follow(self.read(text.removeprefix("\ufeff")), _steps(self.at))
             problem = self._wrong(value)
+        except _Beyond as error:
+            return self.broken(f"{self.path}: {error}")
         except _Unreadable as error:
             return self.failed(f"{self.path}: {error}")
         except TooSlow as error:
@@ -147,8 +153,10 @@ class JsonFileValue(ValueAssertion):
         """Parse strictly: no NaN, nothing after the value."""
         try:
             return json.loads(text, parse_constant=_no_constant)
-        except (ValueError, RecursionError) as error:
+        except json.JSONDecodeError as error:
             raise _Unreadable(f"is no JSON: {error}") from None
+        except (ValueError, RecursionError) as error:  # Python reads no numbers of more than 4,300 digits
+            raise (_Unreadable if isinstance(error, _NoNumber) else _Beyond)(f"is no JSON: {error}") from None
 
 
 class YamlFileValue(ValueAssertion):
@@ -163,12 +171,14 @@ class YamlFileValue(ValueAssertion):
             depth += (letter in "[{") - (letter in "]}")
             deepest = max(deepest, depth)
         if deepest > MAX_NESTING:
-            raise _Unreadable(f"is nested more than {MAX_NESTING} deep")
+            raise _Beyond(f"is nested more than {MAX_NESTING} deep")
         loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)(text)
         try:
             root = loader.get_single_node()
             return None if root is None else _Plain(loader).value(root, 0)
-        except (yaml.YAMLError, RecursionError, *BAD_SCALAR) as error:
+        except RecursionError:
+            raise _Beyond(f"is nested more than {MAX_NESTING} deep") from None
+        except (yaml.YAMLError, *BAD_SCALAR) as error:
             why = " ".join(str(error).split())[:200] or type(error).__name__
             raise _Unreadable(f"is no YAML: {why}") from None
         finally:
@@ -185,10 +195,10 @@ class _Plain:
     def value(self, node: yaml.Node, depth: int) -> Any:
         self._left -= 1
         if self._left < 0 or depth > MAX_NESTING:
-            raise _Unreadable(f"holds more than {MAX_NODES} values, or is nested more than {MAX_NESTING} deep")
+            raise _Beyond(f"holds more than {MAX_NODES} values, or is nested more than {MAX_NESTING} deep")
         if isinstance(node, yaml.ScalarNode):
             if len(node.value) > MAX_NUMBER and not node.tag.endswith(":str"):
-                raise _Unreadable(f"holds a number of {len(node.value)} characters")  # slow to read, and in no file
+                raise _Beyond(f"holds a number of {len(node.value)} characters")  # slow to read, and in no file
             found = node.value if node.tag.endswith(":value") else self._loader.construct_object(node)
             return found.isoformat() if isinstance(found, datetime.date) else found
         if isinstance(node, yaml.SequenceNode):
@@ -220,11 +230,15 @@ def _written(value: str | float) -> str:
     try:
         return str(value)
     except ValueError as error:
-        raise _Unreadable("holds a number of thousands of digits") from error
+        raise _Beyond("holds a number of thousands of digits") from error
+
+
+class _NoNumber(ValueError):
+    """`NaN` and the like."""
 
 
 def _no_constant(word: str) -> None:
-    raise ValueError(f"{word} is no JSON number")
+    raise _NoNumber(f"{word} is no JSON number")
 
 
 def _follow(value: Any, steps: list[str | int]) -> Any:

@@ -44,6 +44,42 @@ def test_the_detail_tells_what_each_said() -> None:
     assert build("any_of", of=[PASS, FAIL]).describe() == "(here exists) or (gone exists)"
 
 
+BROKE = {"kind": "file_matches", "path": "slow", "pattern": "(a|aa)+$"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "of", "broke"),
+    [
+        ("any_of", [BROKE, FAIL], True),
+        ("all_of", [BROKE, PASS], True),
+        ("all_of", [BROKE, FAIL], False),
+        ("all_of", [BROKE, ERROR], True),
+        ("not", BROKE, True),
+        ("not", {"kind": "not", "of": BROKE}, True),
+        ("not", {"kind": "any_of", "of": [BROKE, FAIL]}, True),
+        ("not", {"kind": "all_of", "of": [BROKE, PASS]}, True),
+    ],
+)
+def test_breaking_a_check_is_never_a_way_to_pass(
+    monkeypatch: pytest.MonkeyPatch, kind: str, of: Any, broke: bool
+) -> None:
+    monkeypatch.setattr("tasks.assertions.patterns.REGEX_SECONDS", 0.05)
+    found = judge(build(kind, of=of), {**FILES, "slow": "a" * 60 + "b"})
+    assert (found.verdict, found.broke) == ("fail", broke)
+    assert judge(build("any_of", of=[BROKE, PASS]), {**FILES, "slow": "a" * 60 + "b"}).verdict == "pass"
+    inverse = build("not", of={"kind": "all_of", "of": [BROKE, FAIL]})
+    assert judge(inverse, {**FILES, "slow": "a" * 60 + "b"}).verdict == "pass"  # the other decides
+
+
+def test_too_many_paths_hide_nothing_from_a_mixed_not() -> None:
+    from tasks.outcome import Outcome
+
+    mixed = build("not", of={"kind": "any_of", "of": [FAIL, {"kind": "number_equals", "gold": "5"}]})
+    assert mixed.check(Outcome({}, {}, "#### 6")).verdict == "pass"
+    found = mixed.check(Outcome({}, {}, "#### 6", cut_short=True))
+    assert (found.verdict, found.broke) == ("fail", True)
+
+
 def test_a_defect_in_one_is_an_error() -> None:
     class Broken(dict[str, FileEntry]):
         def __contains__(self, key: object) -> bool:
@@ -51,8 +87,10 @@ def test_a_defect_in_one_is_an_error() -> None:
 
     from tasks.outcome import Outcome
 
-    result = build("not", of=PASS).check(Outcome(Broken(), {}))
+    result = build("not", of=PASS).check(Outcome(Broken(), Broken()))
     assert result.verdict == "error" and "the check itself failed: RuntimeError" in result.detail
+    result = build("not", of=PASS).check(Outcome(Broken(), {}))  # on the workspace as laid it works
+    assert (result.verdict, result.broke) == ("fail", True)
 
 
 def test_files_alone_decide_where_all_inside_do() -> None:

@@ -192,7 +192,7 @@ def test_files_over_the_cap_are_an_error_unless_the_size_tells() -> None:
     assert check(BIG, BIG) == "error"
     assert check(BIG, FileEntry(content=None, size=6_000_000)) == "fail"
     assert check(FileEntry(content=b"x"), BIG) == "fail"
-    assert check(FileEntry(content=b"x"), FileEntry(content=None, size=None)) == "error"
+    assert check(FileEntry(content=b"x"), FileEntry(content=None, size=None)) == "fail"  # what the agent left is unseen
 
 
 def test_results_are_json_able_and_carry_the_weight() -> None:

@@ -1,9 +1,13 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from pydantic import ValidationError
 
-from tests.tasks.assertions.build import build, judge, verdict
+from tasks.assertions.base import judge as check
+from tasks.outcome import Outcome
+from tests.tasks.assertions.build import build, judge, state, verdict
 
 TABLE = 'name,sum,note\nann,2.50,"a, b"\n\nbob,3,\n'
 
@@ -98,3 +102,21 @@ def test_rows_that_contradict_each_other_fail() -> None:
 def test_a_table_of_many_columns_and_rows_is_judged_in_time() -> None:
     wide = "," * 200_000 + "x\n" + "1\n" * 200_000
     assert verdict(build("csv_rows", path="t", rows=[{"x": "7"}]), {"t": wide}) == "fail"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["a\0,b\n", '"', "a,a\n1,2\n", "x" * 200_000, ",".join("x" * 50_000), "\r\r\n", "\ud800,1", "name\n\u0661\n", ""],
+)
+def test_no_table_errs(text: str) -> None:
+    content = text.encode("utf-8", "surrogatepass")
+    cells: list[dict[str, Any]] = [
+        {"column": "name", "row": 1, "equals": 7.5},
+        {"column": 99, "where": {"a": 1}, "equals": "x"},
+    ]
+    for keys in cells:
+        (found,) = check(build("csv_cell", path="t", **keys), Outcome(state({"t": content}), {}))
+        assert found.verdict == "fail"
+    (found,) = check(build("csv_rows", path="t", rows=[{"a": 9}], tolerance=0.5), Outcome(state({"t": content}), {}))
+    assert found.verdict == "fail"
+    assert found.broke is ("x" * 200_000 in text)  # longer than any cell that is read

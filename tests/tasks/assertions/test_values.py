@@ -7,7 +7,9 @@ import pytest
 from pydantic import ValidationError
 
 from tasks.assertions import patterns
-from tests.tasks.assertions.build import build, judge, verdict
+from tasks.assertions.base import judge as check
+from tasks.outcome import Outcome
+from tests.tasks.assertions.build import build, judge, state, verdict
 
 DATA = {"a": {"b": [1, {"odd.key": None}, "text"], "0": True}, "n": 2.5, "list": [1, 2]}
 
@@ -150,3 +152,38 @@ LAUGHS = "a0: &a0 [x]\n" + "".join(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)
 )
 def test_what_is_no_yaml_fails_in_time(text: str) -> None:
     assert verdict(build("yaml_value", path="x", at="$", equals=1), {"x": text}) == "fail"
+
+
+HOSTILE_JSON = (
+    "[" * 100_000, '{"a":' * 50_000, "NaN", '{"t": Infinity}', '{"t": 1e99999}', '{"t": ' + "9" * 5000 + "}",
+    "\ufeff\ufeff{}", '{"t": "\\ud800"}', "\0", "{}{}", '{"t": {"t": []}}', "[null]", '"t"', "true", "",
+    '{"t": -0.0}', '{"t": 1, "t": []}',
+)  # fmt: skip
+HOSTILE_YAML = (
+    "[" * 1000, "a: " * 1000, "&a [*a]", "&a {t: *a}", "t: !!python/object:os.system x", "<<: 5",
+    "t: " + "1:" * 300 + "1",
+    "t: 2024-99-99", "t: !!float x", "t: !!int ''", "t: .nan", "? [a]\n: b", "a\0b", "\x07", "t: !!binary '*'",
+    "---\n---\n",
+    "&a [" + "*a, " * 10 + "]", "\n".join(f"l{n}: &l{n} [{f'*l{n - 1}, ' * 9 if n else 1}]" for n in range(9)),
+    "t: !!timestamp 2001-01-01T99:00:00Z", "t: 0b" + "1" * 399, "t: 1e999", "t: &b\n  <<: *b", "%YAML 9.9\n---\nt: 1",
+    "- " * 2000, "t: !!set {a, b}", "!!map [1]", "t: 0x", "t: 0o9", "t: 1_", "\t- x", "t: '\\ud800'", 't: "\\ud800"',
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "condition", [{"equals": [1, {"a": 2.5}]}, {"matches": "(a|aa)+$"}, {"length": 2}, {"equals": 5}]
+)
+def test_no_file_errs(condition: dict[str, Any]) -> None:
+    for at in ("$", "t", "t[0].t", "[-1]"):
+        for kind, files in (("json_value", HOSTILE_JSON), ("yaml_value", HOSTILE_YAML + HOSTILE_JSON)):
+            for text in files:
+                for content in (text.encode("utf-8", "surrogatepass"), text.encode("utf-16", "surrogatepass")):
+                    (found,) = check(build(kind, path="x", at=at, **condition), Outcome(state({"x": content}), {}))
+                    assert found.verdict != "error" and "check itself" not in found.detail, (at, text[:80], found)
+
+
+def test_what_is_too_much_to_read_is_a_broken_fail() -> None:
+    for kind, text in (("json_value", "[" * 100_000), ("json_value", "9" * 5000), ("yaml_value", "[" * 1000)):
+        assert judge(build(kind, path="x", at="$", equals=5), {"x": text}).broke
+        assert verdict(build("not", of={"kind": kind, "path": "x", "at": "$", "equals": 5}), {"x": text}) == "fail"
+    assert not judge(build("json_value", path="x", at="$", equals=5), {"x": "NaN"}).broke
