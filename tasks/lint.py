@@ -1,4 +1,4 @@
-"""Proving a task: its oracle scores 1, doing nothing does not pass, and both come out the same twice."""
+"""Proving a task: its oracle scores 1, doing nothing does not pass, both twice; and its gold answers are sound."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from sandboxes.sandbox import CommandResult, Sandbox
-from tasks.assertions.base import Verdict
+from tasks.assertions.base import Verdict, leaves
 from tasks.assertions.grade import Grade, grade
+from tasks.assertions.on_answers import AnswerAssertion
 from tasks.grader import SandboxGrader
 from tasks.outcome import Outcome, cut_short
 from tasks.task import Task
@@ -83,7 +84,7 @@ def prove(task: Task, sandbox: Sandbox) -> Proof:
         SandboxError: the machinery failed; that says nothing about the task.
     """
     idle = [_play(task, sandbox, ()) for _ in range(2)]
-    problems = [*_judge_idle(idle[0]), *_judge_repeats(idle, "doing nothing")]
+    problems = [*_judge_idle(idle[0]), *_judge_repeats(idle, "doing nothing"), *_judge_golds(task)]
     notes: list[str] = []
     ways: list[list[_Run]] = []
     for number, commands in enumerate(task.oracle.ways if task.oracle else ()):
@@ -153,6 +154,17 @@ def _judge_idle(run: _Run) -> list[str]:
     if run.grade.passed:
         return ["doing nothing passes: add an assertion that fails until the work is done"]
     return [f"cannot be judged: {error.name}: {error.detail}" for error in run.grade.errors]
+
+
+def _judge_golds(task: Task) -> list[str]:
+    """Judge gold answers against themselves, and a wrong answer against each: what errs there errs for every agent."""
+    return [
+        f"{leaf.name or leaf.default_name()}: {problem}"
+        for assertion in task.assertions
+        for leaf in leaves(assertion)
+        if isinstance(leaf, AnswerAssertion)
+        for problem in leaf.self_test()
+    ]
 
 
 def _judge_oracle(task: Task, run: _Run, commands: int, name: str) -> list[str]:

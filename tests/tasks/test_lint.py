@@ -106,6 +106,24 @@ def test_what_cannot_be_judged_is_a_problem(sandbox: FakeSandbox) -> None:
     assert found == ["cannot be judged: file_contains:b: b: content not in the snapshot (2000 bytes, over the cap of the sandbox), so it cannot be judged"]  # fmt: skip  # noqa: E501
 
 
+def test_a_gold_answer_that_cannot_be_computed_with_is_a_problem(sandbox: FakeSandbox) -> None:
+    gold = {"kind": "math_equivalent", "gold": "\\frac{}{}+?", "name": "root"}
+    inside = {"kind": "not", "of": {"kind": "instruction", "id": "no:such"}}
+    good = [{"kind": "math_equivalent", "gold": "\\frac12"}, {"kind": "number_equals", "gold": "1,234"}]
+    found = problems(make("cp a b", assertions=[gold, inside, *good]), sandbox)
+    assert [problem for problem in found if problem.startswith("root:")] == [
+        "root: the gold answer '\\\\frac{}{}+?' cannot be computed with: \\frac{}{}+?"
+    ]
+    assert any(problem.startswith("no:such: unknown instruction") for problem in found)
+    assert not any(problem.startswith(("math_equivalent", "number_equals")) for problem in found)
+
+
+def test_a_wrong_answer_must_fail(sandbox: FakeSandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tasks.assertions.answers.NumberEquals.wrong_answer", lambda self: "#### 7")
+    found = problems(make("cp a b", assertions=[{"kind": "number_equals", "gold": "7"}]), sandbox)
+    assert "number_equals: a wrong answer, '#### 7', is judged 'pass'" in found
+
+
 def test_a_path_typed_with_decomposed_accents_is_found(sandbox: FakeSandbox) -> None:
     """The task writes composed accents, the agent decomposed ones, and both mean the same file."""
     wanted = "donn\u00e9es/rapport \u00e9t\u00e9 2024.csv"
