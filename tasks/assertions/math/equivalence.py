@@ -30,6 +30,7 @@ from tasks.assertions.math.shapes import (
     Group,
     Matrix,
     Relation,
+    Residues,
     Scalar,
     Shape,
     Union,
@@ -56,6 +57,16 @@ _TWO_EXPONENTS = re.compile(r"\}\s*\^(?=\{[^{}]*\}\s*\^)|\^\{[^{}]*\}\s*\^|\^\w\
 _NAME = re.compile(r"(?<![\\A-Za-z])[A-Za-z]")
 _NAMED_TUPLE = re.compile(r"\([A-Za-z](?: ?, ?[A-Za-z])+\)")
 _NO_EXPRESSION = re.compile(r"\\text\{|[<>=]|\\(?:le|ge|ne|not|notin|approx)(?![A-Za-z])")
+_SETS = {
+    r"\mathbb{R}": sympy.S.Reals,
+    r"\mathbb{Z}": sympy.S.Integers,
+    r"\mathbb{Q}": sympy.S.Rationals,
+    r"\mathbb{C}": sympy.S.Complexes,
+    r"\emptyset": sympy.S.EmptySet,
+}
+_COMPLEMENT = re.compile(r"(.+?)\s*(?:\\setminus(?![A-Za-z])|(?<=\\mathbb\{[RZQC]\})\s*-)\s*(.+)")
+_FIGURE = re.compile(r"m?\s*\\(angle|triangle)\s*(?:\{\s*([A-Z]{1,4})\s*\}|([A-Z]{1,4})(?![A-Za-z]))")
+_REPEATING = re.compile(r"(?<![\w.])(\d*)\.(\d*)\\overline\{(\d{1,100})\}")
 _DECIMAL = re.compile(r"(?<![\w.])(\d*)\.(\d+)(?![\d.])")
 
 
@@ -142,6 +153,8 @@ def same(gold: Shape, answer: Shape) -> bool:
         return quick if quick is not None else _same_value(gold.text, answer.text)
     if isinstance(gold, Based) or isinstance(answer, Based):
         return _same_digits(gold, answer)
+    if isinstance(gold, Residues) or isinstance(answer, Residues):
+        return _same_residues(gold, answer)
     if isinstance(gold, Matrix) and isinstance(answer, Matrix):
         return (
             gold.bars == answer.bars
@@ -160,6 +173,11 @@ def same(gold: Shape, answer: Shape) -> bool:
         return same(gold, plain)
     if isinstance(gold, Group) and isinstance(answer, Group):
         return _same_group(gold, answer) or _same_set(gold, answer)
+    if isinstance(gold, Clock) and isinstance(answer, Clock):
+        return gold.parts == answer.parts and "" in (gold.half, answer.half)
+    for one, other in ((gold, answer), (answer, gold)):
+        if isinstance(one, Scalar) and isinstance(other, Clock):
+            return len(other.parts) == 1 and one.exact == other.parts[0]  # 10, 10 am
     if isinstance(gold, Clock) or isinstance(answer, Clock) or isinstance(gold, Dots) or isinstance(answer, Dots):
         return False  # their equals were the same at once
     if isinstance(gold, Matrix) or isinstance(answer, Matrix):
@@ -179,6 +197,16 @@ def _same_digits(gold: Shape, answer: Shape) -> bool:
         return False  # a gold answer without a base is a plain number
     digits = [side.digits if isinstance(side, Based) else _text(side).upper() for side in (gold, answer)]
     return digits[0].lstrip("0") == digits[1].lstrip("0") != ""
+
+
+def _same_residues(gold: Shape, answer: Shape) -> bool:
+    """The same remainders by the same modulus; a number is met by itself with a modulus behind it, not by a family."""
+    if isinstance(gold, Residues) and isinstance(answer, Residues):
+        names = {gold.name, answer.name} - {""}
+        return len(names) < 2 and (gold.modulus, gold.remainders) == (answer.modulus, answer.remainders)
+    if isinstance(gold, Scalar) and isinstance(answer, Residues):
+        return not answer.name and len(answer.written) == 1 and gold.exact == answer.written[0]
+    return False
 
 
 def _same_group(gold: Group, answer: Group) -> bool:
@@ -349,7 +377,7 @@ def _set(shape: Shape, gold: bool) -> Any:
     if isinstance(shape, Group):
         values: list[Any] = [_parse(part.text, gold) if isinstance(part, Scalar) else None for part in shape.parts]
         if any(value is None or not value.is_number for value in values):
-            if not shape.open and all(isinstance(part, Relation) for part in shape.parts):
+            if not shape.open and all(isinstance(part, Relation | Scalar) and _condition(part) for part in shape.parts):
                 return _set(Both(shape.parts), gold)  # conditions with commas between: all hold
             return None
         if shape.open in ("(", "[") and len(values) == 2:
@@ -415,14 +443,15 @@ def _solved(chain: Relation, gold: bool) -> Any:
 
 
 def _named_set(text: str, gold: bool) -> Any:
-    text = text.replace(" ", "")
-    if text in (r"\mathbb{R}", r"\text{allrealnumbers}"):
-        return sympy.S.Reals
-    if text == r"\emptyset":
-        return sympy.S.EmptySet
-    if match := re.fullmatch(r"\\mathbb\{R\}(?:\\setminus|\\backslash|-)\\?\{(.*?)\\?\}", text):
-        values = [_parse(part, gold) for part in match.group(1).split(",")]
-        return sympy.Complement(sympy.S.Reals, sympy.FiniteSet(*values))
+    text = text.strip()
+    if text in _SETS:
+        return _SETS[text]
+    if match := _COMPLEMENT.fullmatch(text):
+        sides = [read(side)[0] for side in match.groups()]
+        if any(isinstance(side, Scalar) and not _condition(side) for side in sides):
+            return None  # a number is no set
+        base, taken = (_set(side, gold) for side in sides)
+        return None if base is None or taken is None else sympy.Complement(base, taken)
     value = _parse(text, gold)
     return sympy.FiniteSet(value) if getattr(value, "is_number", False) and value.is_real else None
 
@@ -453,6 +482,8 @@ def _parse(text: str, gold: bool) -> Any:
 
 @lru_cache(maxsize=512)
 def _parsed(text: str) -> Any:
+    text = _FIGURE.sub(_figure, text)
+    text = _REPEATING.sub(_repeating, text)
     text = _DECIMAL.sub(
         lambda match: rf"\frac{{{match.group(1) or 0}{match.group(2)}}}{{1{'0' * len(match.group(2))}}}", text
     )
@@ -461,6 +492,8 @@ def _parsed(text: str) -> Any:
         raise ValueError("words or a relation: the parser would drop them")
     if re.search(r"\d\s+\d", text):
         raise ValueError("two numbers side by side: the parser would multiply or add them")
+    if re.search(r"\d\s*_", text):
+        raise ValueError("digits with an index: the parser would drop it")
     if _TWO_EXPONENTS.search(text):
         raise ValueError("two exponents on one base: the parser would drop one")
     expression = latex2sympy(
@@ -469,6 +502,20 @@ def _parsed(text: str) -> Any:
     if isinstance(expression, list | tuple | str) or expression is None:
         raise ValueError("no expression")
     return expression.subs(_IMAGINARY, sympy.I) if hasattr(expression, "subs") else expression
+
+
+def _figure(match: re.Match[str]) -> str:
+    """One name for an angle or a triangle, which the parser would take for a product of its letters."""
+    kind, points = match.group(1), match.group(2) or match.group(3)
+    if kind == "angle":
+        points = min(points, points[::-1])  # from either side
+    return f"Z_{{{kind[0]}{points}}}"
+
+
+def _repeating(match: re.Match[str]) -> str:
+    whole, start, period = match.groups()
+    top = int(f"{whole}{start}{period}") - int(f"{whole}{start}" or 0)
+    return rf"\frac{{{top}}}{{{'9' * len(period)}{'0' * len(start)}}}"
 
 
 def _same_value(gold: str, answer: str) -> bool:
@@ -497,8 +544,12 @@ def _agree(gold: Any, answer: Any) -> bool | None:
         gold, answer = gold.doit(), answer.doit()
         if gold.has(*_RUNNING) or answer.has(*_RUNNING):
             return None  # a sum up to n has no value where n is no whole number
-    sure, seen = True, 0
-    for point in _points(names, _steep(gold) or _steep(answer)):
+    sure, seen, seen_real = True, 0, 0
+    limits = set() if _minds_signs(gold) else _limits(gold) | _limits(answer)
+    for point in sorted(_points(names, _steep(gold) or _steep(answer)), key=lambda point: not _within(limits, point)):
+        within = _within(limits, point)
+        if limits and not within and seen_real >= _ENOUGH:
+            return True  # they agree wherever both are real
         values = [(side.subs(point) if point else side).doit().evalf(DIGITS) for side in (gold, answer)]
         if any(value.atoms(sympy.Function) or value.free_symbols for value in values):
             return None
@@ -508,11 +559,29 @@ def _agree(gold: Any, answer: Any) -> bool | None:
         if not gap.is_comparable:
             return None
         seen += 1
+        seen_real += within
         if gap > AGREE * size and not (size < AGREE and not gold.is_Rational and not answer.is_Rational):
             if all(value.is_real for value in values) or all(number > 0 for number in point.values()):
                 return False
             sure = False
     return True if sure and (seen >= _ENOUGH or seen and not names) else None
+
+
+def _limits(expression: Any) -> set[Any]:
+    """What must not be below 0 for an expression with names to be real: under roots and in logarithms."""
+    roots = {power.base for power in expression.atoms(sympy.Pow) if power.exp.is_integer is not True}
+    found = roots | {log.args[0] for log in expression.atoms(sympy.log)}
+    return {limit for limit in found if limit.free_symbols}
+
+
+def _minds_signs(expression: Any) -> bool:
+    r"""Whether it is real on both sides of 0 on purpose: `|x|`, `\sqrt{x^2}`. Then half of its points do not do."""
+    squares = (power.base for power in expression.atoms(sympy.Pow) if power.exp.is_Rational and power.exp.q % 2 == 0)
+    return bool(expression.has(sympy.Abs) or any(base.free_symbols and base.is_nonnegative for base in squares))
+
+
+def _within(limits: set[Any], point: dict[Any, Any]) -> bool:
+    return all(limit.subs(point).evalf().is_nonnegative for limit in limits)
 
 
 def _steep(expression: Any) -> bool:

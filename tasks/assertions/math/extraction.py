@@ -61,6 +61,12 @@ _NEGATION = re.compile(
 _CONDITION = re.compile(
     _NEGATION.pattern + r"|\b(?:if|unless|when|whenever|where|since|because|assum\w*|suppos\w*)\b", re.IGNORECASE
 )
+_LISTED = re.compile(
+    r"\}?[\s$*]*(?:\\[)\]])?[\s$*]*(?:[,;]|,?\s*\\?(?:text\{)?\s*(?:and|or)\s*\}?|,\s*(?:and|or)\b)[\s$*]*"
+    r"(?:\\quad\s*)?(?:\\[(\[])?[\s$*]*\\(?:boxed|fbox)[ \t]*\{?"
+)
+_APART = 60
+"""Characters between two boxes of a list, at most."""
 _TAKEN_BACK = re.compile(r"[ \t*,]*(?:is|are|was)\b", re.IGNORECASE)
 _COMMAND = re.compile(r"\\(?:[A-Za-z]+|%)")
 _PROSE = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{2,}")
@@ -73,11 +79,17 @@ def last_box(reply: str) -> Found | None:
     A box that is opened after it and never closed means that the reply was cut while answering: then there is none. The
     mere word `\boxed` is no box.
     """
+    boxes = _boxes(reply)
+    return boxes[-1] if boxes else None
+
+
+def _boxes(reply: str) -> list[Found]:
+    """The boxes that are not empty, since the last one that was never closed; none inside another."""
     openers = list(_BOX.finditer(reply))
     if not openers:
-        return None
+        return []
     close = _closing(reply)
-    found: Found | None = None
+    found: list[Found] = []
     end = -1
     for match in openers:
         if match.start() < end:
@@ -86,16 +98,30 @@ def last_box(reply: str) -> Found | None:
             start = match.end()
             closed = close.get(start - 1)
             if closed is None:
-                found = None
+                found = []
                 continue
             end = closed
             if reply[start:closed].strip():
-                found = Found(reply[start:closed], Rule.BOX, start, closed)
+                found.append(Found(reply[start:closed], Rule.BOX, start, closed))
         elif (bare := _BRACELESS.match(reply, match.end())) and match.end() > match.start():
             end = bare.end()
             text = bare.group().rstrip(".,")
-            found = Found(text, Rule.BOX, bare.start(), bare.start() + len(text))
+            found.append(Found(text, Rule.BOX, bare.start(), bare.start() + len(text)))
     return found
+
+
+def joined_boxes(reply: str) -> list[str]:
+    r"""Return the contents of the boxes that list answers, one box each: "$\boxed{3}$, $\boxed{5}$ and $\boxed{7}$".
+
+    The last box and those before it, as long as nothing but a comma, `and` or `or` stands between two of them.
+    """
+    boxes = _boxes(reply)
+    found = boxes[-1:]
+    for box in reversed(boxes[:-1]):
+        if found[0].start - box.end > _APART or not _LISTED.fullmatch(reply, box.end, found[0].start):
+            break
+        found.insert(0, box)
+    return [box.text for box in found]
 
 
 def find_answer(reply: str) -> Found | None:

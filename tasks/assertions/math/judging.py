@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from tasks.assertions.base import Verdict
-from tasks.assertions.math.extraction import find_answer, last_box
+from tasks.assertions.math.extraction import find_answer, joined_boxes, last_box
 from tasks.assertions.math.guards import refusal
 from tasks.assertions.math.minerva import minerva_answer, minerva_form
 from tasks.assertions.math.pool import Pool, Reply, Status, default_pool
-from tasks.assertions.math.quick import quick_verdict
+from tasks.assertions.math.quick import list_length, quick_verdict
 
 
 class MathMode(StrEnum):
@@ -64,7 +64,7 @@ def judge(gold: str, reply: str, mode: MathMode = MathMode.FIXED, pool: Pool | N
     From any thread of any process; `pool` is the one of the process where it is None. The verdict is error only where
     no worker can be started, or where comparing the gold answer with itself ends the same way.
     """
-    answer = _find(reply, mode)
+    answer = _find(reply, mode, gold)
     if answer is None:
         where = {MathMode.BOXED: r"no closed \boxed{...}", MathMode.MINERVA: "no final-answer sentence and no box"}
         return Judgement(Verdict.FAIL, Reason.NO_ANSWER, None, where.get(mode, "no answer was found in the reply"))
@@ -90,9 +90,12 @@ def judge_many(
         return list(threads.map(lambda pair: judge(pair[0], pair[1], mode, workers), pairs))
 
 
-def _find(reply: str, mode: MathMode) -> str | None:
+def _find(reply: str, mode: MathMode, gold: str) -> str | None:
     if mode is MathMode.MINERVA:
         return minerva_answer(reply)
+    boxes = joined_boxes(reply)
+    if len(boxes) > 1 and len(boxes) == list_length(gold):
+        return ", ".join(boxes)
     found = last_box(reply) if mode is MathMode.BOXED else find_answer(reply)
     return found.text if found else None
 

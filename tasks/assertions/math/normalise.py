@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import re
 
+from tasks.assertions.math.notations import in_words, notations
+
 _UNICODE = str.maketrans(
     {
         "\u2212": "-", "\u2013": "-", "\u2010": "-", "\u2011": "-", "\uff0d": "-", "\u00d7": r"\cdot ",
         "\u22c5": r"\cdot ", "\u00b7": r"\cdot ", "\u00f7": "/", "\u2215": "/", "\u2044": "/", "\u03c0": r"\pi ",
         "\u221e": r"\infty ", "\u00b0": r"^\circ ", "\u2264": r"\le ", "\u2265": r"\ge ", "\u2260": r"\ne ",
         "\u2208": r"\in ", "\u222a": r"\cup ", "\u2229": r"\cap ", "\u00b1": r"\pm ", "\u2248": r"\approx ",
-        "\u2026": r"\ldots ", "\u00a0": " ", "\u2009": " ", "\u202f": " ", "\u2003": " ", "\u200b": "", "\ufeff": "",
+        "\u2026": r"\ldots ", "\u00a0": " ", "\u2009": " ", "\u202f": " ", "\u2003": " ",
+        **dict.fromkeys("\u200b\u200c\u200d\u200e\u200f\u2060\u2061\ufeff\u00ad", ""),  # invisible
+        "\u2062": r"\cdot ", "\u2063": ",", "\u2064": "+",  # invisible, but an operator
         "\u03b8": r"\theta ", "\u03b1": r"\alpha ", "\u03b2": r"\beta ", "\u2205": r"\emptyset ",
         "\u00bd": r"\frac{1}{2}", "\u00bc": r"\frac{1}{4}", "\u00be": r"\frac{3}{4}", "\u2153": r"\frac{1}{3}",
-        "\u2154": r"\frac{2}{3}", "\u00b2": "^{2}", "\u00b3": "^{3}", "\u211d": r"\mathbb{R}", "\uff0c": ",",
+        "\u2154": r"\frac{2}{3}", "\u00b2": "^{2}", "\u00b3": "^{3}",
+        **{chr(0x2070 + power): f"^{{{power}}}" for power in range(4, 10)},
+        "\u211d": r"\mathbb{R}", "\u2124": r"\mathbb{Z}",
+        "\u211a": r"\mathbb{Q}", "\u2102": r"\mathbb{C}", "\u2216": r"\setminus ", "\uff0c": ",",
     }
 )  # fmt: skip
 _RENAMED = {
@@ -21,7 +28,8 @@ _RENAMED = {
     "leqslant": "le", "geqslant": "ge", "neq": "ne", "lt": "<", "gt": ">", "times": "cdot", "ast": "cdot", "div": "/",
     "dots": "ldots", "cdots": "ldots", "dotsc": "ldots", "vee": "lor", "wedge": "land",
     "lbrace": "{", "rbrace": "}", "lbrack": "[", "rbrack": "]", "langle": "(", "rangle": ")", "varnothing": "emptyset",
-    "lvert": "|", "rvert": "|", "vert": "|", "colon": ":", "degree": "^\\circ ",
+    "lvert": "|", "rvert": "|", "vert": "|", "colon": ":", "degree": "^\\circ ", "uppi": "pi",
+    "backslash": "setminus", "smallsetminus": "setminus", "measuredangle": "angle",
 }  # fmt: skip
 _GONE = frozenset(
     (
@@ -43,6 +51,11 @@ _PLAIN = re.compile(
 _TOKEN = re.compile(r"\\[A-Za-z]+|\\.|\s+|.", re.DOTALL)
 _TEXT_SPAN = re.compile(r"(\\text\{[^{}]*\})")
 _COMMANDS = re.compile(r"\\([A-Za-z]+)\*?")
+_DOLLARS_IN_TEXT = re.compile(r"\\(?:text|textbf|textrm|mbox)\s*\{([^{}$]*)\$([^$]*)\$([^{}$]*)\}")
+_UPRIGHT = re.compile(
+    r"\\(?:mathrm|operatorname|mathit|rm)(?:\s*\{\s*([dei])\s*\}|\s+([dei])(?![A-Za-z]))|\\(i)math(?![A-Za-z])"
+)
+_SETS = re.compile(r"\\(?:mathbb|mathbf|Bbb)\s*(?:\{\s*)?([RZQC])(?![A-Za-z])(?:\s*\})?")
 _ARGUMENTS = {r"\frac": 2, r"\binom": 2, r"\sqrt": 1}
 _DIGITS = 30
 """Digits of a number in a mixed number; longer ones are left to be parsed."""
@@ -62,11 +75,14 @@ def normalise(text: str) -> str:
     text = re.sub(r"(\d)(?:\{,\}|,\s*\\!)\s*(?=\d{3})", r"\1", text)
     text = re.sub(r"(?<=\d)\\,(?=\d{3}(?!\d))", "", text)
     text = re.sub(r"(?<![\d.,])\d{1,3}(?: \d{3})+(?![\d.]| ?/)", lambda match: match.group().replace(" ", ""), text)
+    text = _DOLLARS_IN_TEXT.sub(r"\\text{\1} \2 \\text{\3}", text)
     text = re.sub(r"(?:\\\$|\$)", "", text)
     text = re.sub(r"\\[!,;:> ]|~|\\(?=\s)", " ", text)
     text = text.replace(r"\%", "%").replace(r"\#", "#").replace(r"\&", " and ")
     text = text.replace(r"\(", " ").replace(r"\)", " ") if r"\(" in text else text
     text = re.sub(r"\\\[|(?<!\\)\\\]", " ", text)
+    text = _UPRIGHT.sub(lambda match: f" {match.group(1) or match.group(2) or match.group(3)}", text)
+    text = _SETS.sub(lambda match: rf"\mathbb{{{match.group(1)}}}", text)
     text = _COMMANDS.sub(_command, text)
     text = re.sub(r"\\not\s*=", r"\\ne ", text)
     text = re.sub(r"\\text\s*\{", r"\\text{", text)
@@ -76,10 +92,11 @@ def normalise(text: str) -> str:
         r"\1\\frac{\2\\pi}{180}",
         text,
     )
+    text = in_words(text)
     parts = _TEXT_SPAN.split(text)
     text = "".join(part if number % 2 else _plain(part) for number, part in enumerate(parts))
     text = _wrap_arguments(text)
-    text = _numbers(text)
+    text = notations(re.sub(r"\s+", " ", _numbers(text)))
     text = re.sub(r"\s+", " ", text).strip()
     return _trim(text)
 

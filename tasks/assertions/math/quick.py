@@ -6,7 +6,7 @@ import re
 from fractions import Fraction
 
 from tasks.assertions.math.normalise import normalise
-from tasks.assertions.math.shapes import Scalar, Shape, Word, read
+from tasks.assertions.math.shapes import Group, Scalar, Shape, Word, read
 
 _LETTERS = re.compile(r"[A-Za-z]{2,}")
 _PRODUCT = re.compile(r"[abcdfghj-npqrstvwxyz]{2,3}")
@@ -33,6 +33,12 @@ def quick_verdict(gold: str, answer: str) -> bool | None:
             if verdict is None:
                 found = None
     return found
+
+
+def list_length(gold: str) -> int:
+    """Return how many answers a gold answer lists: a plain list or a set; 1 for what is no list."""
+    shape = read(normalise(gold))[-1]
+    return len(shape.parts) if isinstance(shape, Group) and shape.open in ("", "{") else 1
 
 
 def same_scalar(gold: Scalar, answer: Scalar) -> bool | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 
@@ -104,10 +104,24 @@ class Clock:
     """Whole numbers with colons between: a time or a ratio, compared part by part. `half`: am, pm or empty."""
 
     parts: tuple[int, ...]
-    half: str = field(default="", compare=False)
+    half: str = ""
 
 
-Shape = Scalar | Word | Group | Dots | Union | Both | Relation | Matrix | Based | Clock
+@dataclass(frozen=True)
+class Residues:
+    """The whole numbers with these remainders. `name`: what is one of them, or empty; `written`: as they stand."""
+
+    name: str
+    written: tuple[int, ...]
+    modulus: int
+
+    @property
+    def remainders(self) -> frozenset[int]:
+        """Each from 0 up to the modulus."""
+        return frozenset(number % self.modulus for number in self.written)
+
+
+Shape = Scalar | Word | Group | Dots | Union | Both | Relation | Matrix | Based | Clock | Residues
 
 _OPENS, _CLOSES = {"(", "[", "{", r"\{"}, {")", "]", "}", r"\}"}
 _TOKEN = re.compile(r"\\begin\{[a-z*]+\}|\\end\{[a-z*]+\}|\\[A-Za-z]+|\\.|.", re.DOTALL)
@@ -121,10 +135,17 @@ _BASES = {
     name: number
     for number, name in enumerate(("two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"), 2)
 }
-_CLOCK = re.compile(r"(\d{1,6}(?: ?: ?\d{1,6})+) ?(?:\\text\{ ?)?([ap]\.? ?m\.?)?\}?", re.IGNORECASE)
+_CLOCK = re.compile(
+    r"(\d{1,6}(?: ?: ?\d{1,6})+|\d{1,2}(?= ?(?:\\text\{ ?)?[ap]\.? ?m\.?\}?$)) ?(?:\\text\{ ?)?([ap]\.? ?m\.?)?\}?",
+    re.IGNORECASE,
+)
 _THOUSANDS = re.compile(r"(?<![\d.,])([1-9]\d{0,2}(?:,\d{3})+)(?![\d,])")
 _WHOLE_TEXT = re.compile(r"\\text\{([^{}]*)\}")
-_BUILT = re.compile(r"\s*([A-Za-z])\s*(?:\\mid(?![A-Za-z])|\||:)\s*((?=[^|:]*\1)[^|:]*[<>=\\][^|:]*)")
+_CONGRUENCE = re.compile(r"(?:([^=]{0,40}?)\s*(?:\\equiv|=))?([^=]*)\\pmod\{(\d{1,9})\}")
+_E_NOTATION = re.compile(r"(-?\d+)[eE]([-+]?\d{1,3})")
+_BUILT = re.compile(
+    r"\s*([A-Za-z])\s*(?:\\in\s*\\mathbb\{R\}\s*)?(?:\\mid(?![A-Za-z])|\||:)\s*((?=[^|:]*\1)[^|:]*[<>=\\][^|:]*)"
+)
 _ANY_TEXT = re.compile(r"\\text\{([^{}]*)\}")
 _AND_OR = re.compile(r"\\text\{\s*,?\s*(and|or)\s*\}|(?<![A-Za-z\\])(and|or)(?![A-Za-z])")
 _WORDS = re.compile(r"[A-Za-z][A-Za-z'. -]+")
@@ -137,6 +158,8 @@ def read(text: str) -> list[Shape]:
     readings = [_read(joined, 0)]
     if joined != text and not re.search(r",0\d", text):
         readings.append(_read(text, 0))
+    if power := _E_NOTATION.fullmatch(text):  # `5e-2` is 0.05, though in a formula it may be 5e less 2
+        readings.append(Scalar(rf"{power.group(1)}\cdot 10^{{{power.group(2)}}}"))
     return readings
 
 
@@ -149,6 +172,8 @@ def _read(text: str, depth: int) -> Shape:
     if text in (r"\ldots", r"\text{etc}"):
         return Dots()
     text = _AND_OR.sub(lambda match: r"\land " if (match.group(1) or match.group(2)) == "and" else r"\lor ", text)
+    if r"\pmod" in text and (residues := _residues(text)) is not None:
+        return residues
     tokens = [match.group() for match in _TOKEN.finditer(text)]
     outer = _Outer(tokens)
     for cut in (outer.united, outer.joined, outer.listed, outer.related):
@@ -168,6 +193,18 @@ def _read(text: str, depth: int) -> Shape:
         sign = r"\pm" if r"\pm" in text else r"\mp"
         return Group("", "", tuple(_read(text.replace(sign, one), depth + 1) for one in ("+", "-")))
     return _scalar(text)
+
+
+def _residues(text: str) -> Residues | None:
+    match = _CONGRUENCE.fullmatch(text)
+    if match is None or int(match.group(3)) == 0:
+        return None
+    numbers = [exact_value(part) for part in re.split(r",|\\land|\\lor", match.group(2)) if part.strip()]
+    whole = tuple(int(number) for number in numbers if number is not None and number.denominator == 1)
+    name = (match.group(1) or "").strip()
+    if not whole or len(whole) != len(numbers) or (name and not is_label(name)):
+        return None
+    return Residues(name, whole, int(match.group(3)))
 
 
 def _scalar(text: str) -> Shape:
@@ -235,7 +272,14 @@ class _Outer:
             return None
         if worded:
             return Group("", "", tuple(_worded(piece) for piece in pieces if piece))
-        return Group("", "", tuple(_read(piece, depth + 1) for piece in pieces if piece))
+        parts = tuple(_read(piece, depth + 1) for piece in pieces if piece)
+        first = parts[0] if parts else None
+        if isinstance(first, Relation) and first.signs == (r"\ne",):  # `x \ne 2, 3`
+            parts = tuple(
+                Relation((first.texts[0], part.text), first.signs) if isinstance(part, Scalar) else part
+                for part in parts
+            )
+        return Group("", "", parts)
 
     def related(self, depth: int) -> Shape | None:
         pieces, signs = self.cut(_SIGNS)

@@ -34,7 +34,7 @@ infinite prime sum product inverse reciprocal raised exponent to from through be
 or and not no non if iff than nor neither either but except excluding unless when where without instead rather
 isn is are was be more less fewer greater most least above below under up almost nearly about approximately
 approx around roughly maybe perhaps probably possibly likely wrong false incorrect impossible never none nothing
-invalid undefined unknown any all every other another also both true equals equal
+invalid undefined unknown any all every other another also both true equals equal am pm noon midnight
 """
 _MEANING = frozenset(_MEANING_WORDS.split())
 """Words beside a number that say more than what is counted."""

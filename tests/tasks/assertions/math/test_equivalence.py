@@ -43,6 +43,14 @@ def test_the_same_in_one_direction(gold: str, answer: str) -> None:
     assert not verdict(answer, gold)
 
 
+@pytest.mark.parametrize(
+    ("gold", "answer"),
+    [("|x|", "\\sqrt x\\sqrt x"), ("\\sqrt{x^2}", "\\sqrt{x}^2"), ("2\\ln|x|", "2\\ln x")],
+)
+def test_half_of_the_domain_will_not_do(gold: str, answer: str) -> None:
+    assert not verdict(gold, answer)
+
+
 @pytest.mark.parametrize(("gold", "answer"), [("10", "10_2"), ("5", "5_0"), ("2x+3", "2x+3=y")])
 def test_different_whichever_way_it_was_meant(gold: str, answer: str) -> None:
     assert not verdict(gold, answer)

@@ -19,6 +19,27 @@ def test_boxed_takes_the_box_alone() -> None:
     assert judge("5", r"\boxed{5", MathMode.BOXED).verdict is Verdict.FAIL
 
 
+@pytest.mark.parametrize(
+    ("gold", "reply", "right"),
+    [
+        ("3,5,7", r"Thus the values are $\boxed{3}$, $\boxed{5}$ and $\boxed{7}$.", True),
+        ("3,5,7", r"\(\boxed{7}\), \(\boxed{5}\), and \(\boxed{3}\)", True),
+        (r"\{3,5\}", r"\boxed 3 or \boxed 5", True),
+        ("x=1,x=2", r"$\boxed{x=1}$ and $\boxed{x=2}$", True),
+        ("3,5,7", r"$\boxed{3}$, $\boxed{5}$ and $\boxed{8}$", False),
+        ("3,5", r"$\boxed{2}$, $\boxed{3}$ and $\boxed{5}$", False),
+        ("(3,5)", r"$\boxed{3}$, $\boxed{5}$", False),
+        ("3,5", r"\boxed{3}. No, wait: \boxed{5}", False),
+        ("3,5", r"\boxed{3} and therefore, \boxed{5}", False),
+        ("7", r"\boxed{3}, \boxed{7}", True),  # no list is asked for, so the last stands
+        ("5", r"\boxed{\text{The value is $5$}}", True),
+    ],
+)
+def test_a_list_may_be_given_one_box_each(gold: str, reply: str, right: bool) -> None:
+    for mode in (MathMode.FIXED, MathMode.BOXED):
+        assert judge(gold, reply, mode).verdict is (Verdict.PASS if right else Verdict.FAIL)
+
+
 def test_minerva_takes_the_sentence_and_its_own_spelling() -> None:
     text = "Final Answer: The final answer is $x=5\\text{ cm}$. I hope it is correct."
     assert judge("5", text, MathMode.MINERVA).verdict is Verdict.PASS
