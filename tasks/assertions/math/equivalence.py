@@ -1,24 +1,19 @@
 """Whether two answers are the same, decided with sympy and math-verify. Runs in a worker: it has no time limit.
 
 An answer is read as shapes (see `shapes`); only the scalars at the leaves are parsed by math-verify's parser and
-compared by value: exactly where they are plain arithmetic, else to 60 digits at fixed points, and by math-verify where
-that cannot tell. Decimals are exact: 0.333 is not 1/3.
+compared by value (see `expressions`).
 """
 
 from __future__ import annotations
 
-import logging
-import random
 import re
 from collections.abc import Iterator
-from functools import lru_cache
 from typing import Any
 
 import sympy
-from latex2sympy2_extended.latex2sympy2 import ConversionConfig, latex2sympy
-from math_verify import verify
 from sympy.core import random as sympy_random
 
+from tasks.assertions.math.expressions import Unreadable, parse, same_parsed, same_value
 from tasks.assertions.math.minerva import minerva_form
 from tasks.assertions.math.normalise import normalise
 from tasks.assertions.math.quick import same_scalar, same_words
@@ -39,24 +34,8 @@ from tasks.assertions.math.shapes import (
     read,
 )
 
-# It warns that its time limits are off; ours is the pool's.
-logging.getLogger("math_verify").setLevel(logging.CRITICAL)
-
-DIGITS = 60
-"""Decimal digits to which values are computed."""
-AGREE = sympy.Float(10) ** -45
-"""Relative difference below which two values are the same."""
-_RUNNING = (sympy.Sum, sympy.Product)
-_POINTS = 40
-"""Points at which expressions with names are compared, besides the first two."""
-_ENOUGH = 8
-"""Points at which both must have a value, for them to count as the same."""
-_CONVERSION = ConversionConfig(interpret_as_mixed_fractions=False, lowercase_symbols=False)
-_IMAGINARY = sympy.Symbol("i", real=True)
-_TWO_EXPONENTS = re.compile(r"\}\s*\^(?=\{[^{}]*\}\s*\^)|\^\{[^{}]*\}\s*\^|\^\w\s*\^")
 _NAME = re.compile(r"(?<![\\A-Za-z])[A-Za-z]")
 _NAMED_TUPLE = re.compile(r"\([A-Za-z](?: ?, ?[A-Za-z])+\)")
-_NO_EXPRESSION = re.compile(r"\\text\{|[<>=]|\\(?:le|ge|ne|not|notin|approx)(?![A-Za-z])")
 _SETS = {
     r"\mathbb{R}": sympy.S.Reals,
     r"\mathbb{Z}": sympy.S.Integers,
@@ -65,18 +44,6 @@ _SETS = {
     r"\emptyset": sympy.S.EmptySet,
 }
 _COMPLEMENT = re.compile(r"(.+?)\s*(?:\\setminus(?![A-Za-z])|(?<=\\mathbb\{[RZQC]\})\s*-)\s*(.+)")
-_FIGURE = re.compile(r"m?\s*\\(angle|triangle)\s*(?:\{\s*([A-Z]{1,4})\s*\}|([A-Z]{1,4})(?![A-Za-z]))")
-_REPEATING = re.compile(r"(?<![\w.])(\d*)\.(\d*)\\overline\{(\d{1,100})\}")
-_DECIMAL = re.compile(r"(?<![\w.])(\d*)\.(\d+)(?![\d.])")
-
-
-class Unreadable(Exception):
-    """An expression that the parser does not know. `gold` says whose it is."""
-
-    def __init__(self, text: str, gold: bool) -> None:
-        super().__init__(text, gold)
-        self.text = text
-        self.gold = gold
 
 
 def equivalent(gold: str, answer: str) -> bool:
@@ -108,8 +75,8 @@ def computable(gold: str, _: str = "") -> bool:
     sympy_random.seed(0)
     for shape in read(normalise(gold)):
         for text in _expressions(shape):
-            value = _parse(text, True)
-            _same_parsed(value, value)
+            value = parse(text, True)
+            same_parsed(value, value)
     return True
 
 
@@ -136,7 +103,7 @@ def minerva_equivalent(gold: str, answer: str) -> bool:
     if left == right:
         return True
     try:
-        difference = _parse(left, True) - _parse(right, False)
+        difference = parse(left, True) - parse(right, False)
         return bool(sympy.simplify(difference) == 0)
     except (Unreadable, TypeError, ValueError, AttributeError):
         return False
@@ -150,7 +117,7 @@ def same(gold: Shape, answer: Shape) -> bool:
         return same_words(gold, answer)
     if isinstance(gold, Scalar) and isinstance(answer, Scalar):
         quick = same_scalar(gold, answer)
-        return quick if quick is not None else _same_value(gold.text, answer.text)
+        return quick if quick is not None else same_value(gold.text, answer.text)
     if isinstance(gold, Based) or isinstance(answer, Based):
         return _same_digits(gold, answer)
     if isinstance(gold, Residues) or isinstance(answer, Residues):
@@ -181,7 +148,7 @@ def same(gold: Shape, answer: Shape) -> bool:
     if isinstance(gold, Clock) or isinstance(answer, Clock) or isinstance(gold, Dots) or isinstance(answer, Dots):
         return False  # their equals were the same at once
     if isinstance(gold, Matrix) or isinstance(answer, Matrix):
-        return _same_value(_text(gold), _text(answer)) if isinstance(gold, Scalar | Matrix) else False
+        return same_value(_text(gold), _text(answer)) if isinstance(gold, Scalar | Matrix) else False
     if any(isinstance(side, Group) and side.open == "{" and len(side.parts) == 1 for side in (gold, answer)):
         left = gold.parts[0] if isinstance(gold, Group) else gold
         right = answer.parts[0] if isinstance(answer, Group) else answer
@@ -326,7 +293,7 @@ def _rising(chain: Relation) -> Relation | None:
 
 
 def _difference(left: str, right: str, gold: bool) -> Any:
-    return _parse(left, gold) - _parse(right, gold)
+    return parse(left, gold) - parse(right, gold)
 
 
 def _proportional(gold: Any, answer: Any, negative: bool) -> bool:
@@ -375,7 +342,7 @@ def _set(shape: Shape, gold: bool) -> Any:
             return None
         return sympy.Union(*parts) if isinstance(shape, Union) else sympy.Intersection(*parts)
     if isinstance(shape, Group):
-        values: list[Any] = [_parse(part.text, gold) if isinstance(part, Scalar) else None for part in shape.parts]
+        values: list[Any] = [parse(part.text, gold) if isinstance(part, Scalar) else None for part in shape.parts]
         if any(value is None or not value.is_number for value in values):
             if not shape.open and all(isinstance(part, Relation | Scalar) and _condition(part) for part in shape.parts):
                 return _set(Both(shape.parts), gold)  # conditions with commas between: all hold
@@ -414,7 +381,7 @@ def is_solved(chain: Relation, gold: bool) -> bool:
     if len(chain.texts) == 3 and _rising(chain) is None:
         return False
     try:
-        sides = [_parse(text, gold) for text in chain.texts]
+        sides = [parse(text, gold) for text in chain.texts]
     except Unreadable:
         return False
     unknown = sides.pop(at[0])
@@ -425,7 +392,7 @@ def _solved(chain: Relation, gold: bool) -> Any:
     """The numbers for which a solved condition holds; None for one that is not solved."""
     if not is_solved(chain, gold):
         return None
-    sides = [_parse(text, gold) for text in chain.texts]
+    sides = [parse(text, gold) for text in chain.texts]
     found: Any = sympy.S.Reals
     kinds = {"=": sympy.Eq, "<": sympy.Lt, ">": sympy.Gt, r"\le": sympy.Le, r"\ge": sympy.Ge, r"\ne": sympy.Ne}
     if not all(side.is_extended_real for side in sides):
@@ -452,7 +419,7 @@ def _named_set(text: str, gold: bool) -> Any:
             return None  # a number is no set
         base, taken = (_set(side, gold) for side in sides)
         return None if base is None or taken is None else sympy.Complement(base, taken)
-    value = _parse(text, gold)
+    value = parse(text, gold)
     return sympy.FiniteSet(value) if getattr(value, "is_number", False) and value.is_real else None
 
 
@@ -464,145 +431,3 @@ def _text(shape: Shape) -> str:
         kind = "vmatrix" if shape.bars else "pmatrix"
         return rf"\begin{{{kind}}}" + r" \\ ".join(rows) + rf"\end{{{kind}}}"
     return ""
-
-
-def _parse(text: str, gold: bool) -> Any:
-    """Parse one expression.
-
-    Raises:
-        Unreadable: it cannot be.
-    """
-    try:
-        return _parsed(text)
-    except (MemoryError, RecursionError):
-        raise
-    except Exception as error:  # the parser raises what its parts raise; whatever it is, it could not read this
-        raise Unreadable(text, gold) from error
-
-
-@lru_cache(maxsize=512)
-def _parsed(text: str) -> Any:
-    text = _FIGURE.sub(_figure, text)
-    text = _REPEATING.sub(_repeating, text)
-    text = _DECIMAL.sub(
-        lambda match: rf"\frac{{{match.group(1) or 0}{match.group(2)}}}{{1{'0' * len(match.group(2))}}}", text
-    )
-    text = text.replace(r"\cr ", r"\\ ").replace("%", "")
-    if _NO_EXPRESSION.search(re.sub(r"_\{[^{}]*\}", "", text)):  # a sum may start at i=1
-        raise ValueError("words or a relation: the parser would drop them")
-    if re.search(r"\d\s+\d", text):
-        raise ValueError("two numbers side by side: the parser would multiply or add them")
-    if re.search(r"\d\s*_", text):
-        raise ValueError("digits with an index: the parser would drop it")
-    if _TWO_EXPONENTS.search(text):
-        raise ValueError("two exponents on one base: the parser would drop one")
-    expression = latex2sympy(
-        text, is_real=True, convert_degrees=False, normalization_config=None, conversion_config=_CONVERSION
-    )
-    if isinstance(expression, list | tuple | str) or expression is None:
-        raise ValueError("no expression")
-    return expression.subs(_IMAGINARY, sympy.I) if hasattr(expression, "subs") else expression
-
-
-def _figure(match: re.Match[str]) -> str:
-    """One name for an angle or a triangle, which the parser would take for a product of its letters."""
-    kind, points = match.group(1), match.group(2) or match.group(3)
-    if kind == "angle":
-        points = min(points, points[::-1])  # from either side
-    return f"Z_{{{kind[0]}{points}}}"
-
-
-def _repeating(match: re.Match[str]) -> str:
-    whole, start, period = match.groups()
-    top = int(f"{whole}{start}{period}") - int(f"{whole}{start}" or 0)
-    return rf"\frac{{{top}}}{{{'9' * len(period)}{'0' * len(start)}}}"
-
-
-def _same_value(gold: str, answer: str) -> bool:
-    left, right = _parse(gold, True), _parse(answer, False)
-    return bool(left == right) or _same_parsed(left, right)
-
-
-def _same_parsed(left: Any, right: Any) -> bool:
-    agree = _agree(left, right)
-    if agree is not None:
-        return agree
-    try:
-        return bool(verify(left, right, float_rounding=40, numeric_precision=DIGITS, timeout_seconds=None))
-    except (TypeError, ValueError, AttributeError, NotImplementedError):
-        return False
-
-
-def _agree(gold: Any, answer: Any) -> bool | None:
-    """Compare values at fixed points; None where they cannot be computed, or differ only where they are not real."""
-    if not (isinstance(gold, sympy.Expr) and isinstance(answer, sympy.Expr)):
-        return None
-    if gold.is_Rational and answer.is_Rational:
-        return bool(gold == answer)
-    names = sorted(gold.free_symbols | answer.free_symbols, key=str)
-    if names and (gold.has(*_RUNNING) or answer.has(*_RUNNING)):
-        gold, answer = gold.doit(), answer.doit()
-        if gold.has(*_RUNNING) or answer.has(*_RUNNING):
-            return None  # a sum up to n has no value where n is no whole number
-    sure, seen, seen_real = True, 0, 0
-    limits = set() if _minds_signs(gold) else _limits(gold) | _limits(answer)
-    for point in sorted(_points(names, _steep(gold) or _steep(answer)), key=lambda point: not _within(limits, point)):
-        within = _within(limits, point)
-        if limits and not within and seen_real >= _ENOUGH:
-            return True  # they agree wherever both are real
-        values = [(side.subs(point) if point else side).doit().evalf(DIGITS) for side in (gold, answer)]
-        if any(value.atoms(sympy.Function) or value.free_symbols for value in values):
-            return None
-        if not all(value.is_number and value.is_finite for value in values):
-            continue  # a pole
-        gap, size = abs(values[0] - values[1]).evalf(DIGITS), max(abs(values[0]), abs(values[1]))
-        if not gap.is_comparable:
-            return None
-        seen += 1
-        seen_real += within
-        if gap > AGREE * size and not (size < AGREE and not gold.is_Rational and not answer.is_Rational):
-            if all(value.is_real for value in values) or all(number > 0 for number in point.values()):
-                return False
-            sure = False
-    return True if sure and (seen >= _ENOUGH or seen and not names) else None
-
-
-def _limits(expression: Any) -> set[Any]:
-    """What must not be below 0 for an expression with names to be real: under roots and in logarithms."""
-    roots = {power.base for power in expression.atoms(sympy.Pow) if power.exp.is_integer is not True}
-    found = roots | {log.args[0] for log in expression.atoms(sympy.log)}
-    return {limit for limit in found if limit.free_symbols}
-
-
-def _minds_signs(expression: Any) -> bool:
-    r"""Whether it is real on both sides of 0 on purpose: `|x|`, `\sqrt{x^2}`. Then half of its points do not do."""
-    squares = (power.base for power in expression.atoms(sympy.Pow) if power.exp.is_Rational and power.exp.q % 2 == 0)
-    return bool(expression.has(sympy.Abs) or any(base.free_symbols and base.is_nonnegative for base in squares))
-
-
-def _within(limits: set[Any], point: dict[Any, Any]) -> bool:
-    return all(limit.subs(point).evalf().is_nonnegative for limit in limits)
-
-
-def _steep(expression: Any) -> bool:
-    """Whether large numbers for its names make it too large to compute."""
-    costly = expression.atoms(sympy.factorial, sympy.binomial, sympy.gamma)
-    return bool(costly) or any(power.exp.free_symbols for power in expression.atoms(sympy.Pow, sympy.exp))
-
-
-def _points(names: list[Any], steep: bool) -> Iterator[dict[Any, Any]]:
-    """Points of all signs, orders and sizes, the same ones each time; the first two are above 0 in all names."""
-    if not names:
-        yield {}
-        return
-    for number in range(2):
-        yield {name: sympy.Rational(137 + 211 * number + 59 * at, 97 + 13 * at) for at, name in enumerate(names)}
-    chance = random.Random(0)
-    sizes = (1, 3, 12) if steep else (1, 12, 150, 3_000, 10**7)
-    for number in range(_POINTS):
-        size = sizes[number % len(sizes)]
-        one_sign = (1, -1, 0, 0)[number % 4]
-        yield {
-            name: (one_sign or chance.choice((1, -1))) * sympy.Rational(chance.randint(1, 997 * size), 997)
-            for name in names
-        }
