@@ -8,6 +8,8 @@ last number of the text is the answer, unless it is a part of an expression.
 
 from __future__ import annotations
 
+import re as fast_re
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -27,6 +29,7 @@ from tasks.assertions.numbers import (
     plain,
     signed,
     value,
+    visible,
 )
 
 WINDOW = 300
@@ -116,6 +119,7 @@ _TWISTED = re.compile(
     re.VERBOSE | re.IGNORECASE,
 )
 """What follows a marker and turns its number into something else: `not 18`, `at most 18`, `√18`."""
+_WHICH_IS = re.compile(r",? which (?:is|equals|gives|makes|comes to)\b(?: equal to)?")
 _LAST_LINE = re.compile(r"[ *]*A:[ *]*")
 _HEADING = re.compile(r"[0-9]{1,2}[.):] *\*{0,2} *[A-Za-z][^\n]*\n\s*\S")
 _LINE_END = re.compile(r"""[ .!*_`$)\]}"%]{0,6}(?:[A-Za-z°%]+[ .!]*){0,2}(?:\n|\Z)""")
@@ -155,13 +159,22 @@ def final_number(text: str) -> Extraction | None:
 
     Works in time linear in the text, whatever it holds.
     """
-    text = plain(text)
-    return _marker(text) or _last_number(text)
+    return _in_visible(text, lambda shown: _marker(shown) or _usual_end(shown) or _last_number(shown))
 
 
 def marked_number(text: str) -> Extraction | None:
     """Return what the last marker of a reply holds, or None where it has no marker."""
-    return _marker(plain(text))
+    return _in_visible(text, _marker)
+
+
+def _in_visible(text: str, find: Callable[[str], Extraction | None]) -> Extraction | None:
+    """Look in what can be seen of the text, with look-alikes made one; places are those of the text itself."""
+    text, places = visible(plain(text))
+    found = find(text)
+    if found is None or places is None:
+        return found
+    end = places[found.end - 1] + 1 if found.end else 0
+    return replace(found, start=places[found.start] if found.start < len(places) else end, end=end)
 
 
 def _marker(text: str) -> Extraction | None:
@@ -268,6 +281,10 @@ def _direct(text: str, start: int, rule: Rule) -> Extraction | None:
     line = text.find("\n", core.end(), stop)
     line = stop if line < 0 else line
     trouble = after(text, core.end())
+    if trouble and (result := deque(_WHICH_IS.finditer(text, core.end(), line), maxlen=1)):
+        found = _direct(text[:line], result[0].end(), rule)  # 36 minus 7, which is 29
+        if found is not None:
+            return found
     equals = text.rfind("=", core.end(), line) if trouble else -1
     if equals >= 0 and text[equals - 1 : equals] not in ("<", ">", "!"):
         found = _direct(text[:line], equals + 1, rule)  # of `9 * 2 = 18` the right side, of `18 = 9 * 2` the left
@@ -321,6 +338,24 @@ def _only(head: str, tail: str) -> bool:
     return not (_MEANS_HEAD.search(head) or _MEANS_TAIL.search(tail)) and all(
         pattern.fullmatch(part) is not None for pattern, part in ((_HEAD, head), (_TAIL, tail))
     )
+
+
+_END = fast_re.compile(
+    r"(?:[a-z] (?:is|are|was|were|has|have|had|makes|equals|costs|cost|left)|[0-9A-Za-z)] =) "
+    r"(\$?([1-9][0-9]{0,2}(?:,[0-9]{3}){1,4}|[0-9]{1,15}))"
+    r"(?: (?!(?:hundred|thousand|million|billion|trillion|squared|cubed|factorial|choose|mod|modulo|otherwise|else"
+    r"|percent|times|plus|minus|over)\b)[a-z]{3,20})?\.?\s*\Z"
+)
+"""The usual last words of a reply without a marker, read without the machinery below, and to the same end."""
+_USUAL_LENGTH = 60
+
+
+def _usual_end(text: str) -> Extraction | None:
+    start = max(0, len(text) - _USUAL_LENGTH)
+    found = _END.search(text, start)
+    if found is None:
+        return None
+    return Extraction(found[1], int(found[2].replace(",", "")), Rule.LAST_NUMBER, *found.span(1))
 
 
 def _last_number(text: str) -> Extraction | None:

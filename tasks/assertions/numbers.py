@@ -40,6 +40,10 @@ _SAME = {
     },
 }
 _ODD = frozenset(map(chr, _SAME))
+INVISIBLE = frozenset(
+    "\u00ad\u200b\u200c\u200d\u200e\u200f\u2060\u2061\ufeff\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
+)
+"""Characters that nobody sees, so they neither end nor change a number."""
 _VULGAR = {
     chr(code): Fraction(int(top or 0), int(bottom))
     for code in (0xBC, 0xBD, 0xBE, *range(0x2150, 0x215F))
@@ -115,7 +119,7 @@ _AFTER = re.compile(
           | (?:[A-Za-z]{{1,20}}\ ){{1,2}}and\ {_NEXT}  # 2 hours and 30 minutes
           | [A-Za-z]{{1,20}}\ or\ {_NEXT}[0-9.,]*+(?!\ ?[A-Za-z])  # 5 eggs or 6, but 90 minutes or 1.5 hours
           | (?P<same>[A-Za-z]{{1,20}})\ or\ {_NEXT}[0-9.,]*+\ ?(?P=same)\b
-          | -?{_UNIT}\ {_NEXT}
+          | -?{_UNIT}\ (?!\(){_NEXT}  # 2 hours 30, but 1.5 hours (90 minutes)
           | (?i:pi|[xyzn]|squared|cubed|factorial|choose|mod|modulo)(?![A-Za-z'’]) | (?:(?<=%)|(?<=%\ ))of\ {_NEXT}
           | (?:percent\ of|(?:less|more|fewer|greater)\ than|(?:in|de)creased\ by|reduced\ by|raised\ to)\ {_NEXT}
           | (?:[A-Za-z]{{1,20}}\ ){{0,2}}(?:and|or)\ {_COUNT}                # and a half, and fifty cents
@@ -239,10 +243,18 @@ def _decimal(text: str) -> Number:
     return number + Fraction(int(digits), 10 ** len(digits)) if digits else number
 
 
+def visible(text: str) -> tuple[str, list[int] | None]:
+    """Return the text without what is invisible, and the place of each character left; None where nothing was."""
+    if text.isascii() or INVISIBLE.isdisjoint(text):
+        return text, None
+    places = [at for at, character in enumerate(text) if character not in INVISIBLE]
+    return "".join(text[at] for at in places), places
+
+
 @lru_cache(maxsize=4096)
 def read(text: str) -> Number | None:
     """Return the value of a text that is one number and nothing else but currency, percent and blanks; else None."""
-    text = plain(text).strip()
+    text = plain(visible(text)[0]).strip()
     found = _WHOLE.fullmatch(text) if len(text) <= 2 * MOST_CHARACTERS else None
     if found is None:
         return None

@@ -13,6 +13,8 @@ _BULLET = re.compile(r"[*+-][ \t]+\S")
 _SINGLE, _DOUBLE = re.compile(r"\*([^\n*]*)\*"), re.compile(r"\*\*([^\n*]*)\*\*")
 _HIGHLIGHT = re.compile(r"(?<![a-zA-Z0-9*])(\*{1,3})(?![\s*])[^\n*]*(?<!\s)\1(?![a-zA-Z0-9*])", re.ASCII)
 _ANGLES = re.compile("<<+|>>+")
+_SHIFTED, _SHIFTING = re.compile(r"[\w)\]] << "), re.compile(r" >> [\w(]")
+"""Operators with an operand on either side: `1 << 2 and 3 >> 1`."""
 _OPTIONS = ("My answer is yes.", "My answer is no.", "My answer is maybe.")
 
 
@@ -186,7 +188,8 @@ def _title(line: str) -> bool:
             if start < 0 and not _in_word(line[max(found.start() - 1, 0) : found.start()]):
                 start = found.end()
         elif start >= 0 and not _in_word(line[found.end() : found.end() + 1]):
-            if line[start : found.start()].strip("<> \t"):
+            shifts = _SHIFTED.match(line, max(start - 4, 0)) and _SHIFTING.match(line, found.start() - 1)
+            if line[start : found.start()].strip("<> \t") and not shifts:
                 return True
             start = -1
     return False

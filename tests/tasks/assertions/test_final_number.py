@@ -1,14 +1,17 @@
 from __future__ import annotations
 
 import time
+from fractions import Fraction
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tasks.assertions.answers import NumberEquals, NumberMode, extract_number
-from tasks.assertions.final_number import final_number
+from tasks.assertions.final_number import _last_number, _usual_end, final_number
+from tasks.assertions.numbers import plain
 from tasks.outcome import Outcome
+from tests.tasks.assertions.hostile import texts
 
 RIGHT = [
     ("#### $1,234.00", "1234"),
@@ -375,3 +378,39 @@ def test_a_megabyte_of_junk_costs_time_linear_in_its_size(unit: str) -> None:
             start = time.process_time()
             verdict(message, "5", mode)
             assert time.process_time() - start < 10, mode  # a quadratic rule takes hours; each takes well under 1 s
+
+
+@pytest.mark.parametrize(
+    ("reply", "value"),
+    [
+        ("The answer is 1.5 hours (90 minutes).", Fraction(3, 2)),
+        ("#### 90 minutes (1.5 hours)", 90),
+        ("The answer is 36 minus 7, which is 29.", 29),
+        ("The answer is 36 - 7, which equals 29 apples", 29),
+        ("The answer is 36 minus 7, which is not 29.", None),
+        ("The answer is 18 (20).", None),
+        ("#### 2\u200b9", 29),
+        ("\\boxed{2\u20609}", 29),
+        ("it makes 2\u00ad9", 29),
+        ("#### 9\u202e2", 92),
+    ],
+)
+def test_restated_worked_out_and_with_what_is_invisible(reply: str, value: Fraction | None) -> None:
+    found = final_number(reply)
+    assert found is not None and found.number == value
+    assert found.problem or found.value == "".join(filter(str.isprintable, reply[found.start : found.end]))
+
+
+ENDS = ("x is 18", "it = 5 apples.", "a not is 7", "> = 5", "at most is 5", "half is $5 or.", "b is 1,000.", "2, 5 = 6")
+
+
+def test_the_usual_end_is_read_as_all_others_are() -> None:
+    """What is read quickly is what the machinery would have read."""
+    seen = 0
+    for text in texts(300):
+        for end in ENDS:
+            shown = plain(f"{text} {end}")
+            if (quick := _usual_end(shown)) is not None:
+                seen += 1
+                assert quick == _last_number(shown), ascii(shown)
+    assert seen > 1000

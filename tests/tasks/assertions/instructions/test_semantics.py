@@ -130,6 +130,8 @@ FORMATS += [
     ("detectable_format:title", {}, "int x = a<<<b; c>>>d", False, True),
     ("detectable_format:title", {}, "x = a <<b; c>>d", False, True),
     ("detectable_format:title", {}, "x = a<<b; c>> d", False, True),
+    ("detectable_format:title", {}, "1 << 2 and 3 >> 1", False, True),
+    ("detectable_format:title", {}, "The title is << The Sea >>", True, True),
     ("detectable_format:title", {}, "a<<b; <<On shifts>>", True, True),
     ("detectable_format:title", {}, "<<Why a<<b; c>>d matters>>", True, True),
     ("detectable_format:title", {}, "_Title:<<The Sea>>_", True, True),
