@@ -1,4 +1,4 @@
-"""Workers that compare answers, kept warm, each ended and replaced where it takes more processor time than it may.
+"""Workers that compare answers, kept warm, each comparison ended where it takes more processor time than it may.
 
 math-verify's own time limit is a signal: it works in the main thread only, and does not stop what hangs in one long
 operation. A process can always be ended, from any thread. Its processor time is counted, not the time on the clock, so
@@ -16,11 +16,14 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 from tasks.assertions.math.process import Worker, WorkerDied, WorkerLate, WorkerSpent, WorkerUnavailable
 
 SECONDS = 5.0
 """Processor time that one comparison may take."""
+HEAD_START = 0.25
+"""Processor time after which a comparison makes way for the others, and starts anew where it is in nobody's way."""
 PATIENCE = 12
 """Times as long on the clock, after which a worker counts as lost."""
 MEMORY = 3 << 30
@@ -68,13 +71,14 @@ class Pool:
     Workers start when they are needed: the first at the first comparison, more while all are busy.
 
     Args:
-        size: Workers at most; the number of cores, at most `MOST_WORKERS`, where it is None.
+        size: Workers at most, besides as many for what takes long; the number of cores, at most `MOST_WORKERS`,
+            where it is None.
         seconds: Processor time that one comparison may take.
         memory: Bytes of address space of one worker.
 
     Attributes:
         started: Workers started so far.
-        killed: Workers ended because they took too long.
+        killed: Comparisons ended because they took too long.
         died: Workers that ended by themselves, or that somebody else ended.
     """
 
@@ -97,40 +101,53 @@ class Pool:
     def compare(self, gold: str, answer: str, how: str = "fixed") -> Reply:
         """Compare two answers as they stand in their boxes; `how` is `fixed` or `minerva`.
 
-        Waits for a worker to be free first. A worker that is lost (ended from outside, or late on the clock of a busy
-        machine) costs a second try; what loses two is no accident.
+        Waits for a worker to be free first. Most answers take milliseconds, so one that takes longer than `HEAD_START`
+        is begun again behind those that do the like: answers made to hang wait for each other, and no other for them.
         """
-        request = {"gold": gold, "answer": answer, "how": how}
+        request: dict[str, Any] = {"gold": gold, "answer": answer, "how": how, "slow": False}
         with self._free:
-            for second_try in (False, True):
-                try:
-                    worker = self._take()
-                except WorkerUnavailable as error:
-                    return Reply(Status.UNAVAILABLE, str(error))
-                try:
-                    found = worker.ask(request, self.seconds, PATIENCE * self.seconds)
-                except WorkerSpent as error:
-                    self._end(worker, late=True)
-                    return Reply(Status.LATE, str(error))
-                except WorkerLate:
-                    self._end(worker, late=True)
-                    if second_try:
-                        return Reply(Status.LATE, f"two workers gave no answer in {PATIENCE * self.seconds:g} s")
-                    continue
-                except WorkerDied:
-                    self._end(worker)
-                    if second_try:
-                        return Reply(Status.DIED, "two workers died over it")
-                    continue
-                except BaseException:  # such as Ctrl-C: its answer must not become that of the next request
-                    self._end(worker)
-                    raise
-                reply = Reply(Status(found["status"]), found.get("detail", ""))
-                if reply.status is Status.MEMORY:
-                    self._end(worker)
-                    return Reply(Status.MEMORY, f"needs more than {self.memory >> 20} MB")
-                self._give_back(worker)
-                return reply
+            reply = self._ask(request, min(HEAD_START, self.seconds))
+        if reply.status is not Status.LATE or self.seconds <= HEAD_START:
+            return reply
+        with self._slow:
+            return self._ask({**request, "slow": True}, self.seconds)
+
+    def _ask(self, request: dict[str, Any], seconds: float) -> Reply:
+        """Ask a worker. One that is lost (ended from outside, or late on a busy machine) costs a second try.
+
+        What loses two is no accident.
+        """
+        for second_try in (False, True):
+            try:
+                worker = self._take()
+            except WorkerUnavailable as error:
+                return Reply(Status.UNAVAILABLE, str(error))
+            try:
+                found = worker.ask(request, seconds, PATIENCE * seconds)
+            except WorkerSpent as error:
+                with self._lock:
+                    self.killed += 1
+                self._give_back(worker)  # only the process in it that compared has ended
+                return Reply(Status.LATE, str(error))
+            except WorkerLate:
+                self._end(worker, late=True)
+                if second_try:
+                    return Reply(Status.LATE, f"two workers gave no answer in {PATIENCE * seconds:g} s")
+                continue
+            except WorkerDied:
+                self._end(worker)
+                if second_try:
+                    return Reply(Status.DIED, "two workers died over it")
+                continue
+            except BaseException:  # such as Ctrl-C: its answer must not become that of the next request
+                self._end(worker)
+                raise
+            reply = Reply(Status(found["status"]), found.get("detail", ""))
+            if reply.status is Status.MEMORY:
+                self._end(worker)
+                return Reply(Status.MEMORY, f"needs more than {self.memory >> 20} MB")
+            self._give_back(worker)
+            return reply
         raise AssertionError("unreachable: the second try returns")
 
     def gold_outcome(self, gold: str) -> Reply:
@@ -208,6 +225,7 @@ class Pool:
     def _reset(self) -> None:
         self._lock = threading.Lock()
         self._free = threading.BoundedSemaphore(self.size)
+        self._slow = threading.BoundedSemaphore(self.size)
         self._idle, self._busy, self._generation = [], {}, 0
 
     def _after_fork(self) -> None:

@@ -1,12 +1,15 @@
-"""The process that compares answers: frames of JSON in on file 0, frames of JSON out on what was file 1.
+"""The processes that compare answers: frames of JSON in on file 0, frames of JSON out on what was file 1.
 
-A frame is four bytes of length, the most significant first, and UTF-8 JSON. The kernel ends the process where a request
-takes more processor time than it may, whatever it is in the middle of. It dies by itself where a request takes longer
-than its deadline and nobody is left to kill it, and where nobody holds the other end.
+A frame is four bytes of length, the most significant first, and UTF-8 JSON. There are two: one imports what is needed
+and waits, its child compares. The kernel ends the child where a request takes more processor time than it may, whatever
+it is in the middle of; then the first says so and has another child within milliseconds. Both end where nobody holds
+the other end, and the child where a request takes longer than its deadline and nobody is left to kill it.
 """
 
 from __future__ import annotations
 
+import ctypes
+import gc
 import json
 import math
 import os
@@ -20,10 +23,14 @@ from typing import Any, BinaryIO
 HEADER = struct.Struct(">I")
 ORPHANED = 3
 """Seconds after its deadline at which a request ends the process, should its parent be gone."""
+SLOW = 5
+"""By how much the priority of a comparison that takes long is lowered."""
+USED = 3
+"""Exit code of a child whose place another one is to take."""
 DETAIL = 300
 """Characters of a reason."""
 SPENT = signal.SIGPROF
-"""What ends the process when a request has used up its processor time."""
+"""What ends the child when a request has used up its processor time."""
 
 
 def main(memory: int) -> None:
@@ -44,14 +51,33 @@ def main(memory: int) -> None:
     write_frame(replies, {"ready": os.getpid()})
     compare: dict[str, Callable[[str, str], bool]]
     compare = {"fixed": equivalent, "minerva": minerva_equivalent, "gold": computable}
+    gc.freeze()  # what is there stays shared with each child
+    while True:
+        child = os.fork()
+        if child == 0:
+            try:
+                _end_with_parent()
+                _serve(replies, compare, Unreadable)
+            finally:
+                os._exit(0)
+        _, status = os.waitpid(child, 0)
+        if os.WIFSIGNALED(status) and os.WTERMSIG(status) == SPENT:
+            write_frame(replies, {"spent": True})
+        elif not (os.WIFEXITED(status) and os.WEXITSTATUS(status) == USED):
+            return  # the input ended, or something ended the child: for the parent, this worker is gone
+
+
+def _serve(replies: BinaryIO, compare: dict[str, Callable[[str, str], bool]], unreadable: type[Any]) -> None:
     while (request := read_frame(sys.stdin.buffer)) is not None:
         signal.alarm(math.ceil(request["deadline"]) + ORPHANED)
+        if request["slow"]:
+            os.nice(SLOW)
         signal.setitimer(signal.ITIMER_PROF, request["seconds"])
         reply: dict[str, str]
         try:
             same = compare[request["how"]](request["gold"], request["answer"])
             reply = {"status": "same" if same else "different"}
-        except Unreadable as error:
+        except unreadable as error:
             reply = {"status": "gold_unreadable" if error.gold else "unreadable", "detail": error.text[:DETAIL]}
         except MemoryError:
             reply = {"status": "memory"}
@@ -62,6 +88,14 @@ def main(memory: int) -> None:
         write_frame(replies, reply)
         if reply["status"] == "memory":
             return  # what is left of the heap is of no use to the next one
+        if request["slow"]:
+            os._exit(USED)  # a process cannot take its old priority back
+
+
+def _end_with_parent() -> None:
+    """Have the kernel end this process when its parent ends."""
+    parent_death = 1  # PR_SET_PDEATHSIG
+    ctypes.CDLL(None).prctl(parent_death, signal.SIGKILL)
 
 
 def _limit(memory: int) -> None:

@@ -9,11 +9,12 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tasks.assertions.math.pool import Pool, Status
-from tasks.assertions.math.process import Worker, WorkerLate, WorkerUnavailable
+from tasks.assertions.math.pool import HEAD_START, Pool, Status
+from tasks.assertions.math.process import Worker, WorkerLate, WorkerSpent, WorkerUnavailable
 from tasks.assertions.math.worker import pack, read_frame
 
 HANG = r"9^{9^{9^{9}}}"
@@ -28,6 +29,10 @@ ORDINARY = [
 def pool() -> Iterator[Pool]:
     with Pool(size=1, seconds=20) as made:
         yield made
+
+
+def children(pid: int) -> list[str]:
+    return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
 
 
 def ask(pool: Pool) -> None:
@@ -55,12 +60,40 @@ def test_what_hangs_is_killed_and_the_next_call_is_right() -> None:
     with Pool(size=1, seconds=2) as pool:
         ask(pool)
         (first,) = pids(pool)
+        child = children(first)
         reply = pool.compare("5", HANG)
         assert (reply.status, reply.detail) == (Status.LATE, "took more than 2 s of processor time")
-        assert not alive(first)
+        assert alive(first) and not set(child) & set(children(first))  # the one that compared has ended
         pool.seconds = 20
         ask(pool)
-        assert (pool.started, pool.killed, pool.died) == (2, 1, 0)
+        assert (pool.started, pool.killed, pool.died) == (1, 2, 0)  # once early, so that others come first
+
+
+def test_answers_that_hang_wait_for_each_other_and_no_other_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    others = threading.Event()
+
+    class Hanging:
+        """Stands for a worker: what hangs does so until all others have their verdicts."""
+
+        pid, served = 0, 0
+
+        def __init__(self, memory: int) -> None: ...
+
+        def ask(self, request: dict[str, Any], seconds: float, deadline: float) -> dict[str, str]:
+            if request["answer"] != HANG:
+                return {"status": "same"}
+            assert request["slow"] == (seconds == 2) and (not request["slow"] or others.wait(60))
+            raise WorkerSpent(f"took more than {seconds:g} s of processor time")
+
+        def end(self) -> None: ...
+
+    monkeypatch.setattr("tasks.assertions.math.pool.Worker", Hanging)
+    with Pool(size=1, seconds=2) as pool, ThreadPoolExecutor(8) as threads:
+        hangs = [threads.submit(pool.compare, "x+5", HANG) for _ in range(8)]
+        assert [pool.compare("x+5", "5+x").status for _ in range(8)] == [Status.SAME] * 8
+        others.set()
+        assert {hang.result().detail for hang in hangs} == {"took more than 2 s of processor time"}
+        assert (pool.started, pool.killed, pool.died) == (2, 16, 0)
 
 
 def test_two_hangs_in_a_batch_cost_nobody_else_a_verdict() -> None:
@@ -69,7 +102,7 @@ def test_two_hangs_in_a_batch_cost_nobody_else_a_verdict() -> None:
         replies = pool.compare_many([("5", HANG), *right[:3], ("5", HANG), *right[3:]])
         expected = [Status.LATE, *[Status.SAME] * 3, Status.LATE, *[Status.SAME] * 3]
         assert [reply.status for reply in replies] == expected
-        assert pool.killed == 2
+        assert pool.killed == 4
 
 
 def test_a_worker_ended_from_outside_costs_no_verdict(pool: Pool) -> None:
@@ -117,8 +150,8 @@ def test_a_worker_late_on_the_clock_is_replaced_once(monkeypatch: pytest.MonkeyP
     with Pool(size=1, seconds=20) as pool:
         late = 1
         assert pool.compare("x+1", "1+x").status is Status.SAME
-        assert asked == [240, 240] and (pool.started, pool.killed) == (2, 1)
-        late = 4
+        assert asked == [12 * HEAD_START] * 2 and (pool.started, pool.killed) == (2, 1)
+        late = 6
         reply = pool.compare("x+1", "1+x")
         assert (reply.status, reply.detail) == (Status.LATE, "two workers gave no answer in 240 s")
 
@@ -176,7 +209,8 @@ def test_the_memory_of_a_worker_is_limited_and_running_out_of_it_is_told() -> No
         "worker.main(int(sys.argv[1]))\n"
     )
     requests = [
-        {"how": "fixed", "gold": "5", "answer": size, "seconds": 60, "deadline": 60} for size in ("10", str(3 << 30))
+        {"how": "fixed", "gold": "5", "answer": size, "slow": False, "seconds": 60, "deadline": 60}
+        for size in ("10", str(3 << 30))
     ]
     done = subprocess.run(
         [sys.executable, "-c", program, str(2 << 30)],
