@@ -7,6 +7,7 @@ may be a trap: a link to a file outside, a fifo that never answers, a sparse fil
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 import time
@@ -410,6 +411,19 @@ class Tree:
             if stat.S_ISDIR(status.st_mode):
                 folders.append(name)
         yield from folders
+
+    def clear_special(self) -> None:
+        """Remove fifos, sockets and devices, also from directories that are closed to writing."""
+        for path, status, _ in self.walk(MAX_VISITED):
+            if kind_of(status.st_mode) != "other":
+                continue
+            *above, name = path.split("/")
+            parent = self._parent(above)
+            mode = stat.S_IMODE(os.fstat(parent).st_mode)
+            with contextlib.suppress(PermissionError):  # another user's, in the system's own folders
+                os.fchmod(parent, mode | 0o300)
+                os.unlink(name, dir_fd=parent)
+                os.fchmod(parent, mode)
 
     def open_file(self, path: str) -> int:
         """Open one regular file for reading.

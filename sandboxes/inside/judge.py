@@ -7,12 +7,11 @@ argument of a process. What it starts of the agent's is confined by a `Warden`.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import stat
 
 from sandboxes.inside import kernel
-from sandboxes.inside.files import Tree, kind_of, put, wipe
+from sandboxes.inside.files import Tree, put, wipe
 from sandboxes.inside.processes import Processes
 from sandboxes.inside.shell import Shell
 from sandboxes.inside.warden import Warden
@@ -139,12 +138,4 @@ def _make_room(root: str) -> None:
     if status.st_uid == os.geteuid() and status.st_mode & 0o700 != 0o700:
         os.chmod(root, stat.S_IMODE(status.st_mode) | 0o700)
     with Tree(root) as tree:
-        for path, status, _ in tree.walk(1 << 30):
-            if kind_of(status.st_mode) == "other":
-                *above, name = path.split("/")
-                with contextlib.suppress(OSError):  # of another user, in the system's own folders
-                    parent = tree.open_dir(above)
-                    try:
-                        os.unlink(name, dir_fd=parent)
-                    finally:
-                        os.close(parent)
+        tree.clear_special()

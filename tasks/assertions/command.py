@@ -41,7 +41,7 @@ class Command(GraderAssertion):
             if result.timed_out:
                 return self.failed(f"{self._shown()} ran out of time ({self.timeout:g} s)")
             tool = missing_tool(result) if result.exit_code != self.exit_code else ""
-            if tool and self.untouched(outcome, missing_tool) == tool:
+            if tool and self.on_untouched(outcome, missing_tool) == tool:
                 return self.erred(f"{self._shown()} needs {tool}, which this sandbox lacks")
             if result.exit_code != self.exit_code:
                 wanted = f"exit code {result.exit_code} instead of {self.exit_code}"

@@ -96,7 +96,7 @@ class GraderAssertion(BaseAssertion):
             with handle.beside(kept) as fresh:
                 return self._run(fresh, outcome)
 
-    def untouched(self, outcome: Outcome, judged: Callable[[CommandResult], str]) -> str:
+    def on_untouched(self, outcome: Outcome, judged: Callable[[CommandResult], str]) -> str:
         """Run the command on the workspace as the task laid it, and return what `judged` makes of that.
 
         What a grader does there is the task's doing, and what it does only after the agent is the agent's. Run once

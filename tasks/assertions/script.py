@@ -146,7 +146,7 @@ class Script(GraderAssertion):
         """Judge what is no score: the agent's doing if on the untouched workspace the script comes to scores."""
         if self.on_failure is OnFailure.FAIL:
             return self.broken(detail)
-        if self.untouched(outcome, self._comes_to_scores) == _WORKS:
+        if self.on_untouched(outcome, self._comes_to_scores) == _WORKS:
             return self.broken(f"{detail} (on the untouched workspace it comes to a verdict)")
         return self.erred(detail)
 
