@@ -25,8 +25,9 @@ from typing import TypeVar
 from envs.anchors import workspace_hash
 from envs.episode import AgentErrors, LostTwice
 from envs.workplace import Workplace
+from sandboxes.client import JudgeFailed
 from sandboxes.pool import Wait
-from sandboxes.sandbox import CommandResult, Sandbox, SandboxError, SandboxUnavailable, Snapshot
+from sandboxes.sandbox import CommandResult, JudgeIsolation, Sandbox, SandboxError, SandboxUnavailable, Snapshot
 from tasks.task import Task
 
 REPLAY_SECONDS = 60.0
@@ -177,6 +178,8 @@ class Recovery:
             except SandboxError as error:
                 value = _Lost(error)
                 _ask(canary)
+                if isinstance(error, JudgeFailed) and canary.judge_isolation is not JudgeIsolation.FULL:
+                    raise SandboxError(f"a second sandbox beside it fails at judges, too: {error}") from error
             window.check()
             return value
 

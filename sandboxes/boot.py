@@ -50,7 +50,9 @@ sys.modules["sandboxes.supervisor"].main()
 """.strip()
 """What `python3 -c` runs."""
 
-_MODULES = ("kernel", "frames", "files", "processes", "state", "watch", "shell", "terminal", "warden", "judge")
+_MODULES = (
+    *("kernel", "frames", "wiping", "files", "processes", "state", "watch", "shell", "terminal", "warden", "judge"),
+)
 
 
 @cache

@@ -15,10 +15,9 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from sandboxes.boot import GRADER
-from sandboxes.inside.files import BadPath, path_parts
 from sandboxes.inside.frames import BrokenFrame, FrameBuffer, pack
 from sandboxes.inside.processes import Budget
-from sandboxes.paths import PathAlias
+from sandboxes.paths import PathAlias, check_path, encoded, rows_of
 from sandboxes.sandbox import (
     Backend,
     CommandResult,
@@ -98,7 +97,7 @@ class SupervisedSandbox:
 
     def open(self, files: Files, *, workdir: str | None = None) -> None:
         """See `Sandbox.open`. A dead sandbox is started anew (at most `STARTS` tries)."""
-        entries, body = _entries(files, self._alias_of(workdir))
+        entries, body = rows_of(files, self._alias_of(workdir))
         if not self._ensure(workdir):
             try:
                 self._request({"op": "open", "entries": entries}, body)
@@ -106,7 +105,7 @@ class SupervisedSandbox:
             except _Retired:  # the last episode's doing, and no error of this one
                 self._drop()
                 self._ensure(workdir)
-        entries, body = _entries(files, self._alias)
+        entries, body = rows_of(files, self._alias)
         self._request({"op": "put", "entries": entries}, body)
 
     def reset(self) -> None:
@@ -167,7 +166,7 @@ class SupervisedSandbox:
         seconds = self.limits.command_seconds if timeout is None else float(timeout)
         if not 0 < seconds < float("inf"):
             raise ValueError(f"timeout must be a positive number of seconds, not {timeout!r}")
-        text = self._alias.inward(_encoded(command))
+        text = self._alias.inward(encoded(command))
         head = {"op": op, "timeout": seconds, "clean": state == "clean", "keep_background": bool(keep_background)}
         # Looking at the files afterwards may take as long as any look: they are the agent's, and may be many.
         return self._request(head, text, seconds + (REQUEST_SECONDS if op == "run_snapshot" else GRACE))
@@ -261,12 +260,12 @@ class SupervisedSandbox:
         apart: bool,
     ) -> CommandResult:
         inward = self._alias.inward
-        laid = {path: FileEntry(content=inward(_encoded(text)), mode=0o600) for path, text in files.items()}
-        entries, body = _entries(laid, self._alias)
+        laid = {path: FileEntry(content=inward(encoded(text)), mode=0o600) for path, text in files.items()}
+        entries, body = rows_of(laid, self._alias)
         folder = secrets.token_hex(8)
         head = {"op": "judge", "folder": folder, "entries": entries, "timeout": timeout, "env": dict(env)}
         head.update(private=private, apart=apart)
-        reply, said = self._request(head, body + inward(_encoded(command)), Budget(timeout).wall + GRACE)
+        reply, said = self._request(head, body + inward(encoded(command)), Budget(timeout).wall + GRACE)
         # Equal runs must read equal, so the name that was drawn does not show (in a traceback, for example).
         drawn, result = f"{GRADER}/{folder}".encode(), self._result(reply, said)
         stdout, stderr = (text.replace(drawn, GRADER.encode()) for text in (result.stdout, result.stderr))
@@ -276,12 +275,12 @@ class SupervisedSandbox:
 
     def put(self, files: Files) -> None:
         """See `Sandbox.put`."""
-        entries, body = _entries(files, self._alias)
+        entries, body = rows_of(files, self._alias)
         self._request({"op": "put", "entries": entries}, body)
 
     def read(self, path: str) -> bytes:
         """See `Sandbox.read`."""
-        _check_path(path)
+        check_path(path)
         return self._alias.outward(self._request({"op": "read", "path": path})[1])
 
     def listing(self) -> list[str]:
@@ -450,10 +449,6 @@ class SupervisedSandbox:
             transport.close(patience=patience)
 
 
-def _encoded(text: str) -> bytes:
-    return text.encode("utf-8", "surrogateescape" if _escaped(text) else "replace")
-
-
 def _full(error: BaseException | None) -> SandboxUnavailable | None:
     """What to tell where an error goes back to having no open file left; else None."""
     while error is not None:
@@ -461,54 +456,3 @@ def _full(error: BaseException | None) -> SandboxUnavailable | None:
             return found
         error = error.__cause__
     return None
-
-
-def _escaped(text: str) -> bool:
-    """Whether lone surrogates stand for bytes (as the file system's names do), so that they can be given back."""
-    return any("\udc80" <= letter <= "\udcff" for letter in text) and not any(
-        "\ud800" <= letter < "\udc80" or "\udcff" < letter <= "\udfff" for letter in text
-    )
-
-
-def _check_path(path: str) -> None:
-    try:
-        path_parts(path)
-    except BadPath as error:
-        raise ValueError(str(error)) from None
-
-
-def _entries(files: Files, alias: PathAlias) -> tuple[list[list[Any]], bytes]:
-    """Files as the rows and the body of a `put` request.
-
-    Raises:
-        ValueError: A path leaves the workspace, or an entry cannot be put.
-    """
-    rows: list[list[Any]] = []
-    chunks: list[bytes] = []
-    for path, value in files.items():
-        _check_path(path)
-        if isinstance(value, str):
-            value = value.encode("utf-8")
-        entry = value if isinstance(value, FileEntry) else FileEntry(content=value)
-        content, target = b"", None
-        if entry.kind is EntryKind.FILE:
-            if entry.content is None:
-                raise ValueError(f"{path!r}: a file without content cannot be put")
-            content = entry.content
-        elif entry.kind is EntryKind.SYMLINK:
-            if not entry.target:
-                raise ValueError(f"{path!r}: a symbolic link needs a target")
-            target = alias.inward(entry.target.encode("utf-8", "surrogateescape")).decode("utf-8", "surrogateescape")
-        elif entry.kind is not EntryKind.DIR:
-            raise ValueError(f"{path!r}: only files, directories and symbolic links can be put")
-        rows.append(
-            [
-                path,
-                str(entry.kind),
-                0o755 if entry.kind is EntryKind.DIR and entry.mode == 0o644 else entry.mode,
-                target,
-                len(content),
-            ]
-        )
-        chunks.append(content)
-    return rows, b"".join(chunks)

@@ -26,8 +26,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from sandboxes.inside.files import wipe
 from sandboxes.inside.processes import process_state
+from sandboxes.inside.wiping import wipe
 from sandboxes.owner import owner, owner_lives, run_id
 from sandboxes.sandbox import SandboxError
 

@@ -1,9 +1,13 @@
-"""How the folders of a sandbox are named, where a backend cannot mount them under the names that tasks use."""
+"""What crosses the wall of a sandbox: folders that a backend cannot mount under the names of tasks, text, and files."""
 
 from __future__ import annotations
 
 import os
 import re
+from typing import Any
+
+from sandboxes.inside.files import BadPath, path_parts
+from sandboxes.sandbox import EntryKind, FileEntry, Files
 
 WORKSPACE = "/workspace"
 """Where commands work, unless a task names another place."""
@@ -69,3 +73,60 @@ class PathAlias:
         for real, shown in self._to_shown:
             data = data.replace(real, shown)
         return data
+
+
+def encoded(text: str) -> bytes:
+    """Text as bytes; lone surrogates that stand for bytes are given back, others replaced."""
+    return text.encode("utf-8", "surrogateescape" if _escaped(text) else "replace")
+
+
+def _escaped(text: str) -> bool:
+    """Whether lone surrogates stand for bytes (as the file system's names do), so that they can be given back."""
+    return any("\udc80" <= letter <= "\udcff" for letter in text) and not any(
+        "\ud800" <= letter < "\udc80" or "\udcff" < letter <= "\udfff" for letter in text
+    )
+
+
+def check_path(path: str) -> None:
+    """Raise ValueError unless a path is relative and stays in the workspace."""
+    try:
+        path_parts(path)
+    except BadPath as error:
+        raise ValueError(str(error)) from None
+
+
+def rows_of(files: Files, alias: PathAlias) -> tuple[list[list[Any]], bytes]:
+    """Files as the rows and the body of a `put` request.
+
+    Raises:
+        ValueError: A path leaves the workspace, or an entry cannot be put.
+    """
+    rows: list[list[Any]] = []
+    chunks: list[bytes] = []
+    for path, value in files.items():
+        check_path(path)
+        if isinstance(value, str):
+            value = value.encode("utf-8")
+        entry = value if isinstance(value, FileEntry) else FileEntry(content=value)
+        content, target = b"", None
+        if entry.kind is EntryKind.FILE:
+            if entry.content is None:
+                raise ValueError(f"{path!r}: a file without content cannot be put")
+            content = entry.content
+        elif entry.kind is EntryKind.SYMLINK:
+            if not entry.target:
+                raise ValueError(f"{path!r}: a symbolic link needs a target")
+            target = alias.inward(entry.target.encode("utf-8", "surrogateescape")).decode("utf-8", "surrogateescape")
+        elif entry.kind is not EntryKind.DIR:
+            raise ValueError(f"{path!r}: only files, directories and symbolic links can be put")
+        rows.append(
+            [
+                path,
+                str(entry.kind),
+                0o755 if entry.kind is EntryKind.DIR and entry.mode == 0o644 else entry.mode,
+                target,
+                len(content),
+            ]
+        )
+        chunks.append(content)
+    return rows, b"".join(chunks)

@@ -106,7 +106,9 @@ class PipeTransport:
         view = memoryview(data)
         while view:
             try:
-                view = view[os.write(self._in, view) :]
+                with self._lock:  # the number of a closed descriptor may already be another's
+                    self._refuse_closed()
+                    view = view[os.write(self._in, view) :]
                 continue
             except BlockingIOError:
                 pass
@@ -122,12 +124,18 @@ class PipeTransport:
         if left <= 0 or not self._reader.poll(left * 1000):
             raise DeadlinePassed("the supervisor does not answer")
         try:
-            data = os.read(self._out, 1 << 18)
+            with self._lock:
+                self._refuse_closed()
+                data = os.read(self._out, 1 << 18)
         except OSError as error:
             raise TransportClosed(f"the supervisor is gone ({error})") from error
         if not data:
             raise TransportClosed("the supervisor is gone (end of its output)")
         return data
+
+    def _refuse_closed(self) -> None:
+        if self._closed:
+            raise TransportClosed("the supervisor was ended by another thread")
 
     def ready(self) -> None:
         """See `Transport`."""

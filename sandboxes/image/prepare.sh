@@ -13,6 +13,7 @@ mkdir -p /workspace
 chown $id:$id /workspace
 chmod 755 /workspace
 # Tasks may name a workspace below it, such as /root/.openclaw/workspace.
+rm -f /root/.bashrc /root/.profile
 chmod 711 /root
 
 command -v python >/dev/null || ln -s python3 /usr/bin/python

@@ -16,8 +16,8 @@ from itertools import islice
 from operator import itemgetter
 
 from sandboxes.inside.frames import write_all
+from sandboxes.inside.wiping import DIR_FLAGS, WIPE_SECONDS, empty
 
-DIR_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 FILE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 MAX_DEPTH = 128
 """Directories deeper than this are listed, not entered (each level costs one open file)."""
@@ -29,17 +29,10 @@ in a frame, so that every answer fits into one (`frames.MAX_HEAD`)."""
 ROW = 32
 DIGESTED = 4
 """Times the size of a workspace: bytes of files that `Tree.digests` reads, so that holes without end cost no time."""
-WIPE_SECONDS = 20.0
-"""What a reset may take. The host waits longer."""
-_BATCH = 1 << 16
 
 
 class BadPath(Exception):
     """A path that is absolute, empty, or leaves the workspace."""
-
-
-class Unfinished(Exception):
-    """A directory could not be emptied in its time."""
 
 
 def path_parts(path: str) -> list:
@@ -65,84 +58,6 @@ def kind_of(mode: int) -> str:
     if stat.S_ISDIR(mode):
         return "dir"
     return "symlink" if stat.S_ISLNK(mode) else "other"
-
-
-def wipe(root: str, mode: int = 0o755, seconds: float = float("inf")) -> None:
-    """Empty a directory, whatever stands in it, and give it back its mode.
-
-    Raises:
-        Unfinished: It took more than `seconds`.
-    """
-    if os.stat(root).st_uid == os.geteuid():  # else it is the system's, and no command can have changed it
-        os.chmod(root, mode)
-    top = os.open(root, DIR_FLAGS)
-    try:
-        _empty(top, time.monotonic() + seconds)
-    finally:
-        os.close(top)
-
-
-def _empty(top: int, limit: float = float("inf")) -> None:
-    """Remove everything below an open directory, by the monotonic time `limit`.
-
-    Depth costs neither recursion, PATH_MAX nor open files: one directory is open at a time, and `..` leads back up,
-    which is checked. To move deep directories up first would do, too, but costs a disk more than emptying them.
-
-    Raises:
-        Unfinished: The time is over.
-        OSError: Something cannot be removed, or directories move meanwhile.
-    """
-    fd = os.dup(top)
-    above: list = []  # for each directory on the way: who it is, what of it remains, the name of the next
-    try:
-        remaining, whole = _strip(fd, limit)
-        while True:
-            if remaining:
-                name = remaining.pop()
-                above.append((_identity(fd), remaining, whole, name))
-                os.chmod(name, 0o700, dir_fd=fd)
-                child = os.open(name, DIR_FLAGS, dir_fd=fd)
-                os.close(fd)
-                fd = child
-            elif not whole:
-                pass  # too many entries for one look
-            elif above:
-                identity, remaining, whole, name = above.pop()
-                parent = os.open("..", DIR_FLAGS, dir_fd=fd)
-                os.close(fd)
-                fd = parent
-                if _identity(fd) != identity:
-                    raise OSError("a directory was moved while it was emptied")
-                os.rmdir(name, dir_fd=fd)
-                continue
-            else:
-                return
-            remaining, whole = _strip(fd, limit)
-    finally:
-        os.close(fd)
-
-
-def _identity(fd: int) -> tuple:
-    found = os.fstat(fd)
-    return found.st_dev, found.st_ino
-
-
-def _strip(fd: int, limit: float) -> tuple:
-    """Remove files and empty directories; the names of the others, and whether that was all there was."""
-    with os.scandir(fd) as entries:
-        batch = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in islice(entries, _BATCH)]
-    remaining = []
-    for name, is_directory in batch:
-        if time.monotonic() > limit:
-            raise Unfinished("what the commands left behind is too much to be removed in time")
-        if not is_directory:
-            os.unlink(name, dir_fd=fd)
-            continue
-        try:
-            os.rmdir(name, dir_fd=fd)
-        except OSError:  # not empty; what else may be wrong with it, the caller meets again
-            remaining.append(name)
-    return remaining, len(batch) < _BATCH
 
 
 def put(root: str, entries: list, body: bytes) -> None:
@@ -241,7 +156,7 @@ def _clear(parent: int, name: str) -> None:
     os.chmod(name, 0o700, dir_fd=parent)
     fd = os.open(name, DIR_FLAGS, dir_fd=parent)
     try:
-        _empty(fd, time.monotonic() + WIPE_SECONDS)
+        empty(fd, time.monotonic() + WIPE_SECONDS)
     finally:
         os.close(fd)
     os.rmdir(name, dir_fd=parent)

@@ -11,10 +11,11 @@ import os
 import stat
 
 from sandboxes.inside import kernel
-from sandboxes.inside.files import Tree, put, wipe
+from sandboxes.inside.files import Tree, put
 from sandboxes.inside.processes import Processes
 from sandboxes.inside.shell import Shell
 from sandboxes.inside.warden import Warden
+from sandboxes.inside.wiping import wipe
 
 
 class JudgeLost(Exception):

@@ -151,7 +151,7 @@ def test_what_is_written_has_the_settings_and_notes_of_now(folder: Path) -> None
     assert (now.environment["max_turns"], now.environment["prompt_style"]) == (3, "compact")
     assert now.environment["prompt_hash"] != episode.environment["prompt_hash"]
     assert replay(now, task, sandbox="bubblewrap").differences == []
-    assert now.notes == {"model": "m"}  # this environment notes no answers
+    assert now.notes == {"model": "m", "judge_isolation": "full"}  # this environment notes no answers
     tasks = load_tasks("gsm8k:sample")[:1]
     (asked,) = play(Says("#### 3"), tasks, env=GSM8KEnv)
     noted = dict(asked.notes)

@@ -100,13 +100,17 @@ def test_the_flags(found: Engine, run: str) -> None:
     assert host["SecurityOpt"] == ["no-new-privileges"]
     assert host["ReadonlyRootfs"] and not host["Binds"] and not host["Devices"] and not config["Volumes"]
     assert [mount for mount in facts["Mounts"] if mount["Type"] != "tmpfs"] == []
-    assert host["PidsLimit"] == 50 and host["NanoCpus"] == 10**9
-    assert host["Memory"] == host["MemorySwap"] == (100 + 20 + 8 + module.SHM_MB + module.SUPERVISOR_MB) << 20
+    assert host["PidsLimit"] == 50 + module.SUPERVISOR_TASKS and host["NanoCpus"] == 10**9
+    assert (
+        host["Memory"]
+        == host["MemorySwap"]
+        == (100 + 20 + 8 + module.SHM_MB + module.GRADER_MB + module.SUPERVISOR_MB) << 20
+    )
     assert host["IpcMode"] == "private" and host["PidMode"] == "" and host["UTSMode"] == ""
     assert host["LogConfig"]["Type"] == "none" and host["AutoRemove"]
     bounds = {limit["Name"]: limit["Hard"] for limit in host["Ulimits"]}
     assert bounds == {"core": 0, "fsize": 5 << 20, "nofile": 300}
-    assert set(host["Tmpfs"]) == {"/data/project", "/tmp", "/dev/shm"}
+    assert set(host["Tmpfs"]) == {"/data/project", "/tmp", "/dev/shm", module.GRADER}
     assert all({"nosuid", "nodev"} <= set(options.split(",")) for options in host["Tmpfs"].values())
     assert config["User"] == "1000:1000" and config["OpenStdin"] and config["StdinOnce"] and not config["Tty"]
     assert config["Labels"] | {OWNER: owner(), RUN: run, MACHINE: machine()} == config["Labels"]

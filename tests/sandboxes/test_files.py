@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from sandboxes.inside import files
-from sandboxes.inside.files import BadPath, Tree, path_parts, put, wipe
+from sandboxes.inside import files, wiping
+from sandboxes.inside.files import BadPath, Tree, path_parts, put
+from sandboxes.inside.wiping import wipe
 
 
 @pytest.mark.parametrize("path", ["", "/", "/etc/passwd", "..", "a/../b", "a//b", "./a", "a/.", "a\0b", "a/../../etc"])
@@ -208,12 +209,12 @@ def test_a_wipe_gives_up_in_time_and_never_leaves_the_tree(tmp_path: Path, monke
     root = tmp_path / "root"
     (root / "a" / "b").mkdir(parents=True)
     (root / "a" / "b" / "f").touch()
-    with pytest.raises(files.Unfinished):
+    with pytest.raises(wiping.Unfinished):
         wipe(str(root), seconds=-1)
     assert (root / "a" / "b" / "f").exists()
     (tmp_path / "outside").mkdir()
     (tmp_path / "outside" / "f").touch()
-    strip = files._strip
+    strip = wiping._strip
 
     def moved(fd: int, limit: float) -> tuple[list[str], bool]:
         found = strip(fd, limit)
@@ -221,7 +222,7 @@ def test_a_wipe_gives_up_in_time_and_never_leaves_the_tree(tmp_path: Path, monke
             (root / "a" / "b").rename(tmp_path / "outside" / "b")
         return found
 
-    monkeypatch.setattr(files, "_strip", moved)
+    monkeypatch.setattr(wiping, "_strip", moved)
     with pytest.raises(OSError, match="moved while"):
         wipe(str(root))
     assert (tmp_path / "outside" / "f").exists()

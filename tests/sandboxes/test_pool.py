@@ -300,6 +300,7 @@ def test_a_lost_start_refuses_only_one_who_waits(engine: Engine, monkeypatch: py
 
 def test_close_ends_those_who_wait_and_those_that_start(engine: Engine) -> None:
     engine.gate = threading.Event()
+    others = children()  # of fixtures that tests of another file share
     pool = SandboxPool(size=2)
     threads = ThreadPoolExecutor(4)
     waiting = [threads.submit(pool.acquire) for _ in range(3)]
@@ -310,7 +311,7 @@ def test_close_ends_those_who_wait_and_those_that_start(engine: Engine) -> None:
     engine.gate.set()  # the starts come through only now
     closing.result(timeout=60)
     threads.shutdown()
-    assert children() == []
+    assert set(children()) <= set(others)
 
 
 def children() -> list[str]:

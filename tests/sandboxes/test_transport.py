@@ -51,6 +51,27 @@ def test_deadlines() -> None:
         os.kill(pid, 0)
 
 
+def test_what_was_closed_writes_and_reads_nowhere() -> None:
+    """Another thread may close it, and its descriptors' numbers then belong to whatever is opened next."""
+    transport = start("cat")
+    transport.close()
+    pipes = [os.pipe() for _ in range(8)]
+    try:
+        os.write(pipes[0][1], b"another's")
+        for call in (lambda: transport.send(b"stray", soon()), lambda: transport.receive(soon(0.2))):
+            with pytest.raises((TransportClosed, DeadlinePassed)):
+                call()
+        assert os.read(pipes[0][0], 99) == b"another's"
+        for reader, _ in pipes:
+            os.set_blocking(reader, False)
+            with pytest.raises(BlockingIOError):
+                os.read(reader, 99)
+    finally:
+        for pair in pipes:
+            for fd in pair:
+                os.close(fd)
+
+
 def test_a_sandbox_survives_the_thread_that_opened_it(safe_backend: Backend) -> None:
     made: list[SupervisedSandbox] = []
 

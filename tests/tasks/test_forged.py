@@ -61,6 +61,42 @@ def _folders(task: Task, text: str) -> list[str]:
     return sorted(found | {"scripts", "output", "tools"})
 
 
+HOSTILE = {
+    "types": b'[1, null, {"a": [], "b": {"c": null}}, "x", 1e999, true]',
+    "an object": b'{"": null, "items": 3, "name": [[]], "total": "x", "results": {"0": null}}',
+    "no text": b"\xff\xfe\x00" * 99,
+}
+_READ = re.compile(r"[\w./-]+\.(?:json|jsonl|csv|tsv|md|txt|ya?ml|html|log|xml|ini|toml)\b")
+"""Files that a judge may read, as its text names them."""
+
+
+def made_hostile(task: Task, sandbox: Sandbox, how: str) -> Grade:
+    """The grade of an agent that leaves something hostile under every name that its judge or its request has."""
+    text = "\n".join([task.intent, *(part for a in task.assertions for part in _texts(a))])
+    names = {name.lstrip("./") for name in _READ.findall(text)}
+    names = {name for name in names if not name.startswith("root/")}
+    names |= {f"{folder}/{name}" for folder in ("output", "reports") for name in names if "/" not in name}
+    sandbox.open(task.files(), workdir=task.workdir)
+    initial = sandbox.snapshot()
+    if how == "fifo":
+        sandbox.run("\n".join(f"mkdir -p '{name}'; rmdir '{name}'; rm -f '{name}'; mkfifo '{name}'" for name in names))
+    else:
+        for name in names:
+            sandbox.put({name: HOSTILE[how]})
+    return grade(task, Outcome(sandbox.snapshot(), initial, "done", grader=SandboxGrader(sandbox, task)))
+
+
+@pytest.mark.parametrize(
+    "how", ["types", "fifo", *(pytest.param(how, marks=pytest.mark.whole) for how in ("an object", "no text"))]
+)
+def test_no_file_makes_an_upstream_judge_err(how: str) -> None:
+    tasks = load_tasks(f"clawgym:{shared(EVAL)}")
+    with open_sandbox("landlock") as sandbox:
+        results = {task.id: made_hostile(task, sandbox, how) for task in tasks}
+    assert {name: found.results for name, found in results.items() if found.rate is None} == {}
+    assert not any(found.passed for found in results.values())
+
+
 @pytest.mark.parametrize("name", ["failing-test", "calculator", "repair-backup-script", "submission-pack"])
 def test_the_librarys_judges(sandbox: Sandbox, name: str) -> None:
     (task,) = load_tasks(f"library:{name}")

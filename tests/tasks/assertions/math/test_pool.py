@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -107,7 +108,10 @@ def test_two_hangs_in_a_batch_cost_nobody_else_a_verdict() -> None:
 
 def test_a_worker_ended_from_outside_costs_no_verdict(pool: Pool) -> None:
     ask(pool)
-    os.kill(pids(pool)[0], signal.SIGKILL)
+    (pid,) = pids(pool)
+    os.kill(pid, signal.SIGKILL)
+    while Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z":
+        time.sleep(0.01)  # until it has ended, its child may still answer
     ask(pool)
     assert (pool.started, pool.killed, pool.died) == (2, 0, 1)
 
