@@ -12,7 +12,7 @@ from functools import cached_property
 from random import Random
 
 from tasks.model import unknown_key
-from tasks.problems import TaskError
+from tasks.problems import TaskError, counted
 from tasks.task import SplitName, Task
 
 
@@ -27,7 +27,7 @@ class Choice(StrEnum):
 
 @dataclass(frozen=True)
 class Split:
-    """Lists of tasks that share no id and no problem.
+    """Lists of tasks that share no id and no problem; those that `split_tasks` draws share no meaning either.
 
     Attributes:
         pool: Tasks trained on.
@@ -65,6 +65,21 @@ class Split:
         """The lists by name; `unseen` only where there is one."""
         return {"pool": self.pool, "held_out": self.held_out, **({"unseen": self.unseen} if self.unseen else {})}
 
+    def twins_across(self) -> list[tuple[tuple[str, Task], tuple[str, Task]]]:
+        """Return the exact twins on different sides, one pair of side and task per meaning.
+
+        Only lock files and lists that were made otherwise hold any: the rule of version 0.6 and before let a task stand
+        opposite a copy of it with another persona, name, weight, order of assertions, letter case or blank.
+        """
+        first: dict[str, tuple[str, Task]] = {}
+        found: dict[str, tuple[tuple[str, Task], tuple[str, Task]]] = {}
+        for side, tasks in self.sides.items():
+            for task in tasks:
+                before = first.setdefault(task.meaning_hash, (side, task))
+                if before[0] != side:
+                    found.setdefault(task.meaning_hash, (before, (side, task)))
+        return list(found.values())
+
     @cached_property
     def hash(self) -> str:
         """SHA-256 (hex) of the lists of ids and contents; the order within a side does not count."""
@@ -76,17 +91,32 @@ class Split:
         return {side: {task.id: task.content_hash for task in tasks} for side, tasks in self.sides.items()}
 
 
+Sameness = Callable[[Task], str]
+"""What two tasks that must stand on one side have in common."""
+
+
+def meaning(task: Task) -> str:
+    """Exact twins are the same: see `tasks.task.Meaning`."""
+    return task.meaning_hash
+
+
+def problem(task: Task) -> str:
+    """The rule of version 0.6 and before, with which runs of then resume: any other word makes another task."""
+    return task.problem_hash
+
+
 def split_tasks(
     tasks: Sequence[Task],
     *,
     held_out_fraction: float = 0.2,
     seed: int = 0,
     unseen_families: int | Sequence[str] = 0,
+    same: Sameness = meaning,
 ) -> Split:
     """Split tasks by a seeded draw; each family (and the hand-written tasks) is split in about the same proportion.
 
-    Tasks with the same problem go to the same side together. A task whose file says `split:` goes where it says, and
-    takes its twins along. The draw is by content, not by position: the order of `tasks` does not matter.
+    Exact twins go to the same side together. A task whose file says `split:` goes where it says, and takes its twins
+    along. The draw is by content, not by position: the order of `tasks` does not matter.
 
     Args:
         tasks: Tasks with unique ids.
@@ -95,6 +125,7 @@ def split_tasks(
         seed: Any integer, 0 included.
         unseen_families: Whole families that are only measured on: their names, or how many to draw. They are `unseen`
             of the result; the fraction then applies to the rest.
+        same: What makes twins.
 
     Raises:
         TaskError: a fraction outside [0, 1], two tasks with one id, twins that ask for different sides, a family that
@@ -105,34 +136,36 @@ def split_tasks(
     _refuse_double_ids(tasks)
     left_out = _unseen(tasks, unseen_families, seed)
     unseen = _select(tasks, lambda task: task.family in left_out)
-    hidden = {task.problem_hash for task in unseen}
+    hidden = {same(task) for task in unseen}
     rest = [task for task in tasks if task.family not in left_out]
-    stray = [task.id for task in rest if task.problem_hash in hidden]
+    stray = [task.id for task in rest if same(task) in hidden]
     if stray:
-        raise TaskError(f"{', '.join(stray[:5])}: the same problem stands in a family that should stay unseen")
+        raise TaskError(f"{', '.join(stray[:5])}: the same task stands in a family that should stay unseen")
     twins: dict[str, list[Task]] = {}
     for task in rest:
-        twins.setdefault(task.problem_hash, []).append(task)
+        twins.setdefault(same(task), []).append(task)
     held_out: set[str] = set()
-    undecided: dict[str, list[str]] = {}
-    for problem, group in twins.items():
+    undecided: dict[str, list[tuple[str, str]]] = {}
+    for shared, group in twins.items():
         wanted = {task.split for task in group if task.split is not None}
         if len(wanted) > 1:
             names = " and ".join(task.id for task in group)
             raise TaskError(f"{names} are the same task, but ask for different sides of the split")
         if not wanted:
-            undecided.setdefault(group[0].family or "", []).append(problem)
+            # Drawn by the least problem hash among twins: where there are none, the draw is that of every version.
+            drawn_by, family = min((task.problem_hash, task.family or "") for task in group)
+            undecided.setdefault(family, []).append((drawn_by, shared))
         elif wanted == {SplitName.HELD_OUT}:
-            held_out.add(problem)
+            held_out.add(shared)
     for family, share in _shares(
         {name: len(group) for name, group in undecided.items()}, held_out_fraction, seed
     ).items():
         order = sorted(undecided[family])
         Random(f"split:{seed}:{family}").shuffle(order)
-        held_out.update(order[:share])
+        held_out.update(shared for _, shared in order[:share])
     return Split(
-        pool=_select(rest, lambda task: task.problem_hash not in held_out),
-        held_out=_select(rest, lambda task: task.problem_hash in held_out),
+        pool=_select(rest, lambda task: same(task) not in held_out),
+        held_out=_select(rest, lambda task: same(task) in held_out),
         unseen=unseen,
     )
 
@@ -158,28 +191,32 @@ def split_by_outcome(tasks: Sequence[Task], hold_out: Callable[[Task], bool], *,
         )
     _refuse_double_ids(tasks)
     chosen = {task.id for task in tasks if hold_out(task)}
-    return Split(
+    split = Split(
         pool=_select(tasks, lambda task: task.id not in chosen),
         held_out=_select(tasks, lambda task: task.id in chosen),
         choice=Choice.OUTCOME,
     )
+    if pairs := [f"{one.id} and {other.id}" for (_, one), (_, other) in split.twins_across()]:
+        raise TaskError(f"the rule parts {counted(len(pairs), 'pair')} of exact twins: {', '.join(pairs[:5])}")
+    return split
 
 
-def disjoint(pool: Sequence[Task], held_out: Sequence[Task]) -> tuple[Task, ...]:
-    """Return the tasks of `held_out` that are not in `pool`, neither by id nor by content."""
-    known = _Known(pool)
+def disjoint(pool: Sequence[Task], held_out: Sequence[Task], same: Sameness = meaning) -> tuple[Task, ...]:
+    """Return the tasks of `held_out` that are not in `pool`, neither by id nor as the twin of another."""
+    known = _Known(pool, same)
     return _select(held_out, lambda task: not known.holds(task))
 
 
 class _Known:
-    """Ids and problems of some tasks."""
+    """Ids of some tasks, and what makes their twins."""
 
-    def __init__(self, tasks: Sequence[Task]) -> None:
-        self.ids = {task.id for task in tasks}
-        self.problems = {task.problem_hash for task in tasks}
+    def __init__(self, tasks: Sequence[Task], same: Sameness = problem) -> None:
+        self._same = same
+        self._ids = {task.id for task in tasks}
+        self._kept = {same(task) for task in tasks}
 
     def holds(self, task: Task) -> bool:
-        return task.id in self.ids or task.problem_hash in self.problems
+        return task.id in self._ids or self._same(task) in self._kept
 
 
 def _refuse_double_ids(tasks: Sequence[Task]) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
-from dataclasses import replace
+import unicodedata
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from functools import cached_property
 from typing import Annotated, Any, Literal
@@ -14,7 +15,7 @@ from pydantic import Field, field_validator, model_validator
 
 from sandboxes.paths import check_workdir
 from sandboxes.sandbox import EntryKind, FileEntry
-from tasks.assertions.base import leaves
+from tasks.assertions.base import BaseAssertion, leaves
 from tasks.assertions.files import FileUnchanged
 from tasks.assertions.graders import GraderAssertion
 from tasks.assertions.kinds import Assertion
@@ -25,7 +26,25 @@ from tasks.model import Items, StrictModel, Text, fault
 from tasks.problems import TaskError
 from tasks.workspace import Workspace
 
-__all__ = ["Budget", "Difficulty", "Oracle", "Persona", "SplitName", "Task", "TaskError", "Workspace"]
+__all__ = ["Budget", "Difficulty", "Meaning", "Oracle", "Persona", "SplitName", "Task", "TaskError", "Workspace"]
+
+
+@dataclass(frozen=True, slots=True)
+class Meaning:
+    """What a task asks, lays out and checks, in one spelling: two tasks that agree in it are exact twins.
+
+    Who asks (persona), id, budget, oracle, modes of files, and names, weights and order of assertions do not count.
+
+    Attributes:
+        intent: In Unicode NFKC, case folded, one blank between words, without punctuation at the end.
+        files: Paths of the workspace, each with the kind and a digest of the content, sorted.
+        assertions: Canonical forms as JSON, sorted, none twice.
+    """
+
+    intent: str
+    files: tuple[str, ...]
+    assertions: tuple[str, ...]
+
 
 ID_PATTERN = r"^[a-z0-9][a-z0-9._-]*$"
 """Ids are lower case, so that they can name files and be typed."""
@@ -210,7 +229,7 @@ class Task(StrictModel):
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Task:
         """Copy the task, with changes that are not checked again; the hashes are those of the copy."""
         copy = super().model_copy(update=update, deep=deep)
-        for name in ("content_hash", "problem_hash", "judge_findings"):
+        for name in ("content_hash", "problem_hash", "meaning", "meaning_hash", "judge_findings"):
             copy.__dict__.pop(name, None)
         return copy
 
@@ -231,9 +250,21 @@ class Task(StrictModel):
     def problem_hash(self) -> str:
         """SHA-256 (hex) of what the agent meets and how it is judged; budget, difficulty and oracle do not count.
 
-        Two tasks with the same problem must never stand on both sides of a split.
+        Seeded draws of splits and families go by it, so it never changes; `meaning_hash` tells twins.
         """
         return _digest(self._problem())
+
+    @cached_property
+    def meaning(self) -> Meaning:
+        """What it asks, lays out and checks, in one spelling."""
+        files = ([path, entry.kind.value, _content(entry)] for path, entry in self.files().items())
+        checks = (_bare(assertion) for assertion in self.assertions)
+        return Meaning(_one_spelling(self.intent), _spelt(files), _spelt(checks))
+
+    @cached_property
+    def meaning_hash(self) -> str:
+        """SHA-256 (hex) of the meaning. Exact twins have the same, and must never stand on both sides of a split."""
+        return _digest(asdict(self.meaning))
 
     @cached_property
     def judge_findings(self) -> tuple[Finding, ...]:
@@ -272,12 +303,39 @@ def _command_problem(command: str) -> str | None:
 
 
 def _fingerprint(entry: FileEntry) -> list[str]:
+    mode = [] if entry.kind is EntryKind.SYMLINK else [f"{entry.mode:04o}"]
+    return [entry.kind.value, *mode, _content(entry)]
+
+
+def _content(entry: FileEntry) -> str:
     if entry.kind is EntryKind.SYMLINK:
-        return [entry.kind.value, entry.target or ""]
-    digest = hashlib.sha256(entry.content).hexdigest() if entry.content is not None else ""
-    return [entry.kind.value, f"{entry.mode:04o}", digest]
+        return entry.target or ""
+    return hashlib.sha256(entry.content).hexdigest() if entry.content is not None else ""
+
+
+def _one_spelling(intent: str) -> str:
+    text = " ".join(unicodedata.normalize("NFKC", intent).casefold().split())
+    end = len(text)
+    while end and (text[end - 1] == " " or unicodedata.category(text[end - 1]).startswith("P")):
+        end -= 1
+    return text[:end] or text  # an intent of punctuation alone stays
+
+
+def _bare(assertion: BaseAssertion) -> dict[str, Any]:
+    """Return the canonical form without names and weights, and without the order of those that stand in it."""
+    kept = {key: value for key, value in assertion.canonical().items() if key not in ("name", "weight")}
+    if assertion.inner:
+        kept["of"] = sorted((_bare(item) for item in assertion.inner), key=_json)
+    return kept
+
+
+def _spelt(items: Iterable[Any]) -> tuple[str, ...]:
+    return tuple(sorted({_json(item) for item in items}))
+
+
+def _json(content: Any) -> str:
+    return json.dumps(content, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
 
 
 def _digest(content: dict[str, Any]) -> str:
-    text = json.dumps(content, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
-    return hashlib.sha256(text.encode("utf-8")).hexdigest()
+    return hashlib.sha256(_json(content).encode("utf-8")).hexdigest()

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tasks.problems import TaskError
 from tasks.sources import load_tasks
-from tasks.splits import Choice, Split, disjoint, split_by_outcome, split_tasks
+from tasks.splits import Choice, Split, disjoint, problem, split_by_outcome, split_tasks
 from tasks.task import Task
 
 
@@ -74,6 +74,48 @@ def test_twins_must_agree() -> None:
         split_tasks([make("a", intent="x", split="pool"), make("b", intent="x", split="held_out")])
 
 
+def test_twins_in_other_words_must_agree_and_stay_out_of_unseen_families() -> None:
+    with pytest.raises(TaskError, match="a and b are the same task"):
+        split_tasks([make("a", intent="x", split="pool"), make("b", intent="X.", split="held_out")])
+    with pytest.raises(TaskError, match="b: the same task stands in a family that should stay unseen"):
+        split_tasks([make("a", family="odd", intent="x"), make("b", intent="X"), make("c")], unseen_families=["odd"])
+
+
+def test_twins_of_two_families_are_drawn_alike_in_every_order() -> None:
+    tasks = [make("a", family="one", intent="x"), make("b", family="two", intent="X"), *(make(f"t{n}") for n in "123")]
+    for seed in range(5):
+        made = split_tasks(tasks, held_out_fraction=0.5, seed=seed)
+        assert made.hash == split_tasks(tasks[::-1], held_out_fraction=0.5, seed=seed).hash
+        assert made.twins_across() == []
+
+
+# Hashes of splits that version 0.6.0 drew: the same seed gives the same sides where no task has a twin.
+DRAWN_BY_0_6 = [
+    ("library", 0.2, 0, 0, "06b63253af5063fb"),
+    ("library", 0.5, 7, 0, "3fed3fc239c35661"),
+    ("generated:quickstart?n=200", 0.2, 0, 0, "faa55ea8ca83204a"),
+    ("generated:quickstart?n=200", 0.5, 7, 2, "896e85573b17d5a6"),
+    ("generated:office?n=90", 0.3, 1, 0, "3c78d86310e0c524"),
+    ("generated:all?n=500", 0.5, 7, 2, "2a5ad3ed2688eb21"),
+]
+
+
+@pytest.mark.parametrize(("spec", "fraction", "seed", "unseen", "wanted"), DRAWN_BY_0_6)
+def test_without_twins_the_sides_are_those_of_0_6(
+    spec: str, fraction: float, seed: int, unseen: int, wanted: str
+) -> None:
+    split = split_tasks(load_tasks(spec), held_out_fraction=fraction, seed=seed, unseen_families=unseen)
+    assert split.hash[:16] == wanted
+
+
+def test_the_rule_of_0_6_still_parts_twins_for_runs_of_then() -> None:
+    tasks = [make(f"t{number}", intent="the same", persona={"role": f"r{number}"}) for number in range(4)]
+    split = split_tasks(tasks, held_out_fraction=0.5, same=problem)
+    assert len(split.pool) == len(split.held_out) == 2
+    (((first, one), (second, other)),) = split.twins_across()
+    assert (first, one, second, other) == ("pool", split.pool[0], "held_out", split.held_out[0])
+
+
 @given(st.integers(0, 30), st.floats(0, 1), st.integers(0, 5))
 def test_shares_hold_for_any_number(n: int, fraction: float, seed: int) -> None:
     tasks = [make(f"t{number}", family="odd" if number % 3 else None) for number in range(n)]
@@ -96,6 +138,7 @@ def test_disjoint_removes_by_id_and_by_content() -> None:
     pool = [make("a"), make("b")]
     kept = disjoint(pool, [make("a", intent="other"), make("c", intent="make b"), make("d")])
     assert [task.id for task in kept] == ["d"]
+    assert disjoint(pool, [make("e", intent=" Make  B.", persona={"role": "cook"})]) == ()
 
 
 def test_whole_families_can_stay_unseen() -> None:
@@ -127,7 +170,7 @@ def test_families_that_cannot_be_left_out(wanted: Any, words: str) -> None:
 
 def test_an_unseen_problem_is_nowhere_else() -> None:
     same = {"intent": "the same"}
-    with pytest.raises(TaskError, match="b: the same problem stands in a family that should stay unseen"):
+    with pytest.raises(TaskError, match="b: the same task stands in a family that should stay unseen"):
         split_tasks([make("a", family="odd", **same), make("b", **same), make("c")], unseen_families=["odd"])
     with pytest.raises(TaskError, match="should be unseen are in the pool: odd"):
         Split((make("a", family="odd"),), (), (make("b", family="odd"),))
@@ -142,6 +185,9 @@ def test_a_split_by_outcome_is_refused_unless_meant() -> None:
     split = split_by_outcome(tasks, lambda task: task.id == "hard", allow_outcome=True)
     assert [task.id for task in split.held_out] == ["hard"]
     assert split.choice is Choice.OUTCOME
+    twins = [*tasks, make("easy-2", intent="Make easy.")]
+    with pytest.raises(TaskError, match="the rule parts 1 pair of exact twins: easy and easy-2"):
+        split_by_outcome(twins, lambda task: task.id == "easy-2", allow_outcome=True)
 
 
 def test_with_one_task_a_family_the_alphabet_does_not_choose() -> None:
