@@ -1,4 +1,7 @@
-"""A split as a file: ids and content hashes of each side, so that what was held out can be proven later."""
+"""A split as a file: ids and content hashes of each side, so that what was held out can be proven later.
+
+A lock is as trustworthy as its file: its hash finds accidents, but whoever can write the file can write the hash too.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +21,10 @@ SUFFIX = ".lock"
 """How names of lock files end."""
 SIDES = ("pool", "held_out", "unseen")
 """Names of the sides in a lock file; `unseen` may be absent."""
+ANEW = "python -m tasks split SPEC --out ANOTHER.lock"
+"""How a split is locked beside one that no longer fits."""
+SHOWN_TWINS = 5
+"""Pairs of exact twins that are named one by one."""
 
 
 def write_lock(split: Split, path: Path, made_from: Mapping[str, Any] | None = None) -> None:
@@ -69,9 +76,8 @@ def verify_lock(split: Split, path: Path) -> None:
             before = next((other for other in SIDES if name in locked.get(other, {})), None)
             if name in now and before is not None and now[name] != before:
                 if side == before:
-                    problems.append(
-                        Problem(f"{name} is locked here, but stands in {now[name]} now", str(path), key=side)
-                    )
+                    moved = f"{name} is locked here, but stands in {now[name]} now"
+                    problems.append(Problem(f"{moved}: apply the lock, or lock anew: {ANEW}", str(path), key=side))
             else:
                 problems.append(Problem(f"{name} {what}", str(path), key=side))
     if choice is not split.choice:
@@ -85,7 +91,7 @@ def apply_lock(tasks: Sequence[Task], path: Path, *, allow_outcome: bool = False
 
     Args:
         tasks: Must hold every task that is locked; others are left out.
-        path: The lock file.
+        path: The lock file. It is taken at its word: exact twins stay on the sides it names (see `parted_twins`).
         allow_outcome: Take a split that was chosen by outcome.
 
     Raises:
@@ -112,18 +118,40 @@ def apply_lock(tasks: Sequence[Task], path: Path, *, allow_outcome: bool = False
     return Split(chosen["pool"], chosen["held_out"], chosen.get("unseen", ()), choice)
 
 
+def parted_twins(split: Split, path: Path) -> tuple[Problem, ...]:
+    """Return the exact twins on different sides of a split that was locked, with what to do: warnings, not errors.
+
+    The sides of a lock stay as they are, so that what was measured with it can be measured again.
+    """
+    pairs = split.twins_across()
+    shown = [
+        Problem(
+            f"{other.id} is the exact twin of {one.id} in {first}: its figure measures memory. The sides stay as they "
+            f"are locked; leave one of them out of the tasks of the next split, or draw a new one ({ANEW})",
+            str(path),
+            key=second,
+        )
+        for (first, one), (second, other) in pairs
+    ]
+    return tuple(_short(shown, path, limit=SHOWN_TWINS, what="more pair"))
+
+
 def _differences(locked: dict[str, str], present: dict[str, str]) -> list[tuple[str, str]]:
-    found = [(name, "is locked, but not among the tasks") for name in locked if name not in present]
-    found += [(name, "is among the tasks, but not locked") for name in present if name not in locked]
-    changed = (name for name in locked if name in present and present[name] != locked[name])
-    found += [(name, f"has changed: {locked[name][:12]} is locked, {present[name][:12]} is found") for name in changed]
+    gone = f"is locked, but not among the tasks: bring it back, or lock them anew: {ANEW}"
+    more = f"is among the tasks, but not locked: leave it out, or lock them anew: {ANEW}"
+    found = [(name, gone) for name in locked if name not in present]
+    found += [(name, more) for name in present if name not in locked]
+    for name, content in locked.items():
+        if (now := present.get(name, content)) != content:
+            change = f"has changed: {content[:12]} is locked, {now[:12]} is found"
+            found.append((name, f"{change}: undo the change, or lock the tasks anew: {ANEW}"))
     return found
 
 
-def _short(problems: list[Problem], path: Path, limit: int = 20) -> list[Problem]:
+def _short(problems: list[Problem], path: Path, limit: int = 20, what: str = "more difference") -> list[Problem]:
     if len(problems) <= limit:
         return problems
-    return [*problems[:limit], Problem(f"and {counted(len(problems) - limit, 'more difference')}", str(path))]
+    return [*problems[:limit], Problem(f"and {counted(len(problems) - limit, what)}", str(path))]
 
 
 def _read(path: Path) -> tuple[Choice, dict[str, dict[str, str]]]:

@@ -7,7 +7,7 @@ import pytest
 
 from tasks.problems import TaskError
 from tasks.sources import load_tasks
-from tasks.split_lock import apply_lock, verify_lock, write_lock
+from tasks.split_lock import apply_lock, parted_twins, verify_lock, write_lock
 from tasks.splits import Split, split_by_outcome, split_tasks
 
 TASKS = load_tasks("generated:quickstart?n=40")
@@ -111,3 +111,30 @@ def test_a_task_that_changed_sides_is_said_so_and_files_of_others_are_kept(tmp_p
     ) as e:
         verify_lock(moved, path)
     assert len(e.value.problems) == 1
+
+
+def test_each_disagreement_says_what_to_do(lock: Path) -> None:
+    changed = TASKS[0].model_copy(update={"intent": "other"})
+    with pytest.raises(TaskError) as caught:
+        apply_lock([changed, *TASKS[2:]], lock)
+    lines = str(caught.value).splitlines()
+    assert len(lines) == 2 and all(line.startswith(f"{lock}: ") and "--out ANOTHER.lock" in line for line in lines)
+    assert any(f"{TASKS[0].id} has changed" in line and "undo the change, or" in line for line in lines)
+    assert any(f"{TASKS[1].id} is locked, but not" in line and "bring it back, or" in line for line in lines)
+
+
+def test_an_old_lock_with_twins_on_both_sides_loads_and_is_warned_of(tmp_path: Path) -> None:
+    twins = [
+        task.model_copy(update={"id": f"twin-{number}", "intent": f"{task.intent.upper()}!"})
+        for number, task in enumerate(SPLIT.pool[:7])
+    ]
+    old = Split(SPLIT.pool, (*SPLIT.held_out, *twins), SPLIT.unseen)
+    path = tmp_path / "old.lock"
+    write_lock(old, path)
+    again = apply_lock([*TASKS, *twins], path)
+    assert again.hash == old.hash
+    warnings = [str(problem) for problem in parted_twins(again, path)]
+    assert len(warnings) == 6 and warnings[-1] == f"{path}: and 2 more pairs"
+    assert warnings[0].startswith(f"{path}: held_out: twin-") and "is the exact twin of " in warnings[0]
+    assert "in pool: " in warnings[0] and "The sides stay as they are locked" in warnings[0]
+    assert parted_twins(SPLIT, path) == ()
