@@ -20,6 +20,7 @@ from tasks.problems import Problem, TaskError, counted
 from tasks.reports import refuse_to_overwrite, to_json, write_junit
 from tasks.sources import clawgym, generated, is_spec, library, load_tasks
 from tasks.task import Task
+from tasks.twins import twin_notes
 
 
 def check(
@@ -63,8 +64,9 @@ def check(
     except SandboxUnavailable as error:
         print(f"no sandbox: {error}", file=sys.stderr)
         return 2
+    twins = twin_notes(tasks)
     if as_json:
-        print(to_json(proofs, problems))
+        print(to_json(proofs, problems, twins))
     if junit is not None:
         write_junit(junit, proofs, problems)
     if not tasks:
@@ -76,6 +78,8 @@ def check(
     if undecided:
         summary += f", {undecided} undecided (the sandbox failed)"
     if not as_json:
+        for twin in twins:
+            print(f"note: {twin}")
         print(summary + (f"; {counted(len(problems), 'problem')} in files" if problems else ""))
     return 1 if failed or problems else 2 if undecided else 0
 

@@ -17,8 +17,11 @@ from tasks.problems import Problem, TaskError
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
-def to_json(proofs: Sequence[Proof], problems: Sequence[Problem]) -> str:
-    """Return `{"tasks": [...], "problems": [...], "counts": {...}}` as text: proofs in order, then what was broken."""
+def to_json(proofs: Sequence[Proof], problems: Sequence[Problem], notes: Sequence[str] = ()) -> str:
+    """Return `{"tasks": [...], "problems": [...], "notes": [...], "counts": {...}}` as text.
+
+    Proofs in order, then what was broken, then what is worth knowing of the tasks together.
+    """
     counts = Counter(proof.status for proof in proofs)
     record: dict[str, Any] = {
         "tasks": [
@@ -37,6 +40,7 @@ def to_json(proofs: Sequence[Proof], problems: Sequence[Problem]) -> str:
             {"file": problem.file, "line": problem.line, "key": problem.key, "message": problem.message}
             for problem in problems
         ],
+        "notes": list(notes),
         "counts": {status.value: counts[status] for status in Status},
     }
     return json.dumps(record, indent=1, ensure_ascii=False, allow_nan=False)

@@ -12,6 +12,7 @@ from tasks.problems import counted
 from tasks.sources import load_tasks
 from tasks.split_lock import write_lock
 from tasks.splits import Split, split_tasks
+from tasks.twins import SHOWN, THRESHOLD, near_twins
 
 
 def split(spec: str, *, fraction: float, seed: int, unseen: int | Sequence[str], out: Path | None) -> int:
@@ -22,6 +23,8 @@ def split(spec: str, *, fraction: float, seed: int, unseen: int | Sequence[str],
     """
     made = split_tasks(load_tasks(spec), held_out_fraction=fraction, seed=seed, unseen_families=unseen)
     print(summary(made))
+    if twins := near_twins_across(made):
+        print("\n".join(twins))
     if out is None:
         print("nothing was written: --out FILE locks this split")
         return 0
@@ -40,3 +43,18 @@ def summary(split: Split) -> str:
     rows.append(["all", *(str(counts[side].total()) for side in sides)])
     total = sum(counts[side].total() for side in sides)
     return f"{table(rows)}\n{counted(total, 'task')}, chosen by {split.choice}, hash {split.hash[:12]}"
+
+
+def near_twins_across(split: Split) -> list[str]:
+    """Return lines on near-twins that stand on different sides, for people: how many, and the most alike."""
+    side_of = {task.id: side for side, tasks in split.sides.items() for task in tasks}
+    everything = [task for tasks in split.sides.values() for task in tasks]
+    pairs = [pair for pair in near_twins(everything) if side_of[pair.one.id] != side_of[pair.other.id]]
+    if not pairs:
+        return []
+    head = f"note: {counted(len(pairs), 'pair')} of near-twins across sides (similarity {THRESHOLD:g} or more)"
+    lines = [f"{head}: `split:` in their files can put them on one side"]
+    for pair in pairs[:SHOWN]:
+        one, other = (f"{task.id} ({side_of[task.id]})" for task in (pair.one, pair.other))
+        lines.append(f"  {one} and {other}: {pair.similarity:.2f}")
+    return lines + ([f"  and {len(pairs) - SHOWN} more"] if len(pairs) > SHOWN else [])

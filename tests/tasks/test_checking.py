@@ -38,7 +38,8 @@ def test_a_line_per_task_and_a_count(
 ) -> None:
     (tmp_path / "good.yaml").write_text(GOOD)
     (tmp_path / "open.yaml").write_text("id: open\nintent: x\nassertions: [{kind: file_exists, path: b}]\n")
-    (tmp_path / "wrong.yaml").write_text(GOOD.replace("good", "wrong").replace("touch b", "touch c"))
+    wrong = GOOD.replace("good", "wrong").replace("touch b", "touch c").replace("make b", "spoil it")
+    (tmp_path / "wrong.yaml").write_text(wrong)
     assert run(["check", str(tmp_path), "--jobs", "2"]) == 1
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines if not line.startswith(" ")] == ["id", "good", "open", "wrong", "1"]

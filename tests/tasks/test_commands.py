@@ -224,3 +224,40 @@ def test_a_sandbox_that_fails_is_no_broken_task(
     assert [case[0].tag for case in ElementTree.parse(report).getroot()] == ["error"]
     assert run(["check", str(folder / "good.yaml"), "--json"]) == 2
     assert json.loads(capsys.readouterr().out)["counts"]["undecided"] == 1
+
+
+@pytest.fixture
+def variants(folder: Path) -> Path:
+    """A folder of good tasks: two that differ in the persona, one that has a file more, and one of its own."""
+    for path in folder.glob("*.yaml"):
+        path.unlink()
+    intent = "make an empty file that is called b in the folder where you are"
+    (folder / "one.yaml").write_text(GOOD.replace("good", "one").replace("make b", intent))
+    (folder / "same.yaml").write_text(
+        GOOD.replace("good", "same").replace("make b", intent.upper()) + "persona: {role: cook}\n"
+    )
+    (folder / "near.yaml").write_text(
+        GOOD.replace("good", "near").replace("make b", intent) + "workspace: {files: {n: x}}\nsplit: held_out\n"
+    )
+    (folder / "pool.yaml").write_text(GOOD.replace("good", "pool").replace("make b", "make it") + "split: pool\n")
+    (folder / "one.yaml").write_text((folder / "one.yaml").read_text() + "split: pool\n")
+    return folder
+
+
+def test_split_names_near_twins_across_sides(variants: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["split", str(variants)]) == 0
+    out = capsys.readouterr().out
+    assert "note: 1 pair of near-twins across sides (similarity 0.65 or more)" in out
+    assert "  near (held_out) and one (pool): 0.75\n" in out
+    assert run(["split", "library"]) == 0
+    assert "near-twins" not in capsys.readouterr().out
+
+
+def test_check_names_twins_as_notes(variants: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["check", str(variants)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-3].startswith("note: 1 group of exact twins (") and lines[-3].endswith(": one, same")
+    assert lines[-2] == "note: 1 pair of near-twins (similarity 0.65 or more): near and one (0.75)"
+    assert lines[-1] == "4 proven, 0 unproven (no oracle), 0 failed"
+    assert run(["check", str(variants), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["notes"] == [line.removeprefix("note: ") for line in lines[-3:-1]]
