@@ -49,7 +49,7 @@ from tasks.judges import JudgeUse
 from tasks.problems import TaskError, counted
 from tasks.sources import load_tasks
 from tasks.sources.self_test import self_test
-from tasks.split_lock import apply_lock
+from tasks.split_lock import apply_lock, parted_twins
 from tasks.splits import Split
 from tasks.task import Task
 from trainers.compare import compare_arms, read_arms
@@ -199,6 +199,9 @@ def _evaluate(a: argparse.Namespace, console: Console) -> int:
             "that code can write the verdict: played, and not counted (--allow_in_process_judges counts them)",
             markup=False,
         )
+    if split is not None:
+        for problem in parted_twins(split, Path(a.split)):
+            console.print(f"warning: {problem}", markup=False, soft_wrap=True)
     if coverage is not None:
         console.print(coverage.text(), markup=False)
     if named.kind is PolicyKind.VLLM and actor.card == ModelCard() and a.prompt_style == "auto":

@@ -40,13 +40,13 @@ class SplitLint(Guard):
     def begin(self, facts: Facts) -> Iterator[Alarm]:
         """Overlap, and how the sides were chosen."""
         ids = {task.id for task in facts.pool}
-        problems = {task.problem_hash for task in facts.pool}
-        shared = [task.id for task in facts.held_out if task.id in ids or task.problem_hash in problems]
+        twins = {task.meaning_hash for task in facts.pool}
+        shared = [task.id for task in facts.held_out if task.id in ids or task.meaning_hash in twins]
         if shared:
             yield warn(
                 "overlap",
-                f"split: {len(shared)} of {len(facts.held_out)} held-out tasks are also in the pool, by id or by "
-                f"content ({', '.join(shared[:3])}): their figure measures memory. Take them out of one side.",
+                f"split: {len(shared)} of {len(facts.held_out)} held-out tasks are also in the pool, by id or as "
+                f"exact twins ({', '.join(shared[:3])}): their figure measures memory. Take them out of one side.",
             )
         self.compares = not facts.config.curriculum
         if facts.held_out and not self.compares:

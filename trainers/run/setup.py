@@ -34,6 +34,7 @@ from trainers.run.cli import Settings
 from trainers.run.machine import ENVIRONMENTS, environment_settings, unfit_task
 from trainers.run.occupied import GOES_ON, OCCUPIED, REPLACES, refuse_no_run, refuse_occupied
 from trainers.run.policy_setup import find_policy, make_peft
+from trainers.run.record import TASKS
 from trainers.run.t2po_setup import check_room, idle_settings, make_t2po
 from trainers.run.tasksets import TaskSets, load_task_sets
 from trainers.run.writable import refuse_unwritable
@@ -122,7 +123,8 @@ def prepare(settings: Settings) -> Run:
             refuse_occupied(folder, hint=OCCUPIED)
         refuse_unwritable(folder)
     env = settings.env
-    tasks = load_task_sets(env, settings.config.seed)
+    resumed = Path(settings.config.output_dir) / TASKS if settings.config.resume else None
+    tasks = load_task_sets(env, settings.config.seed, resumed)
     curriculum_notes = read_rules(settings.config, tasks.pool)
     check_metric(settings.config, tasks)
     everything = [*tasks.pool, *tasks.measured]

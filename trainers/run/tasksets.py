@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tasks.judges import JudgeUse
-from tasks.problems import counted
+from tasks.problems import TaskError, counted
 from tasks.sources import load_tasks
-from tasks.split_lock import SUFFIX, apply_lock
-from tasks.splits import Choice, Split, disjoint, split_tasks
+from tasks.split_lock import SUFFIX, apply_lock, parted_twins, verify_lock
+from tasks.splits import Choice, Sameness, Split, disjoint, meaning, problem, split_tasks
 from tasks.task import Task
 from trainers.config import EnvArguments
 from trainers.errors import ConfigError
@@ -26,7 +26,7 @@ class TaskSets:
     """Tasks of a run.
 
     Attributes:
-        split: What is trained on and what is only measured on, disjoint by id and by content.
+        split: What is trained on and what is only measured on, disjoint by id and by meaning (but for old locks).
         notes: What people should know (tasks moved, nothing held out).
     """
 
@@ -54,13 +54,27 @@ class TaskSets:
         return self.held_out + self.unseen
 
 
-def load_task_sets(env: EnvArguments, seed: int) -> TaskSets:
+def load_task_sets(env: EnvArguments, seed: int, resumed: Path | None = None) -> TaskSets:
     """Load and split the tasks of a run.
+
+    Args:
+        env: Which tasks, and how to split them.
+        seed: Of the run.
+        resumed: Lock file of the run that goes on. One that version 0.6 or before drew keeps its sides.
 
     Raises:
         tasks.problems.TaskError: A task file is wrong (all of them are named), or the tasks are not those of a lock.
         ConfigError: Nothing to train on.
     """
+    if resumed is not None and resumed.exists():
+        former = _load(env, seed, problem)
+        if _fits(former.split, resumed):
+            parted = map(str, parted_twins(former.split, resumed))
+            return replace(former, notes=tuple(dict.fromkeys((*former.notes, *parted))))
+    return _load(env, seed, meaning)
+
+
+def _load(env: EnvArguments, seed: int, same: Sameness) -> TaskSets:
     judges = _Judges(env.allow_in_process_judges)
     locked = env.held_out.endswith(SUFFIX)
     everything = tuple(load_tasks(env.tasks))
@@ -92,10 +106,13 @@ def load_task_sets(env: EnvArguments, seed: int) -> TaskSets:
                 held_out_fraction=env.held_out_fraction,
                 seed=seed,
                 unseen_families=_families(env.unseen_families),
+                same=same,
             )
     elif locked:
-        split = apply_lock(everything, Path(env.held_out).expanduser(), allow_outcome=True)
+        path = Path(env.held_out).expanduser()
+        split = apply_lock(everything, path, allow_outcome=True)
         notes += _notes_on_lock(split, len(everything))
+        notes += map(str, parted_twins(split, path))
         split = replace(
             split,
             pool=judges.keep(split.pool),
@@ -104,9 +121,9 @@ def load_task_sets(env: EnvArguments, seed: int) -> TaskSets:
         )
     else:
         loaded = judges.keep(tuple(load_tasks(env.held_out)))
-        split = Split(everything, disjoint(everything, loaded))
+        split = Split(everything, disjoint(everything, loaded, same))
         if dropped := len(loaded) - len(split.held_out):
-            notes.append(f"{dropped} held-out tasks are also in the pool and were left out.")
+            notes.append(f"{dropped} held-out tasks are also in the pool, or twins of tasks there, and were left out.")
     if judges.note():
         notes.insert(0, judges.note())
     if env.held_out_limit:
@@ -123,6 +140,15 @@ def load_task_sets(env: EnvArguments, seed: int) -> TaskSets:
         why = judges.reason() or ": every task of it is in the pool; name other tasks or another seed"
         raise ConfigError(f"held_out={env.held_out}: no task to measure on{why}")
     return TaskSets(split, tuple(notes))
+
+
+def _fits(split: Split, lock: Path) -> bool:
+    """Whether a split is the one that a lock file holds."""
+    try:
+        verify_lock(split, lock)
+    except TaskError:
+        return False
+    return True
 
 
 class _Judges:

@@ -8,7 +8,7 @@ import pytest
 from tasks.problems import TaskError
 from tasks.sources import load_tasks
 from tasks.split_lock import write_lock
-from tasks.splits import split_by_outcome, split_tasks
+from tasks.splits import problem, split_by_outcome, split_tasks
 from trainers.config import EnvArguments, GiGPOConfig
 from trainers.errors import ConfigError
 from trainers.run.setup import check_metric
@@ -141,3 +141,41 @@ def test_held_out_tasks_of_a_source_of_their_own_are_left_out_too(mixed: str) ->
     assert ids(sets.held_out) == {f"t{number}" for number in range(6)}
     with pytest.raises(ConfigError, match=r"no task to measure on: left out: 1 task"):
         load_task_sets(EnvArguments(tasks=SPEC, held_out=f"{mixed}/t7.yaml"), seed=0)
+
+
+@pytest.fixture
+def twins(tmp_path: Path) -> str:
+    """A folder of twelve tasks: six requests, each by two people."""
+    folder = tmp_path / "tasks"
+    folder.mkdir()
+    for number in range(12):
+        (folder / f"t{number}.yaml").write_text(
+            f"id: t{number}\nintent: do {number // 2}\npersona: {{role: person {number}}}\n"
+            "assertions:\n  - {kind: file_exists, path: b}\n"
+        )
+    return str(folder)
+
+
+def test_twins_stay_on_one_side_however_it_is_held_out(twins: str) -> None:
+    for seed in range(4):
+        drawn = load_task_sets(EnvArguments(tasks=twins, held_out_fraction=0.5), seed=seed).split
+        assert drawn.twins_across() == [] and len(drawn.held_out) == 6
+    named = load_task_sets(EnvArguments(tasks=f"{twins}/t0.yaml", held_out=twins), seed=0)
+    assert ids(named.held_out) == {f"t{number}" for number in range(2, 12)}
+    assert "2 held-out tasks are also in the pool, or twins of tasks there, and were left out." in named.notes
+
+
+def test_an_old_lock_and_an_old_run_keep_their_sides(twins: str, tmp_path: Path) -> None:
+    path = tmp_path / "tasks.lock"
+    old = split_tasks(load_tasks(twins), held_out_fraction=0.5, seed=0, same=problem)
+    assert old.twins_across()
+    write_lock(old, path)
+    warning = f"{path}: held_out: "
+    locked = load_task_sets(EnvArguments(tasks=twins, held_out=str(path)), seed=0)
+    assert locked.split.hash == old.hash and any(note.startswith(warning) for note in locked.notes)
+    env = EnvArguments(tasks=twins, held_out_fraction=0.5)
+    resumed = load_task_sets(env, seed=0, resumed=path)
+    assert resumed.split.hash == old.hash and any(note.startswith(warning) for note in resumed.notes)
+    other = load_task_sets(env, seed=1, resumed=path)  # not that run's: the record refuses it
+    assert other.split.hash == load_task_sets(env, seed=1).split.hash != old.hash
+    assert load_task_sets(env, seed=0, resumed=tmp_path / "none.lock").split.twins_across() == []
