@@ -350,14 +350,18 @@ class SupervisedSandbox:
         raise SandboxError(f"no {self.backend} sandbox could be started in {STARTS} tries: {last}") from last
 
     def _start(self, workdir: str | None) -> None:
+        """Start a supervisor. Where no open file is left for it, wherever that shows, the error has the remedy."""
         make_room()
         try:
-            self._transport, first, self._alias = self._launcher.start(workdir)
+            self._started(workdir)
         except (OSError, SandboxError) as error:
             full = _full(error)
             if full is None:
                 raise
             raise full from error
+
+    def _started(self, workdir: str | None) -> None:
+        self._transport, first, self._alias = self._launcher.start(workdir)
         self._workdir = workdir
         self._buffer = FrameBuffer()
         self._failure = self._isolation = None

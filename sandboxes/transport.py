@@ -227,7 +227,10 @@ def end_family(process: subprocess.Popen[bytes]) -> None:
     limit = time.monotonic() + FAMILY_SECONDS
     quiet = 0
     while quiet < 2 and time.monotonic() < limit:
-        family = [pid for pid in descendants_of(process.pid) if process_state(pid) not in "ZX"]
+        try:
+            family = [pid for pid in descendants_of(process.pid) if process_state(pid) not in "ZX"]
+        except OSError:  # no open file is left to look with: what is below is swept later
+            break
         quiet = 0 if family else quiet + 1
         for pid in family:
             with contextlib.suppress(ProcessLookupError, PermissionError):  # most go with their namespace

@@ -76,7 +76,7 @@ def test_list_and_show_mark_it(capsys: pytest.CaptureFixture[str], monkeypatch: 
 
 
 def test_the_safe_form_of_the_documentation_only_starts_programs() -> None:
-    text = (REPOSITORY / "docs/tasks.md").read_text(encoding="utf-8").split("### Judges and the agent's code")[1]
+    text = (REPOSITORY / "docs/judges.md").read_text(encoding="utf-8").split("## Judges and the agent's code")[1]
     example = text.split("```yaml\n")[1].split("```")[0]
     task = parse_task(f"id: a\nintent: b\n{example}")
     assert task.judge_use is JudgeUse.STARTS

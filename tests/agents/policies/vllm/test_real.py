@@ -362,10 +362,11 @@ def test_a_server_with_default_settings_and_its_death(tmp_path: Path) -> None:
         caught: list[BaseException] = []
 
         def play() -> None:
-            try:
-                policy.complete(ask(tokenizer, 8), Sampling(1.0, 1500))
-            except PolicyError as error:
-                caught.append(error)
+            while not caught:  # one after the other, so that one is under way whenever the server ends
+                try:
+                    policy.complete(ask(tokenizer, 8), Sampling(1.0, 1500))
+                except PolicyError as error:
+                    caught.append(error)
 
         thread = threading.Thread(target=play)
         thread.start()
