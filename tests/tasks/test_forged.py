@@ -79,7 +79,9 @@ def made_hostile(task: Task, sandbox: Sandbox, how: str) -> Grade:
     sandbox.open(task.files(), workdir=task.workdir)
     initial = sandbox.snapshot()
     if how == "fifo":
-        sandbox.run("\n".join(f"mkdir -p '{name}'; rmdir '{name}'; rm -f '{name}'; mkfifo '{name}'" for name in names))
+        sandbox.put(dict.fromkeys(names, b""))  # with the folders above them
+        made = f"import os\nfor name in {sorted(names)!r}: os.path.isdir(name) or os.unlink(name) or os.mkfifo(name)\n"
+        assert sandbox.run(f"python3 -c \"$(cat <<'EOF'\n{made}EOF\n)\"").exit_code == 0
     else:
         for name in names:
             sandbox.put({name: HOSTILE[how]})

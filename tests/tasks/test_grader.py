@@ -102,7 +102,7 @@ def test_the_agent_never_meets_the_files(sandbox: Sandbox) -> None:
     assert sandbox.run(look).stdout == before
     judge(sandbox, script(command="sleep 30", files={"check.py": ""}, timeout=0.3))
     judge(sandbox, script(command="exec 2>&-; kill -9 $PPID $$", files={"check.py": ""}))
-    judge(sandbox, script(command="yes", files={"check.py": ""}))
+    judge(sandbox, script(command="yes", files={"check.py": ""}, timeout=0.3))
     assert sandbox.run("ls -A /tmp | wc -l").stdout.strip() in (b"0", b"1")
 
 
