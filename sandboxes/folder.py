@@ -223,7 +223,12 @@ def end_strays(folder: Path) -> int:
     marks = {b"PWD=" + needle + b"workspace", b"TMPDIR=" + needle + b"tmp"}
 
     def is_stray(path: Path) -> bool:
-        inside = os.fsencode(os.readlink(path / "cwd")).startswith(needle)
+        try:
+            inside = os.fsencode(os.readlink(path / "cwd")).startswith(needle)
+        except FileNotFoundError:
+            raise
+        except OSError:  # a directory with a name too long to be told, or another user's process
+            inside = False
         return inside or not marks.isdisjoint((path / "environ").read_bytes().split(b"\0"))
 
     killed: set[int] = set()

@@ -53,7 +53,7 @@ def test_deadlines() -> None:
 
 def test_what_was_closed_writes_and_reads_nowhere() -> None:
     """Another thread may close it, and its descriptors' numbers then belong to whatever is opened next."""
-    transport = start("cat")
+    transport = start("read line")
     transport.close()
     pipes = [os.pipe() for _ in range(8)]
     try:

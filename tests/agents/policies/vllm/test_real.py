@@ -370,7 +370,7 @@ def test_a_server_with_default_settings_and_its_death(tmp_path: Path) -> None:
 
         thread = threading.Thread(target=play)
         thread.start()
-        until_running(server)
+        until_running(server, caught)
         kill(server)
         thread.join(120)
         assert not thread.is_alive()
@@ -378,9 +378,10 @@ def test_a_server_with_default_settings_and_its_death(tmp_path: Path) -> None:
         policy.close()
 
 
-def until_running(server: Server) -> None:
+def until_running(server: Server, caught: Sequence[BaseException] = ()) -> None:
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
+        assert not caught, caught
         with urllib.request.urlopen(server.url + "/metrics", timeout=30) as answer:
             lines = answer.read().decode().splitlines()
         running = [line for line in lines if line.startswith("vllm:num_requests_running")]
