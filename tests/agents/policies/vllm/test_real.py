@@ -379,7 +379,7 @@ def test_a_server_with_default_settings_and_its_death(tmp_path: Path) -> None:
 
 
 def until_running(server: Server, caught: Sequence[BaseException] = ()) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 150
     while time.monotonic() < deadline:
         assert not caught, caught
         with urllib.request.urlopen(server.url + "/metrics", timeout=30) as answer:
