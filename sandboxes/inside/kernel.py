@@ -137,6 +137,8 @@ _ALWAYS = (
     *("bpf", "perf_event_open", "userfaultfd", "io_uring_setup", "open_by_handle_at"),
 )
 """Denied also where namespaces hold the rest: keyrings outlive a reset, the others lead around this filter."""
+_NAMESPACES_HOLD = ("socket", "shmget", "semget", "msgget", "mq_open", "unshare", "setns", "mount")
+"""Denied where there are no namespaces."""
 _OF_OTHERS = ("ptrace", "process_vm_readv", "process_vm_writev", "kcmp", "pidfd_getfd")
 """What reaches into other processes: denied to every command, on every backend (see `command_program`)."""
 _FAMILIES = (1, 2, 10, 16)
@@ -224,9 +226,8 @@ def filter_program(sockets: bool) -> bytes | None:
         return None
     column = arch[1]
     program = _known_calls_only(*arch)
-    for name in _DENIED if sockets else _ALWAYS:
-        if name not in (*_OF_OTHERS, "truncate"):
-            program += [_step(_EQUAL, 0, 1, _DENIED[name][column]), _step(_ANSWER, 0, 0, _DENY)]
+    for name in (*_ALWAYS, *(_NAMESPACES_HOLD if sockets else ())):
+        program += [_step(_EQUAL, 0, 1, _DENIED[name][column]), _step(_ANSWER, 0, 0, _DENY)]
     if not sockets:
         checks = [_step(_EQUAL, len(_FAMILIES) - index, 0, family) for index, family in enumerate(_FAMILIES)]
         checks = [_step(_LOAD, 0, 0, 16), *checks, _step(_ANSWER, 0, 0, _DENY), _step(_ANSWER, 0, 0, _ALLOW)]

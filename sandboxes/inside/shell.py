@@ -337,7 +337,7 @@ class Shell:
         try:
             captures = {waiting.out: Capture(self._cap), waiting.err: Capture(self._cap)}
             budget = None if judge is None else Budget(timeout)
-            watch = Watch(self._settings, self._processes, captures, budget)
+            watch = self.watch(captures, budget)
             deadline = begin + (timeout if budget is None else budget.wall)
             code = watch.until_over(waiting.pid, deadline, keep_background)
             seconds = time.monotonic() - begin
@@ -352,9 +352,9 @@ class Shell:
         facts = _facts(code, watch.why == "timeout", bool(out.cut or err.cut or watch.why == "flood"), seconds)
         return facts, out.value(), waiting.note + err.value() + watch.note()
 
-    def watch(self, captures: dict) -> Watch:
+    def watch(self, captures: dict, budget: Budget | None = None) -> Watch:
         """Looks after what is started now."""
-        return Watch(self._settings, self._processes, captures)
+        return Watch(self._settings, self._processes, captures, budget)
 
     def still(self) -> contextlib.AbstractContextManager:
         """A context in which nothing in the sandbox moves, for looking at files or changing them."""
