@@ -187,15 +187,22 @@ class FileMode(FileAssertion):
 
 
 class LineCount(Counted, TextAssertion):
-    """The file has so many lines; a last line without a line end counts, too."""
+    """The file has so many lines; a last line without a line end counts, too.
+
+    Attributes:
+        loose: Empty lines at the end do not count.
+    """
 
     kind: Literal[AssertionKind.LINE_COUNT] = AssertionKind.LINE_COUNT
+    loose: bool = False
 
     def check(self, outcome: Outcome) -> AssertionResult:
         """Count and compare."""
         content = self.content(outcome)
         if isinstance(content, AssertionResult):
             return content
+        if self.loose:
+            content = content.rstrip()
         count = content.count(b"\n") + (not content.endswith(b"\n") and content != b"")
         return (
             self.passed() if self.fits(count) else self.failed(f"{self.path}: {count} lines instead of {self.wanted()}")

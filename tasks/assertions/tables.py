@@ -1,4 +1,4 @@
-"""`csv_cell` and `csv_rows`: what stands in a CSV table."""
+"""`csv_cell` and `csv_rows`: what stands in a CSV table, however its cells are quoted and its lines end."""
 
 from __future__ import annotations
 
@@ -83,10 +83,7 @@ class TableAssertion(TextAssertion):
         if isinstance(text, AssertionResult):
             return text
         try:
-            lines = csv.reader(
-                io.StringIO(text.removeprefix("\ufeff"), newline=""), delimiter=self.delimiter, strict=True
-            )
-            table = _Table([row for row in lines if row], self.header)
+            table = _Table(_read(text, self.delimiter), self.header)
             problem = self.wrong(table)
         except csv.Error as error:
             detail = f"{self.path}: is no CSV: {error}"
@@ -165,23 +162,25 @@ class CsvCell(TableAssertion):
 
 
 class CsvRows(TableAssertion):
-    """The table has so many rows, these columns, or rows like these; at least one of the three is asked.
+    """The table is this one, has so many rows, these columns, or rows like these; at least one of the four is asked.
 
     Attributes:
+        equals: The whole table as CSV text, header and order of rows included; cells are compared as they are.
         count: Number of rows; the header does not count.
         columns: Names of all columns, in order.
         rows: For each of these (column to value) there is a row; one row may serve for several.
     """
 
     kind: Literal[AssertionKind.CSV_ROWS] = AssertionKind.CSV_ROWS
+    equals: Text | None = None
     count: int | None = Field(default=None, ge=0)
     columns: Items[str] = ()
     rows: Items[dict[str, Value]] = ()
 
     @model_validator(mode="after")
     def _asks_something(self) -> CsvRows:
-        if self.count is None and not self.columns and not self.rows:
-            raise fault("needs count, columns or rows")
+        if self.equals is None and self.count is None and not self.columns and not self.rows:
+            raise fault("needs equals, count, columns or rows")
         for number, row in enumerate(self.rows):
             if not row:
                 raise fault("asks for nothing: give a column and its value", "rows", number)
@@ -190,7 +189,7 @@ class CsvRows(TableAssertion):
         return self
 
     def wrong(self, table: _Table) -> str:
-        """Compare columns, then number, then rows."""
+        """Compare columns, then number, then rows, then the whole."""
         if self.columns and tuple(table.columns) != self.columns:
             return f"the columns are {', '.join(table.columns)[:200]} instead of {', '.join(self.columns)}"
         if self.count is not None and len(table.rows) != self.count:
@@ -198,16 +197,33 @@ class CsvRows(TableAssertion):
         for wanted in self.rows:
             if not table.having(wanted, self.tolerance):
                 return f"has no row where {_shown(wanted)}"
-        return ""
+        return self._differs(table) if self.equals is not None else ""
+
+    def _differs(self, table: _Table) -> str:
+        """Return the first line that is another one than in `equals`; empty if the tables are the same."""
+        wanted = _read(self.equals or "", self.delimiter)
+        found = [table.columns, *table.rows] if self.header and table.columns else table.rows
+        for number, (line, other) in enumerate(zip(found, wanted, strict=False), start=1):
+            if line != other:
+                ours, theirs = (shorten(self.delimiter.join(cells)) for cells in (line, other))
+                return f"line {number} is {ours} instead of {theirs}"
+        return "" if len(found) == len(wanted) else f"has {len(found)} lines instead of {len(wanted)}"
 
     def describe(self) -> str:
         """Return the condition in words."""
         parts = [
+            f"the lines {shorten(self.equals)}" if self.equals is not None else "",
             f"{self.count} rows" if self.count is not None else "",
             f"the columns {', '.join(self.columns)}" if self.columns else "",
             *(f"a row where {_shown(row)}" for row in self.rows),
         ]
         return f"{self.path} has {', '.join(part for part in parts if part)}"
+
+
+def _read(text: str, delimiter: str) -> list[list[str]]:
+    """Return the rows of a CSV text, blank lines left out. Raises csv.Error."""
+    lines = csv.reader(io.StringIO(text.removeprefix("\ufeff"), newline=""), delimiter=delimiter, strict=True)
+    return [row for row in lines if row]
 
 
 def _equal(cell: str, wanted: Value, tolerance: float) -> bool:

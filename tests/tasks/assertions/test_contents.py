@@ -106,6 +106,14 @@ def test_lines(text: str, count: int) -> None:
     assert verdict(build("line_count", path="a", equals=count + 1), {"a": text}) == "fail"
 
 
+def test_loose_lines_do_not_count_empty_ones_at_the_end() -> None:
+    check = build("line_count", path="a", equals=2, loose=True)
+    for text in ("x\ny", "x\ny\n", "x\ny\n\n \n", "\ny\n"):
+        assert verdict(check, {"a": text}) == "pass"
+    for text in ("", "x\n\n", "x\ny\nz", "x\n\ny\n"):
+        assert verdict(check, {"a": text}) == "fail"
+
+
 def test_sha256() -> None:
     digest = hashlib.sha256(b"\xff\0").hexdigest()
     assert verdict(build("sha256", path="a", sha256=digest.upper()), {"a": b"\xff\0"}) == "pass"

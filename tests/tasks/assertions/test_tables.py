@@ -57,6 +57,28 @@ def test_rows() -> None:
     assert verdict(build("csv_rows", path="t", count=0), {"t": ""}) == "pass"
 
 
+def test_a_whole_table_however_its_cells_are_quoted_and_its_lines_end() -> None:
+    check = build("csv_rows", path="t", equals="name,sum\nann,2.50\nbob,3\n")
+    for text in (
+        '"name","sum"\r\n"ann",2.50\r\nbob,"3"\r\n',
+        "\ufeffname,sum\nann,2.50\nbob,3",
+        "name,sum\n\nann,2.50\nbob,3\n\n",
+    ):
+        assert verdict(check, {"t": text}) == "pass"
+    for text, why in (
+        ("name,sum\nann,2.5\nbob,3\n", "line 2 is 'ann,2.5' instead of 'ann,2.50'"),  # cells are compared as text
+        ("name,sum\nbob,3\nann,2.50\n", "line 2 is 'bob,3' instead of 'ann,2.50'"),
+        ("name,sum\nann,2.50\nbob,3\njunk\n", "has 4 lines instead of 3"),
+        ("name,sum\nann,2.50\n", "has 2 lines instead of 3"),
+        ("sum,name\nann,2.50\nbob,3\n", "line 1 is 'sum,name' instead of 'name,sum'"),
+        ("", "has 0 lines instead of 3"),
+    ):
+        assert judge(check, {"t": text}).detail == f"t: {why}"
+    bare = build("csv_rows", path="t", equals="1;2\n3;4\n", header=False, delimiter=";")
+    assert verdict(bare, {"t": '"1";2\r\n3;4'}) == "pass"
+    assert verdict(bare, {"t": "1;2\n3;5\n"}) == "fail"
+
+
 def test_what_is_no_csv_fails() -> None:
     for text in ('a,b\n"x', "a\n" + "x" * 200_000, 'a\n"x"y\n'):
         assert "is no CSV" in judge(build("csv_rows", path="t", count=1), {"t": text}).detail
