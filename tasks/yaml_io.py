@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -51,12 +52,26 @@ def parse_task(text: str, file: str = "<text>") -> Task:
         document.problems.append(
             Problem("a task is a mapping (`id: ...`, `intent: ...`), not a list or a text", file, 1)
         )
-    if document.problems:
+    if document.problems and not isinstance(document.data, dict):
         raise TaskError(*document.problems)
     try:
-        return Task.model_validate(document.data)
+        task = Task.model_validate(document.data)
     except ValidationError as error:
-        raise TaskError(*explain(error, document)) from error
+        raise TaskError(*document.problems, *_elsewhere(explain(error, document), document.problems)) from error
+    if document.problems:
+        raise TaskError(*document.problems)
+    return task
+
+
+def _elsewhere(found: Iterable[Problem], known: Sequence[Problem]) -> list[Problem]:
+    """Leave out what stands at, above or below a place that is known to be wrong: it only follows from that."""
+    places = [problem.key or "" for problem in known]
+    return [problem for problem in found if not any(_related(problem.key or "", place) for place in places)]
+
+
+def _related(one: str, other: str) -> bool:
+    shorter, longer = sorted((one, other), key=len)
+    return longer.startswith(shorter) and longer[len(shorter) : len(shorter) + 1] in ("", ".", "[") or not shorter
 
 
 def dump_task(task: Task) -> str:

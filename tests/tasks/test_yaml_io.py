@@ -50,6 +50,19 @@ oracle:
 """
 
 
+def test_a_duplicate_key_does_not_hide_the_other_problems_of_its_file() -> None:
+    text = FULL.replace("difficulty: hard", "difficulty: hardest").replace(
+        "budget: {max_turns: 5", "budget: {max_turns: 0"
+    )
+    with pytest.raises(TaskError) as caught:
+        parse_task(text + "persona: {role: baker}\nodd: 1\n", "t.yaml")
+    keys = [problem.key for problem in caught.value.problems]
+    assert keys[0] == "persona" and {"difficulty", "budget.max_turns", "odd"} <= set(keys)
+    with pytest.raises(TaskError) as caught:
+        parse_task(FULL + "persona: {roll: baker}\n", "t.yaml")  # which of the two was meant is not known: one problem
+    assert [problem.key for problem in caught.value.problems] == ["persona"]
+
+
 def test_a_whole_file() -> None:
     task = parse_task(FULL)
     assert task.intent == "do it"
