@@ -6,17 +6,56 @@ from random import Random
 from typing import Any
 
 from tasks.assertions.command import Command
-from tasks.assertions.compose import Not
-from tasks.assertions.files import FileMatches
+from tasks.assertions.compose import AllOf, Not
+from tasks.assertions.files import FileExists, FileMatches
 from tasks.assertions.kinds import Assertion
 from tasks.families.office.parts import Draft, OfficeFamily, contains, equals, gone, kept, write
 from tasks.families.office.pools import CITIES, PEOPLE, TECHNICAL, say, topics
 
 
 def _does_not_import(path: str, module: str) -> Assertion:
-    """No line of the file imports the module; how it imports another one is left to the agent."""
+    """The file is there and no line of it imports the module; how it imports another one is left to the agent."""
     imports = FileMatches(path=path, pattern=rf"(?m)^\s*(from|import)\b.*\b{module}\b")
-    return Not(of=imports, name=f"{path} does not import {module}")
+    return AllOf(of=(FileExists(path=path), Not(of=imports)), name=f"{path} does not import {module}")
+
+
+_APPLIES = """\
+import re
+import sys
+
+old, new, patch = (open(path, newline="").read() for path in sys.argv[1:])
+have = old.splitlines(keepends=True)
+lines = [line + "\\n" for line in patch.splitlines()]
+out, at, i = [], 0, 0
+while i < len(lines) and not lines[i].startswith("@@"):
+    i += 1
+while i < len(lines):
+    head = re.match(r"@@ -(\\d+)(?:,(\\d+))? [+]\\d+(?:,(\\d+))? @@", lines[i])
+    if not head and lines[i].strip():
+        sys.exit("neither a hunk nor the end: " + lines[i].strip())
+    if not head:
+        i += 1
+        continue
+    start, takes, gives = int(head[1]), int(head[2] or 1), int(head[3] or 1)
+    first = start - 1 if takes else start
+    out += have[at:first]
+    at, i = first, i + 1
+    while takes or gives:
+        sign, text = lines[i][:1], lines[i][1:]
+        if sign in " -\\n":
+            if (text if sign != "\\n" else sign) != have[at]:
+                sys.exit("does not fit the old file: " + lines[i].strip())
+            at, takes = at + 1, takes - 1
+        if sign in " +\\n":
+            out.append(text if sign != "\\n" else sign)
+            gives -= 1
+        if sign not in " -+\\n":
+            sys.exit("is no line of a hunk: " + lines[i].strip())
+        i += 1
+if "".join(out + have[at:]) != new:
+    sys.exit("the result is not the new file")
+"""
+"""Applies a unified diff of one file, without fuzz; ends with an error where that does not give the new file."""
 
 
 def _imports(rng: Random, level: int) -> Draft:
@@ -43,7 +82,11 @@ def _imports(rng: Random, level: int) -> Draft:
         changed = text.replace(f"{package}.{old}", f"{package}.{new}").replace(f"from .{old} ", f"from .{new} ")
         if changed != text:
             after[path] = changed
-    printed = f"{old}: {2 * number}" + (f" {number}" if level > 1 else "") + (f"\n{number + 1}" if level == 3 else "")
+
+    def prints(value: int) -> str:
+        first = f"{old}: {2 * value}" + (f" {value}" if level > 1 else "")
+        return first + (f"\n{value + 1}" if level == 3 else "")
+
     intent = say(
         rng,
         "The module {package}/{old}.py is now called {package}/{new}.py, but the imports were forgotten, so python3 "
@@ -67,7 +110,17 @@ def _imports(rng: Random, level: int) -> Draft:
         files,
         [
             Command(
-                command="PYTHONDONTWRITEBYTECODE=1 python3 main.py", stdout=printed, name="main.py works", weight=2.0
+                command="PYTHONDONTWRITEBYTECODE=1 python3 main.py",
+                stdout=prints(number),
+                name="main.py works",
+                weight=2.0,
+            ),
+            Command(  # a program that prints what it should without the package would pass the one above
+                command=f'd=$(mktemp -d) && cp -r main.py {package} "$d" && cd "$d" && '
+                f"sed -i 's/= {number}$/= {number + 7}/' {package}/{new}.py && "
+                "PYTHONDONTWRITEBYTECODE=1 python3 main.py",
+                stdout=prints(number + 7),
+                name="main.py works with another value",
             ),
             *(_does_not_import(path, old) for path in after),
             gone(f"{package}/{old}.py"),
@@ -171,10 +224,11 @@ def _diff(rng: Random, level: int) -> Draft:
         [
             contains("plan.patch", *gone_lines),
             contains("plan.patch", *new_lines),
-            FileMatches(
-                path="plan.patch",
-                pattern=r"(?m)^--- \S*old/plan\.txt[\s\S]*^\+\+\+ \S*new/plan\.txt"
-                r"[\s\S]*^@@ -\d+(,\d+)? \+\d+(,\d+)? @@",
+            FileMatches(path="plan.patch", pattern=r"(?m)^--- [\s\S]*^\+\+\+ [\s\S]*^@@ -\d+(,\d+)? \+\d+(,\d+)? @@"),
+            Command(
+                command='python3 -I "$GRADER/applies.py" old/plan.txt new/plan.txt plan.patch',
+                files={"applies.py": _APPLIES},
+                name="plan.patch leads from the old to the new version",
             ),
             equals("removed.txt", str(number)),
             *kept("old/plan.txt", "new/plan.txt"),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from random import Random
 
-from tasks.assertions.files import FileExists
 from tasks.families.office.parts import (
     Draft,
     OfficeFamily,
@@ -73,7 +72,7 @@ def _folder_plan(rng: Random, level: int) -> Draft:
     for depth, name in shape:
         at = [*at[:depth], name]
         paths.append("".join(at))
-    checks = [folder(path[:-1]) if path.endswith("/") else FileExists(path=path) for path in paths]
+    checks = [folder(path[:-1]) if path.endswith("/") else equals(path, "") for path in paths]
     intent = say(
         rng,
         "plan.txt shows the folders I want for a new project: two blanks per level, names with a slash at the end are "

@@ -6,7 +6,7 @@ from collections import Counter
 from random import Random
 
 from tasks.assertions.tables import CsvCell, CsvRows
-from tasks.families.office.parts import Draft, OfficeFamily, equals, kept, rows, write
+from tasks.families.office.parts import Draft, OfficeFamily, csv_table, equals, kept, rows, write
 from tasks.families.office.pools import SERVICES, TECHNICAL, dates, say, topics
 
 
@@ -53,7 +53,7 @@ def _errors(rng: Random, level: int) -> Draft:
         intent,
         files,
         [
-            equals("errors.csv", text),
+            csv_table("errors.csv", text),
             CsvRows(path="errors.csv", count=len(table)),
             CsvCell(path="errors.csv", column="errors", where={"service": table[0][0]}, equals=table[0][1]),
             *kept("logs"),
@@ -154,7 +154,7 @@ def _slow(rng: Random, level: int) -> Draft:
         intent,
         {"access.log": "".join(f"{line}\n" for line in lines)},
         [
-            equals("slow.csv", text),
+            csv_table("slow.csv", text),
             CsvCell(path="slow.csv", row=1, column="path", equals=table[0][0]),
             *kept("access.log"),
         ],

@@ -171,9 +171,11 @@ def _replace_word(rng: Random, level: int) -> Draft:
         "word counts, longer words that contain it stay. List the files that changed in changed.txt, paths as "
         "chapters/x.txt or x.txt, sorted.",
         "From now on it is called {new}, not {old}. Please correct the .txt files (this folder and chapters/; "
-        "archive/ stays as it was), whole words only, and write the paths of the changed ones to changed.txt, sorted.",
+        "archive/ stays as it was), whole words only, and write the paths of the changed ones (x.txt, chapters/x.txt) "
+        "to changed.txt, sorted.",
         "Find the word {old} in the .txt files of this folder and of chapters/ and put {new} there. Do not touch "
-        "archive/ or words such as {old}s. changed.txt gets a sorted list of the files you changed.",
+        "archive/ or words such as {old}s. changed.txt gets a sorted list of the files you changed, as x.txt or "
+        "chapters/x.txt.",
         old=old,
         new=new,
     )

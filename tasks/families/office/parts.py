@@ -12,8 +12,9 @@ from typing import Any
 
 from tasks.assertions.compose import AllOf
 from tasks.assertions.contents import DirExists, FileCount, FileEquals, FileMode
-from tasks.assertions.files import FileContains, FileNotExists, FileUnchanged
+from tasks.assertions.files import FileContains, FileMatches, FileNotExists, FileUnchanged
 from tasks.assertions.kinds import Assertion
+from tasks.assertions.tables import CsvRows
 from tasks.families.office.pools import persona
 from tasks.task import Budget, Difficulty, Oracle, Task
 from tasks.workspace import Workspace
@@ -82,6 +83,16 @@ class OfficeFamily:
 def equals(path: str, text: str) -> Assertion:
     """The file holds the text; blanks at line ends and empty lines at the end do not matter."""
     return FileEquals(path=path, equals=text, loose=True)
+
+
+def csv_table(path: str, text: str) -> Assertion:
+    """The file is this CSV table, whatever its line ends and quotes; the order of rows counts."""
+    return CsvRows(path=path, equals=text)
+
+
+def lines_like(path: str, *patterns: str, weight: float = 1.0) -> Assertion:
+    """The file's lines match the regular expressions, one each, in order; blank lines at the end do not matter."""
+    return FileMatches(path=path, pattern=r"\A" + r"[ \t\r]*\n".join(patterns) + r"\s*\Z", weight=weight)
 
 
 def contains(path: str, *texts: str) -> Assertion:

@@ -7,7 +7,17 @@ from typing import Any
 
 from tasks.assertions.tables import CsvRows
 from tasks.assertions.values import JsonFileValue
-from tasks.families.office.parts import Draft, OfficeFamily, equals, json_text, kept, python, python_lines, rows, write
+from tasks.families.office.parts import (
+    Draft,
+    OfficeFamily,
+    csv_table,
+    json_text,
+    kept,
+    python,
+    python_lines,
+    rows,
+    write,
+)
 from tasks.families.office.pools import CITIES, PEOPLE, SERVICES, TECHNICAL, say, topics
 
 
@@ -95,7 +105,7 @@ def _json_to_csv(rng: Random, level: int) -> Draft:
         intent,
         {"members.json": json_text(data)},
         [
-            equals("active.csv", text),
+            csv_table("active.csv", text),
             CsvRows(path="active.csv", columns=("name", "city", "zip"), count=len(active)),
             *kept("members.json"),
         ],

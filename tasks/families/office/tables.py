@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 
 from tasks.assertions.tables import CsvCell, CsvRows
-from tasks.families.office.parts import Draft, OfficeFamily, equals, kept, rows, write
+from tasks.families.office.parts import Draft, OfficeFamily, csv_table, equals, kept, rows, write
 from tasks.families.office.pools import CITIES, PEOPLE, cents, dates, money, say, topics
 
 
@@ -53,7 +53,7 @@ def _join(rng: Random, level: int) -> Draft:
             "customers.csv": rows(("customer", "name", "city"), *known),
         },
         [
-            equals("shipping.csv", text),
+            csv_table("shipping.csv", text),
             CsvRows(path="shipping.csv", count=len(joined)),
             *([equals("unknown.txt", unknown)] if lost else []),
             *kept("orders.csv", "customers.csv"),
@@ -98,7 +98,7 @@ def _reshape(rng: Random, level: int) -> Draft:
         intent,
         {"export.csv": old},
         [
-            equals("items.csv", new),
+            csv_table("items.csv", new),
             CsvRows(path="items.csv", columns=("date", "item", "price"), count=len(items)),
             CsvCell(path="items.csv", column="price", where={"item": items[0]}, equals=cents(prices[0])),
             *kept("export.csv"),
@@ -152,7 +152,10 @@ def _reconcile(rng: Random, level: int) -> Draft:
     return Draft(
         intent,
         files,
-        [*(equals(path, text) for path, text in results.items()), *kept(*files)],
+        [
+            *((csv_table if path.endswith(".csv") else equals)(path, text) for path, text in results.items()),
+            *kept(*files),
+        ],
         commands,
         [write(path, text) for path, text in results.items()],
         ("bookkeeper", "shop keeper", "office assistant"),

@@ -7,7 +7,7 @@ from random import Random
 from typing import Any
 
 from tasks.assertions.tables import CsvCell, CsvRows
-from tasks.families.office.parts import Draft, OfficeFamily, equals, kept, rows, write
+from tasks.families.office.parts import Draft, OfficeFamily, csv_table, kept, rows, write
 from tasks.families.office.pools import CITIES, PEOPLE, cents, dates, money, say, topics
 
 
@@ -59,7 +59,7 @@ def _totals(rng: Random, level: int) -> Draft:
         intent,
         files,
         [
-            equals("totals.csv", table),
+            csv_table("totals.csv", table),
             CsvRows(path="totals.csv", columns=("branch", "total")),
             *(
                 CsvCell(
@@ -110,11 +110,11 @@ def _ranking(rng: Random, level: int) -> Draft:
         f"awk -F, 'NR > 1 && $3 >= {limit}' scores.csv | LC_ALL=C sort -t, -k3,3nr -k1,1{cut} >> passed.csv",
     ]
     other = [write("passed.csv", good)]
-    checks = [equals("passed.csv", good), CsvCell(path="passed.csv", row=1, column="name", equals=best[0][0])]
+    checks = [csv_table("passed.csv", good), CsvCell(path="passed.csv", row=1, column="name", equals=best[0][0])]
     if level < 3:
         commands.append(f"awk -F, 'NR > 1 && $3 < {limit}' scores.csv >> retry.csv")
         other.append(write("retry.csv", rest))
-        checks.append(equals("retry.csv", rest))
+        checks.append(csv_table("retry.csv", rest))
     return Draft(intent, {"scores.csv": rows(head, *people)}, [*checks, *kept("scores.csv")], commands, other)
 
 
@@ -146,7 +146,7 @@ def _latest(rng: Random, level: int) -> Draft:
         intent,
         {"prices.csv": rows(("date", "item", "price"), *lines)},
         [
-            equals("current.csv", text),
+            csv_table("current.csv", text),
             CsvRows(path="current.csv", count=len(items)),
             CsvCell(path="current.csv", column="since", where={"item": items[0]}, equals=newest[items[0]][0]),
             *kept("prices.csv"),
@@ -191,7 +191,7 @@ def _crosstab(rng: Random, level: int) -> Draft:
         intent,
         {"visits.csv": rows(("name", "workshop"), *lines)},
         [
-            equals("table.csv", text),
+            csv_table("table.csv", text),
             CsvRows(path="table.csv", columns=tuple(head), count=len(present)),
             CsvCell(path="table.csv", column=columns[0], where={"name": present[0]}, equals=table[0][1]),
             *kept("visits.csv"),
