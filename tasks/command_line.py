@@ -81,7 +81,8 @@ def _check(commands: Any) -> None:
         commands,
         "check",
         "prove tasks",
-        "Prove tasks in a sandbox: the oracle scores 1, doing nothing does not pass, both twice the same.\n"
+        "Prove tasks in a sandbox: the oracle scores 1, doing nothing does not pass, both twice the same;\n"
+        "neither damaged results of the oracle nor cheap cheats pass.\n"
         f"SPEC: {SPEC}.\nExit code 1 if a task or a file is broken, 2 if no sandbox works here.",
         "python -m tasks check my_tasks --jobs 2 --junit report.xml",
     )

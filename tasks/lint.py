@@ -1,16 +1,20 @@
-"""Proving a task: its oracle scores 1, doing nothing does not pass, both twice; and its gold answers are sound."""
+"""Proving a task: its oracle scores 1, doing nothing does not pass, both twice; and its gold answers are sound.
+
+Then wrong ends of an episode, made from the right one (`tasks/mutants.py`), must not pass either.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from sandboxes.sandbox import CommandResult, Sandbox
+from sandboxes.sandbox import CommandResult, EntryKind, FileEntry, Sandbox
 from tasks.assertions.base import Verdict, leaves
 from tasks.assertions.grade import Grade, grade
 from tasks.assertions.on_answers import AnswerAssertion
 from tasks.grader import SandboxGrader
+from tasks.mutants import DELETE_ALL, Mutant, cheats, damaged, deletes_something
 from tasks.outcome import Outcome, cut_short
 from tasks.task import Task
 
@@ -65,11 +69,20 @@ class Proof:
 
 
 @dataclass(frozen=True, slots=True)
-class _Run:
-    """One episode: hashes of the workspace before and after, the grade, and what went wrong with a command."""
+class Run:
+    """One episode: hashes of the workspace before and after, the end, its grade, what went wrong with a command.
+
+    Attributes:
+        before: Hash of the workspace as it was laid.
+        after: Hash of the workspace after the last command.
+        outcome: The end.
+        grade: Its grade.
+        complaints: Commands that failed, wrote to stderr, ran out of time or printed too much, a line each.
+    """
 
     before: str
     after: str
+    outcome: Outcome
     grade: Grade
     complaints: tuple[str, ...]
 
@@ -78,19 +91,19 @@ _FLOOD = "printed more than the sandbox keeps"
 
 
 def prove(task: Task, sandbox: Sandbox) -> Proof:
-    """Run a task twice doing nothing, and twice with each way of its oracle, each command a turn.
+    """Run a task twice doing nothing, twice with each way of its oracle, each command a turn; then try wrong ends.
 
     Raises:
         SandboxError: the machinery failed; that says nothing about the task.
     """
-    idle = [_play(task, sandbox, ()) for _ in range(2)]
+    idle = [play(task, sandbox, ()) for _ in range(2)]
     problems = [*_judge_idle(idle[0]), *_judge_repeats(idle, "doing nothing"), *_judge_golds(task)]
     notes: list[str] = []
-    ways: list[list[_Run]] = []
+    ways: list[list[Run]] = []
     for number, commands in enumerate(task.oracle.ways if task.oracle else ()):
         name = f"oracle alternative {number}" if number else "oracle"
         assert task.oracle is not None
-        runs = [_play(task, sandbox, commands, task.oracle.answer, name) for _ in range(2)]
+        runs = [play(task, sandbox, commands, task.oracle.answer, name) for _ in range(2)]
         ways.append(runs)
         problems += _judge_oracle(task, runs[0], len(commands), name)
         problems += _judge_repeats(runs, f"the {name}")
@@ -99,6 +112,8 @@ def prove(task: Task, sandbox: Sandbox) -> Proof:
                 f"the {name} leaves another workspace each time (clock, random numbers or process ids in a file?)"
             )
     solved = ways[0] if ways else []
+    if solved and not problems:
+        problems += _judge_wrong_ends(task, sandbox, solved[0].outcome, idle[0].grade)
     hashes = tuple(run.before for runs in (idle, *ways) for run in runs)
     if len(set(hashes)) > 1:
         problems.append("the workspace differs from one start to the next")
@@ -114,9 +129,19 @@ def prove(task: Task, sandbox: Sandbox) -> Proof:
     )
 
 
-def _play(
-    task: Task, sandbox: Sandbox, commands: Sequence[str], answer: str | None = None, name: str = "oracle"
-) -> _Run:
+def play(task: Task, sandbox: Sandbox, commands: Sequence[str], answer: str | None = None, name: str = "oracle") -> Run:
+    """Run commands as an agent would, each a turn, and grade the end.
+
+    Args:
+        task: What is done.
+        sandbox: Where; its workspace is laid anew.
+        commands: Bash texts.
+        answer: The submitting reply.
+        name: What complaints call the commands.
+
+    Raises:
+        SandboxError: The machinery failed.
+    """
     sandbox.open(task.files(), workdir=task.workdir)
     initial = sandbox.snapshot()
     before = sandbox.snapshot_hash()
@@ -135,7 +160,7 @@ def _play(
     files = sandbox.snapshot()
     unseen = cut_short(files)
     outcome = Outcome(files, initial, answer, tuple(transcript), SandboxGrader(sandbox, task), unseen)
-    return _Run(before, after, grade(task, outcome), tuple(complaints))
+    return Run(before, after, outcome, grade(task, outcome), tuple(complaints))
 
 
 def _complaint(what: str, result: CommandResult) -> str | None:
@@ -150,7 +175,7 @@ def _complaint(what: str, result: CommandResult) -> str | None:
     return f"{what} wrote to stderr{last}" if said else None
 
 
-def _judge_idle(run: _Run) -> list[str]:
+def _judge_idle(run: Run) -> list[str]:
     if run.grade.passed:
         return ["doing nothing passes: add an assertion that fails until the work is done"]
     return [f"cannot be judged: {error.name}: {error.detail}" for error in run.grade.errors]
@@ -167,7 +192,7 @@ def _judge_golds(task: Task) -> list[str]:
     ]
 
 
-def _judge_oracle(task: Task, run: _Run, commands: int, name: str) -> list[str]:
+def _judge_oracle(task: Task, run: Run, commands: int, name: str) -> list[str]:
     problems: list[str] = []
     turns = commands + 1
     if turns > task.budget.max_turns:
@@ -184,8 +209,61 @@ def _judge_oracle(task: Task, run: _Run, commands: int, name: str) -> list[str]:
     return problems
 
 
-def _judge_repeats(runs: Sequence[_Run], what: str) -> list[str]:
+def _judge_repeats(runs: Sequence[Run], what: str) -> list[str]:
     first, second = runs
     if first.grade != second.grade:
         return [f"{what} is judged differently the second time"]
     return []
+
+
+def _judge_wrong_ends(task: Task, sandbox: Sandbox, right: Outcome, idle: Grade) -> list[str]:
+    """Grade damaged results and cheap cheats: none may pass, but for those that the author allows with a reason."""
+    assert task.oracle is not None
+    excused = task.oracle.may_survive
+    used: set[str] = set()
+    problems: list[str] = []
+
+    def tried(mutant: Mutant, outcome: Outcome, whole: bool = False) -> Grade:
+        found = grade_end(task, sandbox, outcome, whole=whole)
+        reasons = excused.keys() & {mutant.name, mutant.path}
+        if found.passed:
+            used.update(reasons)
+            problems.extend([] if reasons else [f"passes although wrong: {mutant.name} ({_REMEDY})"])
+        return found
+
+    for mutant in damaged(right.initial, right.files):
+        found = tried(mutant, replace(right, files=mutant.files))
+        problems += [f"with {mutant.name}, {error.name} cannot be judged: {error.detail}" for error in found.errors]
+    for cheat in cheats(task.intent, right.initial, right.files, excused):
+        whole = cheat.name == DELETE_ALL and not deletes_something(right.initial, right.files)
+        lazy = replace(right, files=cheat.files, final_message=None, transcript=right.transcript[:1])
+        found = tried(cheat, lazy, whole)
+        if whole and found.rate is not None and idle.rate is not None and found.rate > idle.rate:
+            problems.append(f"{DELETE_ALL} earns {found.rate:.2f}, more than doing nothing, {idle.rate:.2f}")
+    return problems + [f"oracle.may_survive: '{name}' does not pass: remove it" for name in excused if name not in used]
+
+
+_REMEDY = "make an assertion stricter, or say why under oracle.may_survive"
+
+
+def grade_end(task: Task, sandbox: Sandbox, end: Outcome, *, whole: bool = False) -> Grade:
+    """Grade an end that no commands led to. Graders' commands are run only if all else passes, or `whole` is wanted.
+
+    Raises:
+        SandboxError: The machinery failed.
+    """
+    plain = tuple(item for item in task.assertions if item.on_files or item.on_answer)
+    known = grade(task.model_copy(update={"assertions": plain}), replace(end, grader=None))
+    if len(plain) == len(task.assertions) or (plain and not whole and not known.passed):
+        return known
+    sandbox.open(_layable(end.files), workdir=task.workdir)
+    return grade(task, replace(end, grader=SandboxGrader(sandbox, task)))
+
+
+def _layable(files: Mapping[str, FileEntry]) -> dict[str, FileEntry]:
+    """Leave out what cannot be laid: fifos and the like, and files too large to be known."""
+    return {
+        path: entry
+        for path, entry in files.items()
+        if entry.kind in (EntryKind.DIR, EntryKind.SYMLINK) or entry.content is not None
+    }

@@ -103,11 +103,13 @@ class Oracle(StrictModel):
         commands: What to run, each command one turn.
         answer: What to say when submitting, for tasks that judge the answer too.
         alternatives: Other lists of commands that solve the task as well, each with the same answer; a proof plays all.
+        may_survive: What may pass although a proof calls it wrong (such as `notes.txt: junk appended`), and why.
     """
 
     commands: Items[Text] = ()
     answer: Text | None = None
     alternatives: Items[Items[Text]] = ()
+    may_survive: dict[Text, Text] = Field(default_factory=dict)
 
     @field_validator("commands")
     @classmethod

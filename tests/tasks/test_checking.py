@@ -15,8 +15,8 @@ from tests.tasks.fake_sandbox import FakeSandbox
 GOOD = """\
 id: good
 intent: make b
-assertions: [{kind: file_exists, path: b}]
-oracle: {commands: [touch b]}
+assertions: [{kind: file_equals, path: b, equals: "b\\n"}]
+oracle: {commands: [echo b > b]}
 """
 
 
@@ -38,7 +38,7 @@ def test_a_line_per_task_and_a_count(
 ) -> None:
     (tmp_path / "good.yaml").write_text(GOOD)
     (tmp_path / "open.yaml").write_text("id: open\nintent: x\nassertions: [{kind: file_exists, path: b}]\n")
-    wrong = GOOD.replace("good", "wrong").replace("touch b", "touch c").replace("make b", "spoil it")
+    wrong = GOOD.replace("good", "wrong").replace("> b", "> c").replace("make b", "spoil it")
     (tmp_path / "wrong.yaml").write_text(wrong)
     assert run(["check", str(tmp_path), "--jobs", "2"]) == 1
     lines = capsys.readouterr().out.splitlines()
@@ -46,7 +46,7 @@ def test_a_line_per_task_and_a_count(
     assert lines[1].split()[2:] == ["1.00", "0.00", "proven"]
     assert lines[2].split()[2:] == ["-", "0.00", "unproven", "(no", "oracle)"]
     assert lines[3].split()[2:] == ["0.00", "0.00", "failed"]
-    assert lines[4] == "    after the oracle: file_exists:b: fail: b: nothing there"
+    assert lines[4] == "    after the oracle: file_equals:b: fail: b: nothing there"
     assert lines[5] == "1 proven, 1 unproven (no oracle), 1 failed"
     assert opened and all(sandbox.closed for sandbox in opened)
 

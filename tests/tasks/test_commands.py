@@ -20,8 +20,8 @@ from tests.tasks.fake_sandbox import FakeSandbox
 GOOD = """\
 id: good
 intent: make b
-assertions: [{kind: file_exists, path: b}]
-oracle: {commands: [touch b], alternatives: [["echo > b"]]}
+assertions: [{kind: file_equals, path: b, equals: "b\\n"}]
+oracle: {commands: [echo b > b], alternatives: [["printf 'b\\n' > b"]]}
 """
 
 
@@ -32,7 +32,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "bad.yaml").write_text("id: bad\n")
     (tmp_path / "good.yaml").write_text(GOOD)
     (tmp_path / "open.yaml").write_text(GOOD.split("oracle")[0].replace("good", "open"))
-    (tmp_path / "wrong.yaml").write_text(GOOD.replace("good", "wrong").replace("touch b", "touch c"))
+    (tmp_path / "wrong.yaml").write_text(GOOD.replace("good", "wrong").replace("> b", "> c"))
     return tmp_path
 
 
@@ -93,7 +93,7 @@ def test_a_report_that_cannot_be_written(folder: Path, capsys: pytest.CaptureFix
 
 
 def test_junit_holds_any_text(folder: Path) -> None:
-    text = GOOD.replace("good", "odd").replace("touch b", "\"printf '\\\\001' >&2; exit 3\"")
+    text = GOOD.replace("good", "odd").replace("echo b > b", "\"printf '\\\\001' >&2; exit 3\"")
     (folder / "odd.yaml").write_text(text)
     report = folder / "report.xml"
     run(["check", str(folder / "odd.yaml"), "--junit", str(report)])
@@ -231,7 +231,7 @@ def variants(folder: Path) -> Path:
     """A folder of good tasks: two that differ in the persona, one that has a file more, and one of its own."""
     for path in folder.glob("*.yaml"):
         path.unlink()
-    intent = "make an empty file that is called b in the folder where you are"
+    intent = "make a file that is called b and holds b in the folder where you are"
     (folder / "one.yaml").write_text(GOOD.replace("good", "one").replace("make b", intent))
     (folder / "same.yaml").write_text(
         GOOD.replace("good", "same").replace("make b", intent.upper()) + "persona: {role: cook}\n"

@@ -26,7 +26,7 @@ def make(*commands: str, **changes: Any) -> Task:
             "intent": "copy a to b",
             "workspace": {"files": {"a": "x\n"}},
             "assertions": [
-                {"kind": "file_contains", "path": "b", "contains": "x"},
+                {"kind": "file_equals", "path": "b", "equals": "x\n"},
                 {"kind": "file_unchanged", "path": "a"},
             ],
             **({"oracle": {"commands": commands}} if commands else {}),
@@ -61,7 +61,7 @@ def problems(task: Task, sandbox: FakeSandbox) -> list[str]:
 def test_a_wrong_oracle_says_what_is_missing(sandbox: FakeSandbox) -> None:
     found = problems(make("true", "cp missing b"), sandbox)
     assert "oracle command 2 ended with exit code 1" in found[0] and "missing" in found[0]
-    assert found[1] == "after the oracle: file_contains:b: fail: b: nothing there"
+    assert found[1] == "after the oracle: file_equals:b: fail: b: nothing there"
 
 
 def test_what_a_pipeline_said_is_shown(sandbox: FakeSandbox) -> None:
@@ -96,14 +96,15 @@ def test_the_grade_must_be_the_same_twice(sandbox: FakeSandbox) -> None:
 
 
 def test_another_workspace_each_time_is_noted(sandbox: FakeSandbox) -> None:
-    proof = prove(make("cp a b; date +%N > now"), sandbox)
+    oracle = {"commands": ["cp a b; date +%N > now"], "may_survive": {"now": "nobody asks for it"}}
+    proof = prove(make(oracle=oracle), sandbox)
     assert proof.status is Status.PROVEN
     assert "another workspace each time" in proof.notes[0]
 
 
 def test_what_cannot_be_judged_is_a_problem(sandbox: FakeSandbox) -> None:
     found = problems(make("cp a b", workspace={"files": {"a": "x\n", "b": {"size": 2000}}}), sandbox)
-    assert found == ["cannot be judged: file_contains:b: b: content not in the snapshot (2000 bytes, over the cap of the sandbox), so it cannot be judged"]  # fmt: skip  # noqa: E501
+    assert found == ["cannot be judged: file_equals:b: b: content not in the snapshot (2000 bytes, over the cap of the sandbox), so it cannot be judged"]  # fmt: skip  # noqa: E501
 
 
 def test_a_gold_answer_that_cannot_be_computed_with_is_a_problem(sandbox: FakeSandbox) -> None:
@@ -131,7 +132,7 @@ def test_a_path_typed_with_decomposed_accents_is_found(sandbox: FakeSandbox) -> 
     assert typed != wanted
     task = make(
         f"mkdir '{typed.split('/')[0]}' && printf '\\377\\376x' > '{typed}'",
-        assertions=[{"kind": "file_contains", "path": wanted, "contains": "x"}],
+        assertions=[{"kind": "file_equals", "path": wanted, "equals": "\ufffd\ufffdx"}],
     )
     proof = prove(task, sandbox)
     assert proof.status is Status.PROVEN, proof.problems
@@ -148,3 +149,52 @@ def test_an_oracle_that_floods_proves_nothing(sandbox: FakeSandbox, monkeypatch:
     proof = prove(make("cp a b"), sandbox)
     assert proof.status is Status.FAILED
     assert proof.problems == ("oracle command 1 printed more than the sandbox keeps",)
+
+
+LOOSE = [{"kind": "file_contains", "path": "b", "contains": "x"}, {"kind": "file_unchanged", "path": "a"}]
+EXACT = [{"kind": "file_equals", "path": "b", "equals": "x\n"}, {"kind": "file_unchanged", "path": "a"}]
+
+
+def test_a_damaged_result_that_passes_is_a_problem_with_the_name_of_its_file(sandbox: FakeSandbox) -> None:
+    assert problems(make("cp a b", assertions=LOOSE), sandbox) == [
+        "passes although wrong: b: junk appended (make an assertion stricter, or say why under oracle.may_survive)"
+    ]
+    assert prove(make("cp a b", assertions=EXACT), sandbox).status is Status.PROVEN
+
+
+def test_an_author_may_say_why_one_may_survive(sandbox: FakeSandbox) -> None:
+    oracle = {"commands": ["cp a b"], "may_survive": {"b: junk appended": "notes may follow"}}
+    assert prove(make(assertions=LOOSE, oracle=oracle), sandbox).status is Status.PROVEN
+    assert problems(make(assertions=EXACT, oracle=oracle), sandbox) == [
+        "oracle.may_survive: 'b: junk appended' does not pass: remove it"
+    ]
+
+
+def test_an_excuse_changes_the_hash_of_a_task_and_none_does_not() -> None:
+    oracle = {"commands": ["cp a b"]}
+    assert make(oracle={**oracle, "may_survive": {}}).content_hash == make("cp a b").content_hash
+    assert make(oracle={**oracle, "may_survive": {"b: emptied": "why"}}).content_hash != make("cp a b").content_hash
+
+
+def test_damage_is_judged_by_graders_commands_too(sandbox: FakeSandbox) -> None:
+    lax = {"kind": "command", "command": "grep -q x b"}
+    assert problems(make("cp a b", assertions=[lax]), sandbox) == [
+        "passes although wrong: b: junk appended (make an assertion stricter, or say why under oracle.may_survive)"
+    ]
+    strict = {"kind": "command", "command": "cat b", "stdout": "x"}
+    assert prove(make("cp a b", assertions=[strict]), sandbox).status is Status.PROVEN
+
+
+def test_cheap_cheats_must_not_pass(sandbox: FakeSandbox) -> None:
+    task = make("tr a-z A-Z < a > b", assertions=[{"kind": "file_exists", "path": "b"}])
+    found = " ".join(problems(task, sandbox))
+    assert "passes although wrong: touch the files (" in found
+    assert "passes although wrong: copy a (" in found
+
+
+def test_deleting_all_earns_no_more_than_doing_nothing(sandbox: FakeSandbox) -> None:
+    keeps_out = {"kind": "not", "of": {"kind": "file_contains", "path": "a", "contains": "x"}}
+    task = make("echo y > a", assertions=[keeps_out, {"kind": "file_equals", "path": "a", "equals": "y\n"}])
+    assert problems(task, sandbox) == ["delete all earns 0.50, more than doing nothing, 0.00"]
+    deleting = make("rm a; echo y > b", assertions=[keeps_out, {"kind": "file_equals", "path": "b", "equals": "y\n"}])
+    assert not [problem for problem in prove(deleting, sandbox).problems if "delete all" in problem]

@@ -13,7 +13,7 @@ from tasks.assertions.base import AssertionKind, leaves
 from tasks.assertions.files import FileUnchanged
 from tasks.families import ALL, ALL_FAMILIES, FAMILIES, OFFICE, OFFICE_MIX, generate
 from tasks.families.office.pools import PERSONAS
-from tasks.lint import Status, prove
+from tasks.lint import Status, play, prove
 from tasks.sources import load_tasks
 from tasks.task import Difficulty, Oracle, Task
 from tests.tasks.fake_sandbox import FakeSandbox
@@ -157,3 +157,43 @@ def test_relative_imports_are_as_good_as_absolute_ones() -> None:
         with FakeSandbox() as sandbox:
             proof = prove(other, sandbox)
         assert proof.status is Status.PROVEN, (task.id, proof.problems)
+
+
+def _rate_after(task: Task, *commands: str) -> dict[str, str]:
+    """What each assertion says after the oracle and these commands, and whether all pass as `passed`."""
+    assert task.oracle is not None
+    with FakeSandbox() as sandbox:
+        run = play(task, sandbox, [*task.oracle.commands, *commands])
+    return {result.name: str(result.verdict) for result in run.grade.results} | {"passed": str(run.grade.passed)}
+
+
+def test_a_program_that_prints_constants_does_not_fix_the_imports() -> None:
+    for task in generate("fix_imports", 6, seed=1):
+        found = _rate_after(task, 'python3 main.py > p; printf \'print(open("p").read(), end="")\\n\' > main.py')
+        assert found["main.py works"] == "pass", task.id
+        assert found["main.py works with another value"] == "fail", task.id
+        assert found["passed"] == "False"
+
+
+APPLIES = "plan.patch leads from the old to the new version"
+
+
+def test_a_patch_that_does_not_apply_is_none_and_labels_are_free() -> None:
+    for task in generate("make_diff", 3, seed=1):
+        for labels in (
+            "--label a/plan.txt --label b/plan.txt",
+            "--label old/plan.txt --label new/plan.txt",
+            "-U0",
+            "-U9",
+        ):
+            found = _rate_after(task, f"diff -u {labels} old/plan.txt new/plan.txt > plan.patch; true")
+            assert found["passed"] == "True", (task.id, labels, found)
+        for spoil in (
+            "sed -i '0,/^ /s/^ /  /' plan.patch",  # a line of context that the old file does not have
+            "sed -i '$d' plan.patch",
+            "sed -i 's/^@@ -1/@@ -3/' plan.patch",
+            "diff -u new/plan.txt old/plan.txt > plan.patch; true",
+            "grep '^[-+@]' plan.patch > p; mv p plan.patch",
+        ):
+            found = _rate_after(task, spoil)
+            assert found[APPLIES] == "fail" and found["passed"] == "False", (task.id, spoil)

@@ -1,0 +1,172 @@
+from __future__ import annotations
+
+import gzip
+import io
+import tarfile
+import zipfile
+
+import pytest
+
+from sandboxes.sandbox import EntryKind, FileEntry
+from tasks.families import generate
+from tasks.mutants import DELETE_ALL, JUNK, cheats, damaged, deletes_something
+from tasks.sources import library
+
+
+def file(text: str | bytes, mode: int = 0o644) -> FileEntry:
+    content = text.encode() if isinstance(text, str) else text
+    return FileEntry(content=content, size=len(content), mode=mode)
+
+
+FOLDER = FileEntry(kind=EntryKind.DIR, content=None, mode=0o755)
+
+
+def link(target: str) -> FileEntry:
+    return FileEntry(kind=EntryKind.SYMLINK, content=None, mode=0o777, target=target)
+
+
+def names(initial: dict[str, FileEntry], end: dict[str, FileEntry]) -> set[str]:
+    return {mutant.name for mutant in damaged(initial, end)}
+
+
+def test_what_was_made_or_changed_is_damaged_in_every_way_and_nothing_else() -> None:
+    initial = {"kept.txt": file("same\n"), "changed.txt": file("old\n")}
+    end = {**initial, "changed.txt": file("new\n"), "made.txt": file("made\n")}
+    assert names(initial, end) == {
+        "changed.txt: deleted", "changed.txt: emptied", "changed.txt: junk appended", "changed.txt: left as it was",
+        "changed.txt: swapped with made.txt",
+        "made.txt: deleted", "made.txt: emptied", "made.txt: junk appended",
+    }  # fmt: skip
+    found = {mutant.name: mutant.files for mutant in damaged(initial, end)}
+    assert found["made.txt: emptied"] == {**end, "made.txt": file("")}
+    assert found["made.txt: junk appended"]["made.txt"].content == b"made\n" + JUNK
+    assert "made.txt" not in found["made.txt: deleted"]
+    assert found["changed.txt: swapped with made.txt"]["changed.txt"].content == b"made\n"
+    assert found["changed.txt: left as it was"]["changed.txt"].content == b"old\n"
+
+
+def test_what_was_deleted_comes_back_with_the_folders_it_needs() -> None:
+    initial = {"tmp": FOLDER, "tmp/a": FOLDER, "tmp/a/old.txt": file("x\n")}
+    (mutant,) = damaged(initial, {})
+    assert mutant.name == "tmp/a/old.txt: left as it was"
+    assert mutant.files == initial
+
+
+def test_a_mode_that_was_changed_is_taken_back() -> None:
+    initial, end = {"run.sh": file("x", 0o644)}, {"run.sh": file("x", 0o755)}
+    (mutant,) = damaged(initial, end)
+    assert (mutant.name, mutant.files) == ("run.sh: left as it was", initial)
+
+
+def test_links_and_empty_folders() -> None:
+    end = {"current": link("v2"), "empty": FOLDER, "full": FOLDER, "full/a": file("a\n"), "latest": link("v3")}
+    assert names({}, end) == {
+        "current: deleted", "current: leads nowhere", "current: swapped with latest", "empty: deleted",
+        "full/a: deleted", "full/a: emptied", "full/a: junk appended", "latest: deleted", "latest: leads nowhere",
+    }  # fmt: skip
+
+
+def test_equal_contents_are_not_swapped_and_empty_files_not_emptied() -> None:
+    end = {"a": file(""), "b": file("")}
+    assert names({}, end) == {"a: deleted", "a: junk appended", "b: deleted", "b: junk appended"}
+
+
+def tar(**members: bytes) -> bytes:
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w") as archive:
+        folder = tarfile.TarInfo("p")
+        folder.type = tarfile.DIRTYPE
+        archive.addfile(folder)
+        for name, data in members.items():
+            info = tarfile.TarInfo(f"p/{name}")
+            info.size, info.mode, info.mtime = len(data), 0o600, 7
+            archive.addfile(info, io.BytesIO(data))
+    return out.getvalue()
+
+
+def zipped(**members: bytes) -> bytes:
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as archive:
+        for name, data in members.items():
+            archive.writestr(f"p/{name}", data)
+    return out.getvalue()
+
+
+def read_tar(content: bytes) -> dict[str, bytes]:
+    with tarfile.open(fileobj=io.BytesIO(content)) as archive:
+        assert archive.getmember("p").isdir()
+        files = [member for member in archive.getmembers() if member.isreg()]
+        assert all((member.mode, member.mtime) == (0o600, 7) for member in files)
+        found = {member.name.removeprefix("p/"): archive.extractfile(member) for member in files}
+        return {name: file.read() for name, file in found.items() if file is not None}
+
+
+def read_zip(content: bytes) -> dict[str, bytes]:
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        return {name.removeprefix("p/"): archive.read(name) for name in archive.namelist()}
+
+
+@pytest.mark.parametrize(
+    ("make", "read"), [(tar, read_tar), (lambda **m: gzip.compress(tar(**m)), read_tar), (zipped, read_zip)]
+)
+def test_members_of_archives_are_damaged_each(make, read) -> None:  # type: ignore[no-untyped-def]
+    whole = {"one": b"1\n", "two": b"2\n"}
+    end = {"p.archive": file(make(**whole))}
+    inside = {
+        mutant.name.removeprefix("p.archive: "): read(mutant.files["p.archive"].content)
+        for mutant in damaged({}, end)
+        if mutant.name.endswith("in it")
+    }
+    assert inside == {
+        "p/one deleted in it": {"two": b"2\n"},
+        "p/one emptied in it": {"one": b"", "two": b"2\n"},
+        "junk appended to p/one in it": {"one": b"1\n" + JUNK, "two": b"2\n"},
+        "p/two deleted in it": {"one": b"1\n"},
+        "p/two emptied in it": {"one": b"1\n", "two": b""},
+        "junk appended to p/two in it": {"one": b"1\n", "two": b"2\n" + JUNK},
+        "p/one swapped with p/two in it": {"one": b"2\n", "two": b"1\n"},
+    }
+
+
+@pytest.mark.parametrize("content", [b"\x1f\x8bno gzip", b"PK\x03\x04", tar(a=b"x")[:600], b"BZh9", b"\xfd7zXZ\x00"])
+def test_what_only_looks_like_an_archive_is_a_file_like_others(content: bytes) -> None:
+    assert names({}, {"a": file(content)}) == {"a: deleted", "a: emptied", "a: junk appended"}
+
+
+def test_cheats_know_the_names_of_the_files_and_the_words_of_the_request() -> None:
+    initial = {"in.txt": file("3\n1\n2\n")}
+    end = {**initial, "out": FOLDER, "out/sorted.txt": file("1\n2\n3\n")}
+    found = {cheat.name: cheat.files for cheat in cheats("sort 'in.txt' into out/sorted.txt, 3 lines", initial, end)}
+    assert set(found) == {
+        DELETE_ALL, "touch the files", "copy in.txt", "copy in.txt, all else done", "write 'in.txt'",
+        "write 'in.txt', all else done", "write '3'", "write '3', all else done",
+    }  # fmt: skip
+    assert found[DELETE_ALL] == {}
+    assert found["touch the files"] == {**initial, "out": FOLDER, "out/sorted.txt": FileEntry()}
+    assert found["copy in.txt"]["out/sorted.txt"].content == b"3\n1\n2\n"
+    assert found["write '3'"]["out/sorted.txt"].content == b"3\n"
+
+
+@pytest.mark.parametrize("made", ["", "hello", "hello  \n\n"])
+def test_what_comes_to_the_work_itself_is_no_cheat(made: str) -> None:
+    found = {cheat.name for cheat in cheats("write 'hello' into a, or nothing", {}, {"a": file(made)})}
+    assert not found & {"write 'hello'" if made else "touch the files"}
+
+
+def test_whether_something_is_to_be_deleted() -> None:
+    assert deletes_something({"a": file("")}, {"b": file("")})
+    assert not deletes_something({"a": file("")}, {"a": file("x"), "b": file("")})
+
+
+def test_few_words_excuse_a_survivor_in_all_that_ships() -> None:
+    shipped = [*library.load(), *generate("all", 200, seed=0)]
+    assert sum(len(task.oracle.may_survive) for task in shipped if task.oracle) <= 10
+
+
+def test_no_constant_is_often_the_right_count() -> None:
+    tasks = generate("count", 400, seed=0)
+    patterns = [
+        assertion.pattern for task in tasks for assertion in task.assertions if assertion.kind == "file_matches"
+    ]  # type: ignore[union-attr]
+    assert len(patterns) == 400
+    assert max(map(patterns.count, patterns)) < 0.18 * 400
