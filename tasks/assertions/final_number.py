@@ -16,6 +16,8 @@ from enum import StrEnum
 
 import regex as re  # possessive quantifiers of `re` match wrongly before Python 3.11.5 (gh-106052)
 
+from tasks.assertions.closings import answer_end
+from tasks.assertions.number_words import WORD, number_in_words
 from tasks.assertions.numbers import (
     CORE,
     CURRENCY,
@@ -119,6 +121,13 @@ _TWISTED = re.compile(
     re.VERBOSE | re.IGNORECASE,
 )
 """What follows a marker and turns its number into something else: `not 18`, `at most 18`, `√18`."""
+_WORDED = re.compile(
+    rf"""[\s*_`"“‘$]*+(?:\\text\{{)?(?P<words>(?:(?:negative|minus)\ )?(?:{WORD})\b(?:[\ -](?:and|{WORD})\b)*+)
+        [*_]*(?:\ (?!(?:of|or|more|less|fewer|to|per|percent|times|plus|minus|over|if|but|than|and|squared|cubed)\b)
+                [A-Za-z]+)?
+        [\s.!*_`"”’$}}]*(?:\n|\Z)""",
+    re.VERBOSE | re.IGNORECASE,
+)
 _WHICH_IS = re.compile(r",? which (?:is|equals|gives|makes|comes to)\b(?: equal to)?")
 _LAST_LINE = re.compile(r"[ *]*A:[ *]*")
 _HEADING = re.compile(r"[0-9]{1,2}[.):] *\*{0,2} *[A-Za-z][^\n]*\n\s*\S")
@@ -159,7 +168,7 @@ def final_number(text: str) -> Extraction | None:
 
     Works in time linear in the text, whatever it holds.
     """
-    return _in_visible(text, lambda shown: _marker(shown) or _usual_end(shown) or _last_number(shown))
+    return _in_visible(text, lambda shown: _marker(shown) or _usual_end(shown) or _closing_number(shown))
 
 
 def marked_number(text: str) -> Extraction | None:
@@ -275,6 +284,8 @@ def _direct(text: str, start: int, rule: Rule) -> Extraction | None:
     lead = _MARKED.match(text, start, stop)
     core = CORE.match(text, lead.end(), stop) if lead is not None else None
     if lead is None or core is None:
+        if (worded := _WORDED.match(text, lead.end() if lead is not None else start, stop)) is not None:
+            return _in_words(worded, rule)
         twisted = _TWISTED.match(text, start, stop)
         return None if twisted is None else Extraction(twisted[0].strip(), None, rule, *twisted.span(), _NOT_ALONE)
     first = _first(text, lead)
@@ -294,6 +305,11 @@ def _direct(text: str, start: int, rule: Rule) -> Extraction | None:
     return _made(text, first, core, sign, rule, "" if trouble == "=" else trouble)
 
 
+def _in_words(found: re.Match[str], rule: Rule) -> Extraction | None:
+    number = number_in_words(found["words"])
+    return None if number is None else Extraction(found["words"], number, rule, *found.span("words"))
+
+
 def _first(text: str, lead: re.Match[str]) -> int:
     """Where the number begins: at its sign or currency."""
     if lead["sign"] is not None:
@@ -310,6 +326,9 @@ def _alone(text: str, start: int, end: int, rule: Rule) -> Extraction:
     found = numbers_in(inside, begin, end)
     cores = [core for core in found if not _POWER.search(inside, max(begin, core.start() - 3), core.start())]
     if len(cores) != 1:
+        worded = _WORDED.fullmatch(text, start, end) if not cores else None
+        if worded is not None and (spelled := _in_words(worded, rule)) is not None:
+            return spelled
         what = "holds no number" if not cores else "holds more than one number"
         return Extraction(text[start:end].strip(), None, rule, start, end, what)
     core = cores[0]
@@ -356,6 +375,13 @@ def _usual_end(text: str) -> Extraction | None:
     if found is None:
         return None
     return Extraction(found[1], int(found[2].replace(",", "")), Rule.LAST_NUMBER, *found.span(1))
+
+
+def _closing_number(text: str) -> Extraction | None:
+    """Read the last number of a text without markers, leaving out what its closing sentence only adds to the answer."""
+    end = answer_end(text)
+    found = _last_number(text[:end]) if end < len(text) else None
+    return found if found is not None and not found.problem else _last_number(text)
 
 
 def _last_number(text: str) -> Extraction | None:

@@ -1,0 +1,164 @@
+"""How the closing sentence of a reply without a marker names its answer: what follows the answer there is left out.
+
+The last number of a reply need not be its answer: `366 downloads over the 3 months`, `20 laps (40 lengths)`, `63 m^2`,
+`so 3 are left. Check: 9 + 3 = 12`. Each rule cuts words that only explain the number before them. Where none applies
+with certainty nothing is cut, and the last number stands.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import regex as re  # possessive quantifiers of `re` match wrongly before Python 3.11.5 (gh-106052)
+
+from tasks.assertions.numbers import CURRENCY, Number, before, numbers_in, value
+
+WINDOW = 400
+"""Characters at the end of a reply that are looked at."""
+MOST_CUTS = 8
+
+_SENTENCE = re.compile(r"(?<=[.!?:])[\s*_]+(?=[A-Z*_\"“(])|\n")
+_AFTERTHOUGHT = re.compile(
+    r"""[\s*_>-]*(?:so\ )?(?:hmm\b|(?:(?:double|quick|sanity)[- ])?check(?:ing)?\b|verif(?:y|ying|ication)\b|proof:
+          |(?:let\ me|let['’]s|we\ can|i\ can|to|as\ a)\ (?:(?:just|also|double|quickly)[\ -])?
+              (?:check|verify|confirm)\b
+          |(?:this|that|it|which)\ is\ (?:also\ )?(?:the\ same\ as|equivalent\ to)\b)""",
+    re.VERBOSE | re.IGNORECASE,
+)
+_CONFIRMED = re.compile(
+    r"\bso (?:it['’]s|it is|that['’]s|that is|this is|the answer is) (?:correct|right)\b", re.IGNORECASE
+)
+_REVISED = re.compile(
+    r"n['’]t\b|\b(?:not|no|wrong|actually|instead|should|must|mistake|incorrect|answer|so|therefore|thus|hence|but)\b",
+    re.IGNORECASE,
+)
+_FINITE = r"""(?:is|are|was|were|be|been|has|have|had|do|does|did|will|would|can|could|gives?|gave|makes?|made|leaves?
+    |leaving|equals?|gets?|got|costs?|earns?|needs?|takes?|sells?|pays?|spends?|buys?|eats?|holds?|contains?|weighs?
+    |becomes?|remains?|totals?|receives?|uses?|wants?|goes|went|who|which|so|then|thus|hence|therefore|but|or|nor|not
+    |minus|plus|times|divided|multiplied|increased|decreased|reduced|squared|cubed|only|maybe|perhaps|otherwise|least
+    |most|about|above|below|under)"""
+_WORD = rf"(?!{_FINITE}\b)[A-Za-z][A-Za-z'’./-]*"
+_CONCLUDED = (
+    r"(?:so|then|thus|hence|therefore|which|who|that|but|or|and|nor|not|n['’]t|minus|plus|times|divided|multiplied)"
+)
+_LOOSE = rf"(?!{_CONCLUDED}\b)[A-Za-z][A-Za-z'’./-]*"
+"""A word after a number that stands right behind a sign of equality: what follows it is a sentence around a result."""
+_ARTICLE = r"""(?:the|a|an|all|each|every|his|her|their|its|our|my|your|these|those|this|last|next|first|past|other
+    |another|of|both|one|[A-Za-z]+ing|[A-Za-z]+(?:'s|’s))"""
+_ADJUNCT = rf"""(?: (?<!\ )\ (?:(?:in|after|for|within|during|from|on|among|amongst|out\ of|with|throughout|across|of|at
+              |by|until|upon|between|against|before)(?:\ {_ARTICLE}){{0,4}}
+              |(?:every|each|per)|to\ (?!the\b|a\b|about\b)(?:[A-Za-z]+)(?:\ {_WORD}){{0,4}})
+          | (?<=[A-Za-z*_])\ over(?:\ {_ARTICLE}){{0,4}} | ,\ of\ which )
+        [ *_]+(?:{CURRENCY})?"""
+_AFTER_ANSWER = re.compile(rf"""[*_"”’)\]]*(?:\ {_WORD})*?[*_"”’)\]]*{_ADJUNCT}""", re.VERBOSE | re.IGNORECASE)
+_AFTER_RESULT = re.compile(
+    rf"""[*_"”’)\]]*(?:\ {_LOOSE})*?[*_"”’)\]]*(?:{_ADJUNCT}|\ (?:more|less|fewer)\ than\ )""",
+    re.VERBOSE | re.IGNORECASE,
+)
+_CLAUSE = re.compile(
+    rf""",?\ (?:(?:because|since)\ (?!then\b)(?:(?!\ (?:so|then|thus|hence|therefore)\ )[^=\n])+
+          |(?:if|when|while|after)\ (?:\ ?{_LOOSE})+\ (?:{CURRENCY})?[0-9][0-9.,/]*(?:\ {_LOOSE})*)[\s.!*)]*""",
+    re.VERBOSE | re.IGNORECASE,
+)
+_WORDS = re.compile(rf"(?:\ {_WORD})+\ ", re.VERBOSE)
+_ASIDE = re.compile(r" \([A-Za-z -]{1,40}\)")
+_LATER = re.compile(r"\ (?:years?|months?|weeks?|days?|hours?|minutes?)\ (?:ago|from\ now|later|earlier)\b")
+_AND = re.compile(rf"(?:\ {_WORD}){{1,6}},?\ and\ (?:{CURRENCY})?", re.VERBOSE | re.IGNORECASE)
+_GIVEN = re.compile(
+    r"\b(?:the|(?<!\bin\ )all|his|her|their|its|these|those|each of|every|per)\ (?:[a-z]+\ )?\Z", re.IGNORECASE
+)
+_RESULT = re.compile(rf"=\s?(?:{CURRENCY}\ ?)?(?=[0-9])", re.VERBOSE)
+_UNIT_POWER = re.compile(
+    r"(?:(?<=[0-9]\ )|(?<=[0-9]))(?:k?m|cm|mm|ft|in|yd|mi|inches|feet|yards|met(?:er|re)s|units)\^\{?\Z"
+)
+_OTHER_UNIT = re.compile(
+    rf"\ (?P<one>[A-Za-z]+),?\ (?:or|which\ is|i\.e\.,?|that\ is)\ (?P<money>{CURRENCY})?\ ?", re.VERBOSE
+)
+_CONVERSIONS = frozenset(map(Fraction, (3, 7, 10, 12, 16, 24, 60, 100, 365, 1000, 3600)))
+_NUMBER_WORD = re.compile(r"(?:[0-9]|teen|ty|\b(?:one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve)) \Z")
+
+
+def answer_end(text: str) -> int:
+    """Return where the answer of a reply ends at the latest: the length of the text where nothing is to be left out."""
+    end = len(text)
+    for _ in range(MOST_CUTS):
+        cut = _cut(text, end)
+        if cut is None:
+            break
+        end = cut
+    return end
+
+
+def _cut(text: str, end: int) -> int | None:
+    """One cut: a place after an earlier number and before the last one; None where the last one may be the answer."""
+    start = _sentence_start(text, end)
+    if start is None:
+        return None
+    if _AFTERTHOUGHT.match(text, start, end):
+        said = _CONFIRMED.sub("", _AFTERTHOUGHT.sub("", text[start:], count=1))
+        return start if start and not _REVISED.search(said) else None
+    found = [core for core in numbers_in(text, start, end) if not before(text, core.start()).glued]
+    if len(found) < 2:
+        return None
+    for clause in _CLAUSE.finditer(text, found[0].end(), end):
+        if clause.end() == end or text[clause.end() - 1] == "\n":
+            return clause.start()
+    last, previous = found[-1], found[-2]
+    if power := _UNIT_POWER.search(text, max(start, last.start() - 12), last.start()):
+        return power.start()
+    opened = text.rfind("(", previous.end(), last.start())
+    if opened > 0 and text[opened - 1] == " " and ")" not in text[opened : last.start()]:
+        alone = text[opened + 1 : last.start()].strip(" $") == "" and text[last.end() : last.end() + 1] == ")"
+        beside = text[previous.end() : opened].strip(" *_.") == "" or _NUMBER_WORD.search(text, start, opened)
+        return None if ")" not in text[last.end() : end] or (alone and beside) else opened
+    gap = text[previous.end() : last.start()]
+    if (other := _OTHER_UNIT.fullmatch(gap)) and _converted(text, previous, last, other):
+        return previous.end()
+    at = len(found) - 1
+    while at > 1 and _AND.fullmatch(text, found[at - 1].end(), found[at].start()):
+        at -= 1  # to make 8 batches of one and 1 batch of the other
+    return _without_adjunct(text, start, found[at - 1], found[at])
+
+
+def _without_adjunct(text: str, start: int, answer: re.Match[str], last: re.Match[str]) -> int | None:
+    gap = _ASIDE.sub("", text[answer.end() : last.start()])
+    place = before(text, answer.start())
+    stated = _RESULT.search(text, max(start, place.start - 6), answer.start() + 1) is not None
+    after = _AFTER_RESULT if stated else _AFTER_ANSWER
+    if not (after.fullmatch(gap) or (_LATER.match(text, last.end()) and _WORDS.fullmatch(gap))):
+        return None
+    if place.problem or _GIVEN.search(text, max(start, place.start - 20), place.start):
+        return None
+    result = None if stated else _last_result(text, answer.start())
+    if result is not None and result == value(last) != value(answer):
+        return None  # what was computed last is the answer, wherever it stands
+    return answer.end()
+
+
+def _last_result(text: str, end: int) -> Number | None:
+    """What stands behind the last sign of equality."""
+    for found in reversed(list(_RESULT.finditer(text, max(0, end - WINDOW), end))):
+        return next((value(core) for core in numbers_in(text, found.end(), min(end, found.end() + 40))), None)
+    return None
+
+
+def _converted(text: str, one: re.Match[str], other: re.Match[str], between: re.Match[str]) -> bool:
+    """Whether two numbers are the same amount in two units, by their ratio and the units' names."""
+    values = value(one), value(other)
+    if None in values or 0 in values:
+        return False
+    unit = re.match(r" ?([A-Za-z]+)", text[other.end() : other.end() + 30])
+    if not between["money"] and (unit is None or unit[1].lower() == between["one"].lower()):
+        return False
+    ratio = Fraction(values[0]) / Fraction(values[1])  # type: ignore[arg-type]
+    return ratio in _CONVERSIONS or 1 / ratio in _CONVERSIONS
+
+
+def _sentence_start(text: str, end: int) -> int | None:
+    """Where the last sentence with a digit begins; None where that is too far away."""
+    edge = max(0, end - WINDOW)
+    digit = next((at for at in range(end - 1, edge - 1, -1) if text[at].isdigit()), None)
+    if digit is None:
+        return None
+    starts = [found.end() for found in _SENTENCE.finditer(text, edge, digit + 1) if found.end() <= digit]
+    return starts[-1] if starts else (0 if edge == 0 else None)

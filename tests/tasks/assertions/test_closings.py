@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from tasks.assertions.answers import NumberEquals
+from tasks.assertions.closings import answer_end
+from tasks.assertions.final_number import final_number
+from tasks.outcome import Outcome
+from tests.tasks.assertions.hostile import texts
+
+RIGHT = [
+    ("So it had 366 downloads over the 3 months.", "366"),
+    ("The shop makes **10,000 toys** in 8 days.", "10000"),
+    ("She earns $350 for working 25 hours at $14 per hour.", "350"),
+    ("He has walked a total of 25 km during the 5 days.", "25"),
+    ("They averaged 28 points per game over 3 games.", "28"),
+    ("So 300 of the 500 bags were sold.", "300"),
+    ("He has saved $20 out of $50.", "20"),
+    ("He has 20 dollars left after 4 weeks.", "20"),
+    ("It will take him 5 days to read all 120 pages.", "5"),
+    ("He needs 10 more to reach 30.", "10"),
+    ("In all 10 people came on the 2nd day.", "10"),
+    ("She can wrap 5 x 3 = 15 boxes every 3 days.", "15"),
+    ("They need 310 ounces to make 8 batches of sweets and 1 batch of fudge.", "310"),
+    ("Then $3000 - $2400 = $600 will be in the account after 2 years.", "600"),
+    ("So the loaf costs $6 - $2 = $4 more than 2 buns.", "4"),
+    ("She needs 33 because there is 1 in each of the 33 bags.", "33"),
+    ("He must train for 5 months because 24 < 26.3 and 48 > 26.3.", "5"),
+    ("She will be 4 + 4 = 8 years old 4 years from now.", "8"),
+    ("It will take 30 minutes (half an hour) to fill it with 450 litres.", "30"),
+    ("The swimmer needs 20 laps (40 lengths if counted one way).", "20"),
+    ("Hence there are 6 more girls (18) than boys (12).", "6"),
+    ("Out of 150 beans, 90 are not red (and 60 are red).", "90"),
+    ("The garden has 63 m^2.", "63"),
+    ("The garden has 63 cm^{2}.", "63"),
+    ("The cost is **$18**, of which $12 is for beans.", "18"),
+    ("Altogether he has 205 cents, or $2.05.", "205"),
+    ("It takes 90 minutes or 1.5 hours.", "90"),
+    ("So 12 - 9 = 3 slices remain. Check: 9 + 3 = 12, which matches.", "3"),
+    ("It is 18 / 1.5 = 12 km/h. Hmm, let me check: 12 × 1.5 = 18. Yes, so it's correct.", "12"),
+    ("It moves 120 × 3 = 360 cm. This is the same as 3.6 metres.", "360"),
+    ("The answer is fifteen.", "15"),
+    ("The answer is **twenty-three** dollars.", "23"),
+    ("#### two and a half", "2.5"),
+    (r"\boxed{\text{fifteen}}", "15"),
+    ("<answer>fifteen apples</answer>", "15"),
+]
+WRONG = [
+    ("So it had 366 downloads over the 3 months.", "3"),
+    ("She earns $350 for working 25 hours at $14 per hour.", "25"),
+    ("She earns $350 for working 25 hours at $14 per hour.", "14"),
+    ("So 300 of the 500 bags were sold.", "500"),
+    ("He had 20 before he spent 5 and now has 15.", "20"),
+    ("She needs 30 dollars to buy 6 boxes, so each box costs 5.", "30"),
+    ("He shares the 20 buns with 5 friends.", "20"),
+    ("12 - 10 = 2. So he will be 12 years old in 2 years.", "12"),
+    ("Each of the 5 boxes for Tom holds 3.", "5"),
+    ("Hence there are 6 more girls (18) than boys (12).", "18"),
+    ("Hence there are 6 more girls (18) than boys (12).", "12"),
+    ("18 (20)", "18"),
+    ("Altogether he has 205 cents, or $2.06.", "205"),
+    ("It takes 5 minutes or 6 hours.", "5"),
+    ("It takes 5 or 6 hours in 2 days.", "5"),
+    ("It takes 5 or 6 hours in 2 days.", "6"),
+    ("That makes 3. Check: 9 + 3 = 12, so the answer should be 4.", "3"),
+    ("That makes 3. Check: 9 + 3 is not 13.", "3"),
+    ("It is 3. To check: it should be 4.", "3"),
+    ("The area is x^2 = 9", "2"),
+    ("5 increased by 3 in 2 days", "5"),
+    ("9 over 2", "9"),
+    ("5 to 10", "5"),
+    ("She has 5 more than 12.", "5"),
+    ("The answer is one of the two.", "1"),
+    ("The answer is one more than five.", "1"),
+    ("The answer is six or seven.", "6"),
+    ("The answer is twenty-third.", "20"),
+    ("The answer is fifteen hundred and.", "15"),
+]
+
+
+def passes(message: str, gold: str) -> bool:
+    return NumberEquals(gold=gold).check(Outcome({}, {}, final_message=message)).score == 1.0
+
+
+@pytest.mark.parametrize(("message", "gold"), RIGHT)
+def test_the_number_that_the_closing_sentence_is_about(message: str, gold: str) -> None:
+    assert passes(message, gold)
+    assert passes(f"First 7 * 3 = 21.\n\n{message}", gold)
+
+
+@pytest.mark.parametrize(("message", "gold"), WRONG)
+def test_no_other_number_of_the_closing_sentence(message: str, gold: str) -> None:
+    assert not passes(message, gold)
+
+
+def test_the_place_is_that_in_the_reply() -> None:
+    message = "So it had 366 downloads over the 3 months."
+    found = final_number(message)
+    assert found is not None and message[found.start : found.end] == "366"
+
+
+def test_nothing_is_cut_where_no_rule_applies() -> None:
+    for message in ("", "18", "no number", "She has 18 and he has 20", "9 * 2 = 18 dollars"):
+        assert answer_end(message) == len(message)
+
+
+def test_linear_in_the_reply() -> None:
+    hostile = [*texts(50), "5 a" * 9000, "5 in " * 9000, "5 because " * 5000, "(1 " * 9000, "5 to b 5 and " * 3000]
+    for text in hostile:
+        start = time.process_time()
+        final_number(text)
+        assert time.process_time() - start < 1.0
