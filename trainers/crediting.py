@@ -68,13 +68,26 @@ def turn_records(episode: Trajectory, signal: TurnSignal, *, states: bool = Fals
     """What the turns bring; with `states`, the text of the observation before each (empty before the first)."""
     before = ["", *[turn.observation for turn in episode.turns]] if states else [""] * (len(episode.turns) + 1)
     return [
-        TurnRecord(turn_signal(turn, signal), turn.anchor, state, turn.action == "malformed")
-        for turn, state in zip(episode.turns, before, strict=False)
+        TurnRecord(earned, turn.anchor, state, turn.action == "malformed")
+        for turn, earned, state in zip(episode.turns, turn_signals(episode, signal), before, strict=False)
     ]
 
 
-def turn_signal(turn: Turn, signal: TurnSignal) -> float | None:
-    """What a turn earned by itself; `None` where it has no signal (a turn that submits has none of either kind)."""
+def turn_signals(episode: Trajectory, signal: TurnSignal) -> list[float | None]:
+    """What each turn of an episode earned by itself; `None` where a turn has no signal.
+
+    With `outcome` the last turn earned the episode's reward and the others nothing; without a reward none has a signal.
+    """
+    if signal is not TurnSignal.OUTCOME:
+        return [_own_signal(turn, signal) for turn in episode.turns]
+    if episode.reward is None:
+        return [None] * len(episode.turns)
+    last = len(episode.turns) - 1
+    return [episode.reward if index == last else 0.0 for index in range(len(episode.turns))]
+
+
+def _own_signal(turn: Turn, signal: TurnSignal) -> float | None:
+    """What the turn shows by itself (a turn that submits has no signal of either kind)."""
     if signal is TurnSignal.PROGRESS:
         return turn.signal
     if turn.action == "malformed":

@@ -383,7 +383,8 @@ class GiGPOTrainer(HeldOutSelection):
         """Figures and records of the episodes of all processes: means are over episodes, not over processes."""
         result = gathered(played.result)
         measured = result if played.measured is played.result else gathered(played.measured)
-        for name, value in {**episode_metrics(measured), **over_processes(played.metrics)}.items():
+        figures = episode_metrics(measured, TurnSignal(self.args.turn_signal))
+        for name, value in {**figures, **over_processes(played.metrics)}.items():
             self.note_metric(name, value)
         if isinstance(self.policy, T2PO):
             for name, value in mean_figures(self.policy.metrics(), self.policy.meter.eligible).items():

@@ -47,7 +47,10 @@ class CreditFields(TokenCreditFields):
     turn_std: bool = field(default=False, metadata={"help": "Divide turn advantages by their group's deviation."})
     turn_signal: str = field(
         default=TurnSignal.PROGRESS.value,
-        metadata={"help": "What a turn earns by itself: progress (change of the file assertions' rate) | exit_code."},
+        metadata={
+            "help": "What a turn earns by itself: progress (change of the file assertions' rate) | outcome (the "
+            "episode's reward, discounted, as in GiGPO) | exit_code."
+        },
     )
     turn_similarity: float = field(
         default=SIMILARITY, metadata={"help": "turn_grouping=similarity: how alike two observations must be (GiGPO)."}

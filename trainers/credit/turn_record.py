@@ -14,6 +14,9 @@ class TurnSignal(StrEnum):
     EXIT_CODE = "exit_code"
     """1 where the command ran and ended with 0, else 0; the submitting turn has none. A named baseline: weak, since
     a command on a wrong file succeeds, too, and a search that finds nothing does not."""
+    OUTCOME = "outcome"
+    """The episode's reward for its last turn, 0 for the others, as GiGPO is published: the return of turn t of T (from
+    0) is `gamma^(T-1-t) R`. Every turn has one, on tasks without file assertions, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +24,7 @@ class TurnRecord:
     """What one turn brings to the comparison.
 
     Attributes:
-        signal: What the turn earned by itself; `None` where it has none (the submitting turn).
+        signal: What the turn earned by itself; `None` where it has none (a submitting turn, but with `outcome`).
         anchor: The state before the turn.
         state: The observation before the turn as text; only read by `TurnGrouping.SIMILARITY`.
         invalid: The reply was malformed: no action in it.

@@ -6,10 +6,21 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from trainers.credit import TurnSignal
 from trainers.guards.events import Facts
 from trainers.guards.guard import Alarm, Guard, note, warn
 from trainers.guards.levels import GuardName
 from trainers.guards.window import Window
+
+_NO_TURN_TERM = {
+    TurnSignal.PROGRESS: "no file assertions, no two turns from the same state, or all of them earn the same). Set "
+    "beta_turn=0, or turn_signal=outcome, which needs no file assertions",
+    TurnSignal.OUTCOME: "turn_signal=outcome: no two turns from the same state, or the attempts at a task earn the "
+    "same and are equally long). Mix in tasks that some attempts pass and some fail, or set beta_turn=0",
+    TurnSignal.EXIT_CODE: "turn_signal=exit_code: no two turns that are compared, or all commands end alike). Set "
+    "beta_turn=0, or another turn_signal",
+}
+"""Why no turn has an advantage, and what to do."""
 
 
 @dataclass
@@ -33,6 +44,7 @@ class InertIntervention(Guard):
     mask_gap: float = 0.1
     capped_limit: float = 0.5
     beta_turn: float = 0.0
+    turn_signal: TurnSignal = TurnSignal.PROGRESS
     _changed: Window = field(default_factory=lambda: Window(5))
     _cosine: Window = field(default_factory=lambda: Window(5))
     _kept: Window = field(default_factory=lambda: Window(5))
@@ -40,8 +52,8 @@ class InertIntervention(Guard):
     _turn: Window = field(default_factory=lambda: Window(6))
 
     def begin(self, facts: Facts) -> Iterator[Alarm]:
-        """The weight of the turn term."""
-        self.beta_turn = facts.config.beta_turn
+        """The weight of the turn term, and what a turn earns in it."""
+        self.beta_turn, self.turn_signal = facts.config.beta_turn, TurnSignal(facts.config.turn_signal)
         return iter(())
 
     def step(self, step: int, metrics: Mapping[str, float]) -> Iterator[Alarm]:
@@ -76,9 +88,8 @@ class InertIntervention(Guard):
         if self.beta_turn and self._turn.add(metrics.get("gigpo/turn_adv_abs_mean")) and self._turn.high == 0:
             yield warn(
                 "no_turn_signal",
-                f"beta_turn={self.beta_turn:g} does nothing: no turn had an advantage for {len(self._turn)} steps (no "
-                "file assertions, no two turns from the same state, or all of them earn the same). Set beta_turn=0, "
-                "or another turn_signal.",
+                f"beta_turn={self.beta_turn:g} does nothing: no turn had an advantage for {len(self._turn)} steps "
+                f"({_NO_TURN_TERM[self.turn_signal]}.",
             )
 
     def _mask(self, metrics: Mapping[str, float]) -> Iterator[Alarm]:

@@ -10,9 +10,12 @@ from typing import ClassVar
 
 from agents.rollout import RolloutResult
 from agents.trajectory import Trajectory
+from trainers.credit import CreditSettings, TurnSignal
+from trainers.guards.events import Facts
 from trainers.guards.guard import Alarm, Guard, note, warn
 from trainers.guards.levels import GuardName
 from trainers.guards.window import Window
+from trainers.rollouts.flat import told_apart
 from trainers.rollouts.groups import trained_groups
 
 SAME = 1e-6
@@ -36,7 +39,7 @@ class GroupKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Meter:
-    """Groups of one step by kind; `turn_signal` groups without episode signal whose turns earn different amounts."""
+    """Groups of one step by kind; `turn_signal` groups without episode signal whose turns have advantages."""
 
     counts: Mapping[GroupKind, int]
     turn_signal: int
@@ -52,15 +55,25 @@ class Meter:
         return {**shares, "groups/turn_signal_only_frac": self.turn_signal / self.groups} if self.groups else {}
 
 
-def read_groups(episodes: Sequence[Trajectory]) -> Meter:
-    """Sort the groups of a step that are trained on; those of a task drawn twice are two."""
+def read_groups(
+    episodes: Sequence[Trajectory],
+    settings: CreditSettings | None = None,
+    signal: TurnSignal = TurnSignal.PROGRESS,
+) -> Meter:
+    """Sort the groups of a step that are trained on; those of a task drawn twice are two.
+
+    Args:
+        episodes: Of the step.
+        settings: How turns are compared; default: as a run without settings does.
+        signal: What a turn earns by itself.
+    """
+    settings = settings or CreditSettings()
     counts: Counter[GroupKind] = Counter()
     turn_signal = 0
     for group in trained_groups(episodes):
         kind = _kind([episode for episode in group if episode.reward is not None])
         counts[kind] += 1
-        signals = [turn.signal for episode in group for turn in episode.turns if turn.signal is not None]
-        turn_signal += kind is not GroupKind.SIGNAL and bool(signals) and max(signals) - min(signals) > SAME
+        turn_signal += kind is not GroupKind.SIGNAL and told_apart(group, settings, signal)
     return Meter(counts, turn_signal)
 
 
@@ -82,12 +95,15 @@ class SignalMeter(Guard):
         low: Share of groups with signal, over the last steps, below which a run learns little.
         dead: Steps in a row without any advantage that are no chance, and `enough` the groups that must be in them: a
             step of one group often ties in a run that is well.
+        credit: How the run compares turns, and `turn_signal` what a turn of it earns.
     """
 
     name: ClassVar[str] = GuardName.SIGNAL_METER
     low: float = 0.1
     dead: int = 3
     enough: int = 12
+    credit: CreditSettings = field(default_factory=CreditSettings)
+    turn_signal: TurnSignal = TurnSignal.PROGRESS
     _dead: int = 0
     """Logged steps without any advantage up to now, and `_tied` the groups of them."""
     _tied: int = 0
@@ -96,9 +112,14 @@ class SignalMeter(Guard):
     _share: Window = field(default_factory=lambda: Window(10))
     _last: dict[str, int] = field(default_factory=dict)
 
+    def begin(self, facts: Facts) -> Iterator[Alarm]:
+        """What a turn earns in this run."""
+        self.credit, self.turn_signal = facts.config.credit_settings(), TurnSignal(facts.config.turn_signal)
+        return iter(())
+
     def episodes(self, step: int, played: RolloutResult) -> Iterator[Alarm]:
         """Count the groups."""
-        meter = read_groups(played.trajectories)
+        meter = read_groups(played.trajectories, self.credit, self.turn_signal)
         self._last = {str(kind): count for kind, count in meter.counts.items()} | {"turns": meter.turn_signal}
         self._played += meter.groups
         if meter.groups:

@@ -121,7 +121,7 @@ def _turn_outcome(turn: Turn) -> str:
     if turn.exit_code is not None:
         parts.append(f"exit {turn.exit_code}")
     if turn.signal:
-        parts.append(f"signal {turn.signal:+.2f}")
+        parts.append(f"progress {turn.signal:+.2f}")
     if turn.candidates:
         parts.append(f"{len(turn.candidates)} resampled")
     return ", ".join(p for p in parts if p)

@@ -13,7 +13,7 @@ import numpy as np
 
 from agents.seeds import derive_seed
 from agents.trajectory import Trajectory
-from trainers.credit import NO_TURN, CreditSettings, TurnSignal, credit_terms
+from trainers.credit import NO_TURN, CreditSettings, Terms, TurnSignal, credit_terms
 from trainers.crediting import padded, turn_records
 from trainers.loss.truncation import is_truncated, without_tokens
 from trainers.rollouts.completion import as_completion
@@ -33,19 +33,25 @@ def weightless(
         signal: What a turn earns by itself.
         mask_truncated: Episodes that a token budget cut off are kept out of the loss.
     """
-    size = len(episodes)
     flats = [as_completion(episode, 0) for episode in episodes]
     if mask_truncated:
         flats = [without_tokens(f) if is_truncated(e) else f for e, f in zip(episodes, flats, strict=True)]
-    graded = [episode.reward is not None for episode in episodes]
-    turns = [
-        turn_records(episode, signal, states=settings.needs_states) if counts else []
-        for episode, counts in zip(episodes, graded, strict=True)
-    ]
-    terms = credit_terms([episode.reward for episode in episodes], turns, size, settings)
+    terms = _terms(episodes, settings, signal)
     width = max(len(flat.ids) for flat in flats)
     turn_ids = padded([np.asarray(flat.turn_ids, dtype=np.int64) for flat in flats], width, NO_TURN)
     return not terms.combined(turn_ids, settings).any()
+
+
+def told_apart(episodes: Sequence[Trajectory], settings: CreditSettings, signal: TurnSignal) -> bool:
+    """Whether any turn of this group has an advantage, whatever the turn term weighs; arguments as `weightless`."""
+    return any(map(any, _terms(episodes, settings, signal).turns.advantages))
+
+
+def _terms(episodes: Sequence[Trajectory], settings: CreditSettings, signal: TurnSignal) -> Terms:
+    """Both terms of a group, by the function that credit itself uses; an episode without a reward brings no turns."""
+    states = settings.needs_states
+    turns = [turn_records(e, signal, states=states) if e.reward is not None else [] for e in episodes]
+    return credit_terms([episode.reward for episode in episodes], turns, len(episodes), settings)
 
 
 def other_tasks(ids: Collection[str], used: Collection[str], count: int, *seed: int | str) -> list[str]:

@@ -11,14 +11,21 @@ from agents.t2po.thinking import Cause
 from agents.trajectory import LOSSES, Trajectory, Turn
 from envs.conversation import StopReason
 from tasks.sources import SETS
+from trainers.credit import TurnSignal
+from trainers.crediting import turn_signals
 from trainers.measuring.measure import broken_checks, is_graded, measure, wrote_on
 
 SHELL = "shell"
 """Name of the set of all tasks that belong to no question set."""
 
 
-def episode_metrics(result: RolloutResult) -> dict[str, float]:
-    """Metrics of a rollout. Episodes without a reward are counted, by reason, and enter no mean but `env/pass_min`."""
+def episode_metrics(result: RolloutResult, signal: TurnSignal = TurnSignal.PROGRESS) -> dict[str, float]:
+    """Metrics of a rollout. Episodes without a reward are counted, by reason, and enter no mean but `env/pass_min`.
+
+    Args:
+        result: What was played.
+        signal: What a turn earns by itself in this run.
+    """
     episodes = result.trajectories
     graded = [e for e in episodes if is_graded(e)]
     out = {"env/infra_error_frac": 1 - len(graded) / len(episodes), "env/episodes": float(len(episodes))}
@@ -27,7 +34,7 @@ def episode_metrics(result: RolloutResult) -> dict[str, float]:
     for reason, count in measure(episodes, result.label).excluded.items():
         out[f"env/excluded/{reason}"] = count / len(episodes)
     if graded:
-        out |= _outcomes(graded) | _by_set(graded)
+        out |= _outcomes(graded, signal) | _by_set(graded)
     if past := wrote_on(graded):
         out["env/wrote_past_stop_frac"] = past[0] / past[1]
     turns = [turn for e in graded for turn in e.turns]
@@ -77,7 +84,7 @@ def _by_set(graded: Sequence[Trajectory]) -> dict[str, float]:
     return out
 
 
-def _outcomes(graded: Sequence[Trajectory]) -> dict[str, float]:
+def _outcomes(graded: Sequence[Trajectory], signal: TurnSignal) -> dict[str, float]:
     n = len(graded)
     stops = Counter(e.stop_reason for e in graded)
     out = {f"env/stop/{reason}": stops.get(reason, 0) / n for reason in StopReason if reason != "infrastructure"}
@@ -90,7 +97,7 @@ def _outcomes(graded: Sequence[Trajectory]) -> dict[str, float]:
     if rates := [e.rate for e in graded if e.rate is not None]:
         out["env/assertion_rate"] = fmean(rates)
     out["env/mean_turns"] = fmean(len(e.turns) for e in graded)
-    signals = [turn.signal for e in graded for turn in e.turns if turn.signal is not None]
+    signals = [earned for e in graded for earned in turn_signals(e, signal) if earned is not None]
     if signals:
         out["env/turn_signal_mean"] = fmean(signals)
         out["env/turn_signal_zero_frac"] = fmean(s == 0 for s in signals)

@@ -23,7 +23,8 @@ from trainers.run.record import FINDINGS
 from trainers.run.weight_delta import WeightDelta
 
 if TYPE_CHECKING:
-    from trainers.gigpo import GiGPOTrainer
+    from trainers.credit import TurnSignal
+from trainers.gigpo import GiGPOTrainer
 
 
 class GuardCallback(TrainerCallback):
@@ -62,7 +63,9 @@ class GuardCallback(TrainerCallback):
     def on_episodes(self, step: int, result: RolloutResult) -> None:
         """The episodes of the step after `step` optimizer steps."""
         if self.trainer is not None:
-            for name, value in read_groups(result.trajectories).metrics().items():
+            args = self.trainer.args
+            meter = read_groups(result.trajectories, args.credit_settings(), TurnSignal(args.turn_signal))
+            for name, value in meter.metrics().items():
                 self.trainer.note_metric(name, value)
         self._found(self.watch.episodes(step + 1, result))
 

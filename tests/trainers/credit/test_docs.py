@@ -10,19 +10,19 @@ import pytest
 from tests.shared_data import REPOSITORY
 from tests.trainers.credit.fixtures import one_row
 from trainers.config import CreditFields
-from trainers.credit import EpisodeOperator, TurnGrouping
+from trainers.credit import EpisodeOperator, TurnGrouping, TurnSignal
 from trainers.credit.token import OPERATORS, token_weights
 
 PAGE = (REPOSITORY / "docs/credit.md").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("name", [f.name for f in dataclasses.fields(CreditFields) if f.name != "turn_signal"])
+@pytest.mark.parametrize("name", [f.name for f in dataclasses.fields(CreditFields)])
 def test_every_setting_is_explained(name):
     assert re.search(rf"\b{name}\b", PAGE)
 
 
 def test_every_operator_is_in_a_table():
-    for name in [*OPERATORS, *EpisodeOperator, *TurnGrouping]:
+    for name in [*OPERATORS, *EpisodeOperator, *TurnGrouping, *TurnSignal]:
         assert re.search(rf"^\| `{name}`", PAGE, re.M), name
 
 

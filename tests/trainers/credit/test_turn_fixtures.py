@@ -8,7 +8,7 @@ from difflib import SequenceMatcher
 import numpy as np
 import pytest
 
-from agents.trajectory import Turn
+from agents.trajectory import Trajectory, Turn
 from tests.trainers.credit.fixtures import block, cases
 from trainers.credit import (
     Credit,
@@ -26,7 +26,7 @@ from trainers.credit import (
 )
 from trainers.credit.grouping import similar_groups
 from trainers.credit.turn import turn_values
-from trainers.crediting import turn_signal
+from trainers.crediting import turn_signals
 
 
 def test_grouping():
@@ -62,6 +62,11 @@ def played(**more):
     return Turn(0, [], [1], [0.0], None, [False], None, "", **more)
 
 
+def exit_code_signal(turn):
+    (signal,) = turn_signals(Trajectory("t", "", 0, 0, [], turns=[turn]), TurnSignal.EXIT_CODE)
+    return signal
+
+
 def test_exit_code_signal():
     """As recorded, but for the turn that submits: 1 there, none here (a signal there pays for stopping)."""
     for case in cases("gigpo.turn"):
@@ -71,10 +76,7 @@ def test_exit_code_signal():
         seen = i["turn"].get("observation") or {}
         kind = (i["turn"]["action"] or {}).get("kind")
         action = {"shell": "command", "done": "submit", None: "malformed"}[kind]
-        got = turn_signal(
-            played(action=action, exit_code=seen.get("exit_code"), timed_out=seen.get("timed_out")),
-            TurnSignal.EXIT_CODE,
-        )
+        got = exit_code_signal(played(action=action, exit_code=seen.get("exit_code"), timed_out=seen.get("timed_out")))
         if case["id"] in ("turn_step_reward_done", "turn_step_reward_missing_obs"):
             assert got is None  # a command without an answer cannot happen here: it is an infrastructure failure
         else:
@@ -87,7 +89,7 @@ def test_exit_code_signal():
         "timed_out_flag_with_exit0": played(action="command", exit_code=0, timed_out=True),
         "parse_error": played(action="malformed"),
     }.items():
-        assert turn_signal(turn, TurnSignal.EXIT_CODE) == codes[name]
+        assert exit_code_signal(turn) == codes[name]
 
 
 def test_turn_index_and_discount():
