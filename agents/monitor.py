@@ -54,7 +54,8 @@ class Monitor:
         turns: Turns in a row without a move that make a conversation stuck.
         high: Signal from which uncertainty counts as high; `None` watches no level.
         high_turns: Turns in a row, high and without a move, that make it stuck.
-        signal: What measures an id of a completion; `confidence` needs `vocabulary` and takes no `high`.
+        signal: What measures an id of a completion; `confidence` needs `vocabulary` and takes no `high`. Not the two
+            forms of T2PO, `published` and `official`.
         how: Mean over the turn's ids.
         target_rate: Calibration: share of usual turns that count as still. Exact repeats always do.
         warmup: Calibration: changes to look at first; nothing is stuck before.
@@ -82,6 +83,8 @@ class Monitor:
         if min(turns, high_turns, warmup) < 1 or (eta is not None and eta <= 0) or not 0.0 < target_rate < 1.0:
             raise ValueError("Monitor: turns, high_turns, warmup at least 1; eta above 0; target_rate between 0 and 1")
         signal, how = Signal(signal), Aggregate(how)
+        if signal in (Signal.PUBLISHED, Signal.OFFICIAL):
+            raise ValueError(f"Monitor: signal '{signal}' is a form of T2PO: use 'entropy', 'confidence' or 'top1'")
         if signal is Signal.CONFIDENCE and (vocabulary is None or high is not None or how is Aggregate.GEOMETRIC):
             raise ValueError(
                 "Monitor: signal 'confidence' needs vocabulary, and no high or geometric mean (high = sure)"

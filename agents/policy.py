@@ -90,6 +90,14 @@ class PlannedControl(TokenControl, Protocol):
         """
 
 
+@runtime_checkable
+class TopControl(TokenControl, Protocol):
+    """A control that also reads what its request's `top` asks for."""
+
+    def watch(self, top_mean: float) -> None:
+        """The position's entry of `Completion.top_means`, told before each `force`."""
+
+
 @dataclass(frozen=True, slots=True)
 class Abilities:
     """What a policy knows and can do. Whoever needs more than it has refuses it, with the reason.
@@ -133,6 +141,8 @@ class Request:
         control: A rule that may force ids (see `TokenControl`).
         stops: The reply ends as soon as its text holds one of these.
         fork_of: Another conversation that begins alike, whose cache an engine may copy.
+        top: Likeliest ids that `Completion.top_means` looks at; 0 asks for none. It costs an engine a look at every
+            position.
     """
 
     conversation: str
@@ -143,6 +153,7 @@ class Request:
     control: TokenControl | None = None
     stops: tuple[str, ...] = ()
     fork_of: str | None = None
+    top: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +183,8 @@ class Completion:
         signal_bounds: `(lower, upper)` of the turn's uncertainty, where `signal` is not known and bounds are.
         seed: Seed that gave this reply, where a wrapper may have changed it; `None`: the request's.
         max_tokens: Its cap, likewise.
+        top_means: Mean log-probability of the request's `top` likeliest ids at each position, temperature 1 (nats);
+            only where it was asked for, by engines that know the whole distribution.
     """
 
     ids: list[int]
@@ -187,6 +200,7 @@ class Completion:
     signal_bounds: tuple[float, float] | None = None
     seed: int | None = None
     max_tokens: int | None = None
+    top_means: list[float] | None = None
 
 
 class PolicyError(RuntimeError):

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from enum import StrEnum
 
 from agents.policy import Completion
-from agents.uncertainty import Aggregate, Bounds, aggregate, confidence
+from agents.uncertainty import Aggregate, Bounds, aggregate, confidence, published_uncertainty
 
 
 class Signal(StrEnum):
@@ -21,6 +21,23 @@ class Signal(StrEnum):
     """The confidence score of the T2PO authors' code (no unit, higher is surer). From top-k only an interval."""
     TOP1 = "top1"
     """Negative log-probability of the likeliest id, nats: exact from any engine that reports it."""
+    PUBLISHED = "published"
+    """As the T2PO paper writes it: the geometric mean of `M_t`, scaled within the reply (0 to 1). Needs the whole
+    distribution, and `Request.top`."""
+    OFFICIAL = "official"
+    """As the T2PO authors' code takes it: the arithmetic mean of `confidence` behind the first `OFFICIAL_SKIP` ids."""
+
+
+OFFICIAL_SKIP = 32
+"""Ids that the authors' code leaves out of a turn's mean. It keeps scores once there are more than 32 output tokens; we
+read: those from the 33rd on."""
+_OWN_MEAN = {Signal.PUBLISHED: Aggregate.GEOMETRIC, Signal.OFFICIAL: Aggregate.ARITHMETIC}
+"""Signals that name their mean, too."""
+
+
+def mean_of(signal: Signal, how: Aggregate) -> Aggregate:
+    """The mean that goes with a signal: its own, where it has one."""
+    return _OWN_MEAN.get(signal, how)
 
 
 def token_signals(completion: Completion, signal: Signal, vocabulary: int) -> list[Bounds] | None:
@@ -29,12 +46,19 @@ def token_signals(completion: Completion, signal: Signal, vocabulary: int) -> li
     Args:
         completion: A reply.
         signal: Which one.
-        vocabulary: V; only `confidence` uses it.
+        vocabulary: V; only `confidence` and `official` use it.
     """
-    free = [at for at, forced in enumerate(completion.forced) if not forced]
+    first = OFFICIAL_SKIP if signal is Signal.OFFICIAL else 0
+    free = [at for at, forced in enumerate(completion.forced) if not forced and at >= first]
     top = completion.max_logprobs
     if signal is Signal.TOP1:
         return None if top is None else [exactly(-top[at]) for at in free]
+    if signal is Signal.PUBLISHED:
+        means = completion.top_means
+        if completion.entropies is None or means is None:
+            return None
+        scores = published_uncertainty([completion.entropies[at] for at in free], [-means[at] for at in free])
+        return [exactly(score) for score in scores]
     if completion.entropies is not None:
         entropies = [exactly(completion.entropies[at]) for at in free]
     elif completion.entropy_bounds is not None:

@@ -13,6 +13,13 @@ from enum import StrEnum
 CONFIDENCE_WEIGHT = 0.6
 """Weight of the top-1 logprob in the confidence score of the T2PO authors' code (their `combine_alpha`)."""
 
+PUBLISHED_WEIGHT = 0.4
+"""Weight of the entropy in the published score of T2PO (its `alpha`)."""
+TOP = 20
+"""Likeliest ids that the published confidence looks at (its `j`). The number is ours."""
+_SAME = 1e-9
+"""Values no further apart than this are equal: scaling them would blow rounding up."""
+
 
 class Aggregate(StrEnum):
     """How a turn's value comes from its tokens' values."""
@@ -40,6 +47,28 @@ def uncertainty(entropy: float, max_logprob: float, vocabulary: int, weight: flo
     Equals `(1 - weight) - confidence(...)`, so differences of the two have the same size.
     """
     return (1.0 - weight) * normalised_entropy(entropy, vocabulary) - weight * max_logprob
+
+
+def scaled(values: Sequence[float]) -> list[float]:
+    """Values as shares of the way from their smallest to their largest; zeros where all are equal."""
+    low, high = min(values, default=0.0), max(values, default=0.0)
+    return [(value - low) / (high - low) if high - low > _SAME else 0.0 for value in values]
+
+
+def published_uncertainty(
+    entropies: Sequence[float], confidences: Sequence[float], weight: float = PUBLISHED_WEIGHT
+) -> list[float]:
+    """The score of the T2PO paper for each token: `M_t = weight * H~_t + (1 - weight) * (1 - C~_t)`, in [0, 1].
+
+    Both are scaled within the trajectory, which is what is given here.
+
+    Args:
+        entropies: `H_t`, one per token, nats.
+        confidences: `C_t`: minus the mean log-probability of the likeliest ids, nats; it grows as the rest gets less.
+        weight: The paper's `alpha`.
+    """
+    pairs = zip(scaled(entropies), scaled(confidences), strict=True)
+    return [weight * h + (1.0 - weight) * (1.0 - c) for h, c in pairs]
 
 
 def aggregate(

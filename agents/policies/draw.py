@@ -47,6 +47,12 @@ def know(logits: torch.Tensor) -> Knowledge:
     return Knowledge(shifted, weights, total, (log_total - mean).clamp_min_(0.0), -log_total)
 
 
+def top_mean(known: Knowledge, count: int) -> torch.Tensor:
+    """Mean log-probability of the `count` likeliest ids (of all, where there are fewer) at temperature 1, nats."""
+    most = min(count, known.shifted.shape[-1])
+    return known.shifted.topk(most, dim=-1).values.mean(dim=-1) - known.total.log()
+
+
 def choose(known: Knowledge, temperature: float, uniform: torch.Tensor | None) -> torch.Tensor:
     """Ids `[rows]` by inverse CDF from one uniform (float64) per row; greedy where the temperature is 0.
 

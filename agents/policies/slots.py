@@ -42,6 +42,8 @@ class Row:
     logprobs: list[float] = field(default_factory=list)
     entropies: list[float] = field(default_factory=list)
     max_logprobs: list[float] = field(default_factory=list)
+    top: int = 0
+    top_means: list[float] = field(default_factory=list)
     forced: list[bool] = field(default_factory=list)
     finish: FinishReason | None = None
 
@@ -61,7 +63,9 @@ class Row:
     def completion(self) -> Completion:
         """The reply, once it has ended."""
         assert self.finish is not None
-        return Completion(self.ids, self.logprobs, self.entropies, self.max_logprobs, self.forced, self.finish)
+        done = Completion(self.ids, self.logprobs, self.entropies, self.max_logprobs, self.forced, self.finish)
+        done.top_means = self.top_means if self.top else None
+        return done
 
 
 class SlotTable:

@@ -15,13 +15,13 @@ import numpy as np
 import torch
 
 from agents.policies.decoder import Decoder
-from agents.policies.draw import uniforms
+from agents.policies.draw import top_mean, uniforms
 from agents.policies.graphs import GraphStepper
 from agents.policies.merged import SamplingCopy, sampling_dtype
 from agents.policies.slots import Row, SlotTable
 from agents.policies.stepping import EagerStepper, Feed, Sampled, Stepper, sample
 from agents.policies.stops import StopTexts
-from agents.policy import Completion, FinishReason, PolicyError, Request, Sampling
+from agents.policy import Completion, FinishReason, PolicyError, Request, Sampling, TopControl
 
 _PREFILL_CELLS = 2**24
 """Cap on rows * tokens * positions of one prefill forward: bounds the mask's memory (64 MB in float32)."""
@@ -176,7 +176,7 @@ class TransformersPolicy:
                 f"fit into the context of {self.max_context}"
             )
         stops = StopTexts(self.tokenizer, request.stops) if request.stops else None
-        return Row(index, request.conversation, prompt, cap, request.control, stops, request.fork_of)
+        return Row(index, request.conversation, prompt, cap, request.control, stops, request.fork_of, top=request.top)
 
     def _prefill(self, groups: list[tuple[int, int]]) -> torch.Tensor:
         """Compute what the cache lacks; logits after each prompt, `[rows, vocabulary]` in slot order."""
@@ -223,13 +223,17 @@ class TransformersPolicy:
         """Sample until every row ends; rows that ended leave the batch when they are a quarter of it."""
         rows, slots = self._table.order, self._table.slots
         controlled = any(row.control is not None for row in rows)
+        looked_at = controlled or any(row.top for row in rows)
         sampled = sample(logits, temperature, None if draws is None else draws[:, 0])
         done = 0
         while True:
-            forced = _forced(rows, sampled) if controlled else {}
+            tops = _top_means(rows, sampled)
+            forced = _forced(rows, sampled, tops) if controlled else {}
             if forced:
                 sampled.put(forced, temperature)
             steps = len(sampled.ids)
+            for at, mean in tops.items():
+                rows[at].top_means.append(mean)
             self._take(rows, sampled, forced, fed=done > 0)
             done += steps
             ended = sum(row.finish is not None for row in rows)
@@ -242,11 +246,11 @@ class TransformersPolicy:
                 ids, draws = ids[index], None if draws is None else draws[index]
                 rows = [rows[at] for at in live]
             left = max(row.cap - len(row.ids) for row in rows if row.finish is None)
-            steps = 1 if controlled else min(self._stepper.most, left)
+            steps = 1 if looked_at else min(self._stepper.most, left)
             lengths = [len(slots[at].ids) for at in range(len(rows))]
             ahead = None if draws is None else draws[:, done : done + steps]
             with _forward():
-                sampled = self._stepper.advance(Feed(ids, lengths, ahead, temperature, steps, keep=controlled))
+                sampled = self._stepper.advance(Feed(ids, lengths, ahead, temperature, steps, keep=looked_at))
 
     def _take(self, rows: list[Row], sampled: Sampled, forced: dict[int, int], *, fed: bool) -> None:
         """Append what was sampled to the rows that have not ended; what follows an end is dropped.
@@ -285,12 +289,24 @@ def _forward() -> Iterator[None]:
         raise PolicyError(f"the model's forward failed: {type(error).__name__}: {error}") from error
 
 
-def _forced(rows: list[Row], sampled: Sampled) -> dict[int, int]:
+def _top_means(rows: list[Row], sampled: Sampled) -> dict[int, float]:
+    """Row number to what its request's `top` asks for, of unfinished rows, at the one step that was sampled."""
+    wanted = {row.top for row in rows if row.top and row.finish is None}
+    if not wanted:
+        return {}
+    assert sampled.known is not None
+    known = {count: top_mean(sampled.known, count).tolist() for count in wanted}
+    return {at: known[row.top][at] for at, row in enumerate(rows) if row.top and row.finish is None}
+
+
+def _forced(rows: list[Row], sampled: Sampled, tops: dict[int, float]) -> dict[int, int]:
     """What the controls of unfinished rows want instead of the ids that one step sampled: row number to id."""
     forced: dict[int, int] = {}
     entropy, top = sampled.facts[1, 0].tolist(), sampled.facts[2, 0].tolist()
     for at, row in enumerate(rows):
         if row.control is not None and row.finish is None:
+            if at in tops and isinstance(row.control, TopControl):
+                row.control.watch(tops[at])
             wanted = row.control.force(row.ids, entropy[at], top[at])
             if wanted is not None:
                 forced[at] = wanted

@@ -28,12 +28,12 @@ class T2POConfig:
     Attributes:
         max_turn_tokens: Cap on one reply, also in `evaluation()`; `None` leaves the request's.
         think_budget: Most ids inside thinking blocks of one reply; `None` for no budget.
-        think_stop: Close a stagnant block: `none`, `official` or `paper`.
+        think_stop: Close a stagnant block: `none`, `official`, `paper` or `published`.
         stop_patience: Official form: consecutive still positions.
         stop_eps: Official form: what counts as still.
-        stop_window: Paper form: positions averaged.
-        stop_window_eps: Paper form: mean change below which thinking stagnates.
-        stop_min_tokens: Paper form: positions before anything is watched.
+        stop_window: Paper and published form: positions averaged.
+        stop_window_eps: The same: mean change below which thinking stagnates.
+        stop_min_tokens: The same: positions before anything is watched.
         answer_reserve: Ids kept for the answer when thinking is limited.
         think_open: Opening tag; `think_close` the closing one. Each must be one token.
         turn_resample: Resample turns.
@@ -45,8 +45,8 @@ class T2POConfig:
             the other, in fewer passes with more samples. Off draws another only where the last lies in the band, too.
         keep: Which sample stays when all lie in the band.
         signal: What measures a turn.
-        how: Mean over the turn's tokens.
-        min_tokens: Shorter turns have no signal.
+        how: Mean over the turn's tokens; `published` and `official` have their own.
+        min_tokens: Shorter turns have no signal (`official`: behind the ids that it leaves out).
         evaluate_think: Limit thinking also in `evaluation()`.
         evaluate_resample: Resample turns also in `evaluation()`.
     """
@@ -103,9 +103,9 @@ class T2POConfig:
                 f"T2POConfig.max_turn_tokens ({self.max_turn_tokens}) leaves no room to think before "
                 f"T2POConfig.answer_reserve ({self.answer_reserve})"
             )
-        if self.signal is Signal.CONFIDENCE and self.how is Aggregate.GEOMETRIC:
+        if self.signal in (Signal.CONFIDENCE, Signal.OFFICIAL) and self.how is Aggregate.GEOMETRIC:
             raise ValueError(
-                "T2POConfig.signal 'confidence' can be negative, so it has no geometric mean: use "
+                f"T2POConfig.signal '{self.signal}' can be negative, so it has no geometric mean: use "
                 "T2POConfig.how 'arithmetic'"
             )
 

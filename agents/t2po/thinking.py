@@ -8,12 +8,18 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol
 
-from agents.policy import PlannedControl, TokenControl
-from agents.uncertainty import CONFIDENCE_WEIGHT, confidence, uncertainty
+from agents.policy import PlannedControl, PolicyError, TokenControl, TopControl
+from agents.uncertainty import (
+    CONFIDENCE_WEIGHT,
+    PUBLISHED_WEIGHT,
+    confidence,
+    published_uncertainty,
+    uncertainty,
+)
 
 
 class ThinkStop(StrEnum):
@@ -24,7 +30,9 @@ class ThinkStop(StrEnum):
     OFFICIAL = "official"
     """The authors' code: the score of `patience` consecutive tokens moves by at most `eps` each."""
     PAPER = "paper"
-    """The paper: after a minimum prefix and after the peak, the mean change over a window falls below `eps`."""
+    """The paper's rule on our score: after a minimum prefix and the peak, the mean change over a window is under `eps`."""
+    PUBLISHED = "published"
+    """The same rule on the paper's own score: 1 - C of the likeliest ids, scaled within the trajectory."""
 
 
 class Cause(StrEnum):
@@ -41,8 +49,11 @@ class Cause(StrEnum):
 class StopRule(Protocol):
     """Sees every position of a reply; says whether thinking stagnates there."""
 
-    def fires(self, entropy: float, max_logprob: float, inside: bool) -> bool:
-        """Whether to close the block at this position; `inside` tells whether one is open."""
+    def fires(self, entropy: float, max_logprob: float, inside: bool, top_mean: float | None = None) -> bool:
+        """Whether to close the block at this position; `inside` tells whether one is open.
+
+        `top_mean` is that of `TopControl`, where the engine told it.
+        """
 
     def closed(self) -> None:
         """The block was closed where it fired."""
@@ -62,7 +73,7 @@ class OfficialStop:
     _count: int = 0
     _last: float | None = None
 
-    def fires(self, entropy: float, max_logprob: float, inside: bool) -> bool:
+    def fires(self, entropy: float, max_logprob: float, inside: bool, top_mean: float | None = None) -> bool:
         """See `StopRule`."""
         score = confidence(entropy, max_logprob, self.vocabulary, self.weight)
         still = self._last is not None and abs(score - self._last) <= self.eps
@@ -97,7 +108,7 @@ class PaperStop:
     _seen: int = 0
     _done: bool = False
 
-    def fires(self, entropy: float, max_logprob: float, inside: bool) -> bool:
+    def fires(self, entropy: float, max_logprob: float, inside: bool, top_mean: float | None = None) -> bool:
         """See `StopRule`."""
         if not inside or self._done:
             return False
@@ -112,6 +123,50 @@ class PaperStop:
         values = list(self._values)
         change = sum(abs(b - a) for a, b in zip(values, values[1:], strict=False)) / self.window
         return change < self.eps and max(values) < self._peak
+
+    def closed(self) -> None:
+        """See `StopRule`. It is done."""
+        self._done = True
+
+
+@dataclass(slots=True)
+class PublishedStop:
+    """`PaperStop` on the paper's score `M_t = weight * H~_t + (1 - weight) * (1 - C~_t)`, scaled within the trajectory.
+
+    The trajectory is the thought so far: at every position the values before it are scaled anew, since what is still to
+    come is unknown. Once a reply, too.
+    """
+
+    window: int = 16
+    eps: float = 0.02
+    min_tokens: int = 32
+    weight: float = PUBLISHED_WEIGHT
+    _entropies: list[float] = field(default_factory=list)
+    _confidences: list[float] = field(default_factory=list)
+    _done: bool = False
+
+    def fires(self, entropy: float, max_logprob: float, inside: bool, top_mean: float | None = None) -> bool:
+        """See `StopRule`.
+
+        Raises:
+            PolicyError: The engine does not tell the likeliest ids.
+        """
+        if not inside or self._done:
+            return False
+        if top_mean is None:
+            raise PolicyError(
+                "think_stop=published reads the likeliest ids of every position, and this policy's engine does not "
+                "tell them. Use think_stop=paper, or the engine in this process (policies.transformers)."
+            )
+        self._entropies.append(entropy)
+        self._confidences.append(-top_mean)
+        if len(self._entropies) < max(self.min_tokens, self.window + 1):
+            return False
+        values = published_uncertainty(self._entropies, self._confidences, self.weight)
+        recent = values[-self.window - 1 :]
+        change = sum(abs(b - a) for a, b in zip(recent, recent[1:], strict=False)) / self.window
+        before = values[: -self.window - 1]
+        return change < self.eps and bool(before) and max(recent) < max(before)
 
     def closed(self) -> None:
         """See `StopRule`. It is done."""
@@ -157,6 +212,7 @@ class ThinkControl:
         self._open, self._close, self._cap = open_id, close_id, cap
         self._budget, self._reserve, self._stop, self._before = budget, reserve, stop, before
         self._seen = 0
+        self._top_mean: float | None = None
 
     @property
     def reads_distribution(self) -> bool:
@@ -192,10 +248,16 @@ class ThinkControl:
         other = self._before.horizon(ids) if isinstance(self._before, PlannedControl) else 0
         return min((count for count in (free, other) if count is not None), default=None)
 
+    def watch(self, top_mean: float) -> None:
+        """See `TopControl`."""
+        self._top_mean = top_mean
+        if isinstance(self._before, TopControl):
+            self._before.watch(top_mean)
+
     def force(self, ids: Sequence[int], entropy: float, max_logprob: float) -> int | None:
         """See `TokenControl`."""
         self.read(ids)
-        stagnant = self._stop is not None and self._stop.fires(entropy, max_logprob, self.inside)
+        stagnant = self._stop is not None and self._stop.fires(entropy, max_logprob, self.inside, self._top_mean)
         wanted = self._before.force(ids, entropy, max_logprob) if self._before is not None else None
         cause = self._cause(len(ids), stagnant) if wanted is None and self.inside else None
         forced = wanted if cause is None else self._close

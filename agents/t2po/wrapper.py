@@ -26,11 +26,21 @@ from agents.policy import (
     abilities,
     decode_label,
 )
-from agents.signals import token_signals, turn_signal
+from agents.signals import Signal, mean_of, token_signals, turn_signal
 from agents.t2po.config import T2POConfig
 from agents.t2po.meter import Meter
 from agents.t2po.resampling import Answer, Resampler
-from agents.t2po.thinking import OfficialStop, PaperStop, StopRule, ThinkControl, ThinkStop, starts_inside, tag_id
+from agents.t2po.thinking import (
+    OfficialStop,
+    PaperStop,
+    PublishedStop,
+    StopRule,
+    ThinkControl,
+    ThinkStop,
+    starts_inside,
+    tag_id,
+)
+from agents.uncertainty import TOP
 
 if TYPE_CHECKING:
     from tasks.task import Task
@@ -208,6 +218,12 @@ class T2PO:
     def _resamples(self) -> bool:
         return self.config.turn_resample and (self.config.evaluate_resample or not self._measuring)
 
+    @property
+    def _reads_top(self) -> bool:
+        """Whether anything that is on now reads the likeliest ids of every position."""
+        stops = self._limits_thinking and self.config.think_stop is ThinkStop.PUBLISHED
+        return stops or (self._resamples and self.config.signal is Signal.PUBLISHED)
+
     def _resampling_label(self, sampling: Sampling) -> str:
         if not self._resamples or sampling.greedy:
             return "off"
@@ -248,8 +264,9 @@ class T2PO:
     def _sample(self, requests: list[Request], sampling: Sampling) -> list[Answer]:
         """One sample of each, thinking limited, with the turn's signal, the counts, and what it was sampled with."""
         controls = [self._control(request) for request in requests]
+        top = TOP if self._reads_top else 0
         controlled = [
-            request if control is None else replace(request, control=control)
+            request if control is None and not top else replace(request, control=control or request.control, top=top)
             for request, control in zip(requests, controls, strict=True)
         ]
         answers: list[Answer]
@@ -276,7 +293,7 @@ class T2PO:
         """Record the turn's uncertainty over its sampled ids, as far as it is known."""
         config = self.config
         values = token_signals(completion, config.signal, self._vocabulary)
-        signal = turn_signal(values, config.how, config.min_tokens)
+        signal = turn_signal(values, mean_of(config.signal, config.how), config.min_tokens)
         known = signal is not None and signal.known
         completion.signal = signal.lower if signal is not None and known else None
         completion.signal_bounds = None if signal is None or known else (signal.lower, signal.upper)
@@ -291,6 +308,8 @@ class T2PO:
             stop = OfficialStop(self._vocabulary, config.stop_patience, config.stop_eps)
         elif config.think_stop is ThinkStop.PAPER:
             stop = PaperStop(self._vocabulary, config.stop_window, config.stop_window_eps, config.stop_min_tokens)
+        elif config.think_stop is ThinkStop.PUBLISHED:
+            stop = PublishedStop(config.stop_window, config.stop_window_eps, config.stop_min_tokens)
         return ThinkControl(
             open_id=self._tags[0],
             close_id=self._tags[1],
@@ -321,6 +340,12 @@ def _refuse(config: T2POConfig, can: Abilities) -> None:
         raise ValueError(
             "turn_resample compares the uncertainty of turns, and this policy reports no log-probabilities: no turn "
             "has a signal. Leave it off, or use a policy that reports them (policies.transformers)."
+        )
+    if config.turn_resample and config.signal is Signal.PUBLISHED and not can.entropies:
+        raise ValueError(
+            "T2POConfig.signal 'published' is scaled within the reply from exact distributions, and this policy's "
+            "engine knows only the likeliest ids. Use T2POConfig.signal 'entropy', 'top1' or 'official', or the engine "
+            "in this process (policies.transformers)."
         )
 
 

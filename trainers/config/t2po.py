@@ -14,15 +14,23 @@ class T2POArguments:
     think_answer_reserve: int = field(
         default=64, metadata={"help": "Tokens of a reply kept for the answer when thinking is limited."}
     )
-    think_stop: str = field(default="none", metadata={"help": "Close a stagnant think block: none | official | paper."})
+    think_stop: str = field(
+        default="none",
+        metadata={
+            "help": "Close a stagnant think block: none | official (the authors' code) | paper (the paper's rule, our "
+            "score) | published (the paper's rule and score)."
+        },
+    )
     think_stop_patience: int = field(default=20, metadata={"help": "official: still tokens in a row."})
     think_stop_eps: float = field(
         default=1e-4, metadata={"help": "official: change of the score that counts as still."}
     )
-    think_stop_window: int = field(default=16, metadata={"help": "paper: tokens whose change is averaged."})
-    think_stop_window_eps: float = field(default=0.02, metadata={"help": "paper: mean change that counts as still."})
+    think_stop_window: int = field(default=16, metadata={"help": "paper, published: tokens whose change is averaged."})
+    think_stop_window_eps: float = field(
+        default=0.02, metadata={"help": "paper, published: mean change that counts as still."}
+    )
     think_stop_min_tokens: int = field(
-        default=32, metadata={"help": "paper: tokens of thought before anything counts."}
+        default=32, metadata={"help": "paper, published: tokens of thought before anything counts."}
     )
     think_open: str = field(default="<think>", metadata={"help": "Opening tag, one token of the model."})
     think_close: str = field(default="</think>", metadata={"help": "Closing tag, one token of the model."})
@@ -42,7 +50,11 @@ class T2POArguments:
     )
     turn_resample_keep: str = field(default="last", metadata={"help": "Which sample stays: last | first | max_change."})
     turn_resample_signal: str = field(
-        default="entropy", metadata={"help": "Uncertainty of a token: entropy (nats) | confidence | top1 (nats)."}
+        default="entropy",
+        metadata={
+            "help": "Uncertainty of a token: entropy (nats) | confidence | top1 (nats); of a turn, with its own mean: "
+            "published (T2PO's paper) | official (its code)."
+        },
     )
     turn_resample_aggregate: str = field(
         default="arithmetic", metadata={"help": "Mean over a turn's tokens: arithmetic | geometric."}

@@ -8,7 +8,9 @@ from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
+from agents.signals import OFFICIAL_SKIP, Signal
 from agents.t2po import T2PO, T2POConfig, ThinkStop
+from agents.uncertainty import Aggregate
 from trainers.config import T2POArguments
 from trainers.errors import ConfigError
 
@@ -127,10 +129,12 @@ def _idle(args: T2POArguments, cap: int, greedy_arm: bool, held_out: bool, turns
             yield f"{f.name}={value} does nothing: turn_resample_eta is given, so nothing is calibrated"
         elif f.name in ("think_stop_patience", "think_stop_eps") and args.think_stop != ThinkStop.OFFICIAL:
             yield f"{f.name}={value} does nothing without think_stop=official"
-        elif f.name in _PAPER and args.think_stop != ThinkStop.PAPER:
-            yield f"{f.name}={value} does nothing without think_stop=paper"
+        elif f.name in _PAPER and args.think_stop not in (ThinkStop.PAPER, ThinkStop.PUBLISHED):
+            yield f"{f.name}={value} does nothing without think_stop=paper or published"
         elif f.name.startswith("think_") and not thinks:
             yield f"{f.name}={value} does nothing without think_budget or think_stop"
+    if args.turn_resample:
+        yield from _idle_signal(args, cap)
     if args.think_budget and args.think_budget >= cap - args.think_answer_reserve - 1:
         yield (
             f"think_budget={args.think_budget} never acts: of at most {cap} tokens of a reply, "
@@ -140,6 +144,19 @@ def _idle(args: T2POArguments, cap: int, greedy_arm: bool, held_out: bool, turns
         yield (
             "turn_resample_evaluate does nothing in the greedy held-out arm: turn_resample with greedy sampling would "
             "draw the same reply again"
+        )
+
+
+def _idle_signal(args: T2POArguments, cap: int) -> Iterator[str]:
+    if args.turn_resample_signal == Signal.PUBLISHED and args.turn_resample_aggregate != Aggregate.ARITHMETIC:
+        yield (
+            f"turn_resample_aggregate={args.turn_resample_aggregate} does nothing with turn_resample_signal=published: "
+            "its mean is the geometric one"
+        )
+    if args.turn_resample_signal == Signal.OFFICIAL and cap <= OFFICIAL_SKIP:
+        yield (
+            f"turn_resample does nothing: turn_resample_signal=official leaves out the first {OFFICIAL_SKIP} tokens of "
+            f"a reply, and replies have at most {cap}"
         )
 
 

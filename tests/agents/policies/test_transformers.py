@@ -218,6 +218,33 @@ def test_forced_ids_enter_the_context_and_are_flagged() -> None:
     assert [told[2] for told in control.told] == pytest.approx(completion.max_logprobs)
 
 
+class Watches(Force):
+    """Also reads the likeliest ids."""
+
+    def watch(self, top_mean: float) -> None:
+        self.tops = [*getattr(self, "tops", []), top_mean]
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.7])
+def test_the_likeliest_ids_are_reported_where_they_are_asked_for(temperature: float) -> None:
+    made = model()
+    control = Watches({1: 50})
+    requests = [ask(0, control=control, top=5), ask(1, top=10_000), ask(2), ask(3, control=Force({}), top=5)]
+    replies = TransformersPolicy(made, tokenizer()).complete(requests, Sampling(temperature, 12))
+    for request, reply in zip(requests, replies, strict=True):
+        assert (reply.top_means is not None) == (request.top > 0)
+        if reply.top_means is None:
+            continue
+        with torch.no_grad():
+            ids = torch.tensor([[*request.prompt_ids, *reply.ids]])
+            logits = made(ids).logits[0, len(request.prompt_ids) - 1 : -1].double()
+        exact = logits.log_softmax(-1).topk(min(request.top, logits.shape[-1])).values.mean(-1)
+        assert reply.top_means == pytest.approx(exact.tolist(), abs=1e-4)
+    assert control.tops == replies[0].top_means
+    alone = TransformersPolicy(made, tokenizer()).complete([ask(2)], Sampling(temperature, 12))
+    assert alone[0].ids == replies[2].ids  # looking changes nothing
+
+
 def test_a_forced_end_id_ends_the_turn() -> None:
     completion = one(make(), ask(0, control=Force({2: tokenizer().eos_token_id})))
     assert len(completion.ids) == 3

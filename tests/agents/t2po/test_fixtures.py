@@ -12,11 +12,20 @@ import torch
 
 from agents.policies.draw import know
 from agents.policy import Completion, FinishReason, Request, Sampling
-from agents.signals import exactly
+from agents.signals import Signal, exactly, mean_of, token_signals, turn_signal
 from agents.t2po import T2PO, T2POConfig
 from agents.t2po.band import Place, place
 from agents.t2po.thinking import Cause, OfficialStop, ThinkControl
-from agents.uncertainty import Aggregate, Bounds, aggregate, confidence, entropy_bounds, normalised_entropy, uncertainty
+from agents.uncertainty import (
+    Aggregate,
+    Bounds,
+    aggregate,
+    confidence,
+    entropy_bounds,
+    normalised_entropy,
+    published_uncertainty,
+    uncertainty,
+)
 from tests.agents.scripted import SAMPLING, Script, resampler, turns
 from tests.shared_data import shared
 
@@ -138,6 +147,14 @@ def test_bounds_are_not_capped_at_the_logarithm_of_k() -> None:
 def test_geometric_mean_of_the_paper(case: dict[str, Any]) -> None:
     got = aggregate(case["M"], Aggregate.GEOMETRIC, floor=case["log_floor"])
     assert got == pytest.approx(case["phi_geometric"], abs=1e-5)
+    entropies, confidences = case["entropy"], case["conf_topj_neg_mean_logprob"]
+    assert published_uncertainty(entropies, confidences, case["alpha"]) == pytest.approx(case["M"], abs=1e-6)
+    n = len(entropies)
+    reply = Completion(
+        [65] * n, None, entropies, None, [False] * n, FinishReason.STOP, top_means=[-c for c in confidences]
+    )
+    signal = turn_signal(token_signals(reply, Signal.PUBLISHED, 8), mean_of(Signal.PUBLISHED, Aggregate.ARITHMETIC))
+    assert signal is not None and signal.lower == pytest.approx(case["phi_geometric"], abs=5e-6)
 
 
 class Recorded(Script):
@@ -151,11 +168,12 @@ class Recorded(Script):
         )
 
 
-def test_turn_scores_are_exact_on_every_call() -> None:
+@pytest.mark.parametrize("settings", [{"signal": "confidence", "min_tokens": 32}, {"signal": "official"}])
+def test_turn_scores_are_exact_on_every_call(settings: dict[str, Any]) -> None:
     calls = FIXTURES["off_recorder_bug"]["calls"]
     names = [str(i) for i in range(FIXTURES["off_recorder_bug"]["batch"])]
     script = {name: [call["intended"][int(name)] for call in calls] for name in names}
-    wrapper = T2PO(Recorded(script), T2POConfig(signal="confidence", min_tokens=32))  # type: ignore[arg-type]
+    wrapper = T2PO(Recorded(script), T2POConfig(**settings))
     for number, call in enumerate(calls):
         requests = [Request(name, [1], seed=0, first_turn=number == 0) for name in names]
         signals = [completion.signal for completion in wrapper.complete(requests, Sampling(1.0, 40))]

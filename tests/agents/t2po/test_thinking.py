@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.policy import PlannedControl
-from agents.t2po.thinking import Cause, OfficialStop, PaperStop, ThinkControl, starts_inside, tag_id
+from agents.policy import PlannedControl, PolicyError
+from agents.t2po.thinking import Cause, OfficialStop, PaperStop, PublishedStop, ThinkControl, starts_inside, tag_id
+from agents.uncertainty import published_uncertainty
 from tests.agents.toys import tokenizer
 
 OPEN, CLOSE, EOS = 5, 6, 7
@@ -203,6 +204,49 @@ def test_another_control_shortens_the_horizon() -> None:
     assert control(inside=True, budget=1, before=Once(4)).horizon([]) == 1
     assert control(budget=5, before=Unplanned()).horizon([]) == 0
     assert control(cap=1, before=Once(9)).horizon([1]) == 8
+
+
+def published(facts: Sequence[tuple[float, float]], **changes: Any) -> int | None:
+    """The position at which the published rule fires, for entropies and confidences of a thought."""
+    stop = PublishedStop(**{"window": 2, "eps": 0.05, "min_tokens": 4, **changes})
+    for at, (entropy, conf) in enumerate(facts):
+        if stop.fires(entropy, -0.5, True, -conf):
+            return at
+    return None
+
+
+def test_published_form_fires_behind_the_peak_of_its_own_score() -> None:
+    """M by hand, alpha 0.4, scaled over all of it: 0, 1, 0.5 four times; three of them are the window."""
+    hump = [(0.0, 4.0), (2.0, 2.0), (1.0, 3.0), (1.0, 3.0), (1.0, 3.0), (1.0, 3.0)]
+    assert published_uncertainty(*zip(*hump, strict=True)) == pytest.approx([0.0, 1.0, 0.5, 0.5, 0.5, 0.5])
+    assert published(hump) == 4
+    assert published(hump, min_tokens=6) == 5 and published(hump, window=3) == 5
+    assert published([(h * 100, c * 7 + 3) for h, c in hump]) == 4  # scaled within the trajectory: any unit will do
+    assert published([(1.0, 3.0)] * 9) is None  # no peak to be behind
+    assert published([(0.1 * i, 4.0 - 0.1 * i) for i in range(9)], eps=9.0) is None
+    # Confidence alone moves: 1 - C sees the hump, an entropy that stays does not hide it.
+    assert published([(1.0, c) for _, c in hump]) == 4
+
+
+def test_published_form_is_not_the_paper_form_on_our_score() -> None:
+    """Changes of 0.01 nats: still on the scale of log V, wide awake on that of the thought."""
+    small = [(0.02, 1.0)] + [(0.01 * (i % 2), 1.01 + 0.01 * (i % 2)) for i in range(20)]
+    ours = PaperStop(100, window=2, eps=0.05, min_tokens=4)
+    assert any(ours.fires(entropy, -0.5, True) for entropy, _ in small) and published(small) is None
+
+
+def test_published_form_fires_once_and_needs_the_likeliest_ids() -> None:
+    rule = control(inside=True, stop=PublishedStop(window=2, eps=0.05, min_tokens=4))
+    ids: list[int] = []
+    closed = []
+    for at in range(30):
+        rule.watch(-(4.0, 2.0, 3.0)[min(at, 2)])
+        forced = rule.force(ids, (0.0, 2.0, 1.0)[min(at, 2)], -0.5)
+        ids.append(OPEN if at == 12 else 1 if forced is None else forced)
+        closed += [at] * (forced == CLOSE)
+    assert closed == [4] and rule.causes == [Cause.STOP]
+    with pytest.raises(PolicyError, match=r"think_stop=published reads the likeliest ids .* Use think_stop=paper"):
+        PublishedStop().fires(1.0, -0.5, True)
 
 
 def test_only_a_stop_rule_or_an_unknown_control_reads_the_distribution() -> None:

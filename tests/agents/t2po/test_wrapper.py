@@ -8,6 +8,7 @@ import pytest
 
 from agents.policies.transformers import TransformersPolicy
 from agents.policy import Abilities, Policy, Request, Sampling, TaskAware, abilities, decode_label
+from agents.signals import OFFICIAL_SKIP, mean_of, token_signals, turn_signal
 from agents.t2po import T2PO, T2POConfig
 from tests.agents.fakes import task
 from tests.agents.scripted import SAMPLING, Script, resampler, turns
@@ -68,6 +69,7 @@ def test_think_budget_changes_ids() -> None:
     [
         {"think_stop": "official", "stop_patience": 3, "stop_eps": 10.0},
         {"think_stop": "paper", "stop_window": 2, "stop_window_eps": 10.0, "stop_min_tokens": 4},
+        {"think_stop": "published", "stop_window": 2, "stop_window_eps": 10.0, "stop_min_tokens": 4},
     ],
 )
 def test_think_stop_changes_ids(settings: dict[str, Any]) -> None:
@@ -98,6 +100,33 @@ def test_models_without_think_tags_are_refused() -> None:
     T2PO(engine(think=False), T2POConfig(max_turn_tokens=4))
 
 
+@pytest.mark.parametrize("signal", ["published", "official"])
+def test_signals_of_paper_and_code_resample(signal: str) -> None:
+    """Every turn is far inside a band as wide as that, so that each is resampled: the signal is there."""
+    wrapper = T2PO(engine(), T2POConfig(turn_resample=True, eta=50.0, signal=signal))  # type: ignore[arg-type]
+    sampling = Sampling(1.0, 40)
+    context: list[int] = [1, 2, 3]
+    for turn in range(2):
+        (reply,) = wrapper.complete([Request("a", context, seed=turn, first_turn=turn == 0)], sampling)
+        values = token_signals(reply, wrapper.config.signal, len(tokenizer()))
+        expected = turn_signal(values, mean_of(wrapper.config.signal, wrapper.config.how))
+        assert (reply.top_means is not None) == (signal == "published")
+        if len(reply.ids) <= OFFICIAL_SKIP and signal == "official":
+            pytest.skip("the toy model ended its reply early")
+        assert expected is not None and reply.signal == expected.lower
+        context += [*reply.ids, 7, 8]
+    assert wrapper.meter.triggered == 1 and len(reply.candidates) == 2
+    with wrapper.evaluation():  # nothing is resampled there, so nothing has to be looked at
+        (reply,) = wrapper.complete([Request("b", [1, 2], seed=0, first_turn=True)], sampling)
+    assert reply.top_means is None
+
+
+def test_published_signal_needs_exact_distributions() -> None:
+    with pytest.raises(ValueError, match=r"signal 'published' is scaled .* Use .*'official', or the engine in this"):
+        T2PO(Script({}, FAR), T2POConfig(turn_resample=True, signal="published"))  # type: ignore[arg-type]
+    T2PO(Script({}, FAR), T2POConfig(turn_resample=True, signal="official"))  # type: ignore[arg-type]
+
+
 # -- what a policy can do -------------------------------------------------------------------------------------------
 
 FAR = Abilities(entropies=False, every_control=False)
@@ -116,7 +145,7 @@ class Thinks(Script):
         self.tokenizer = tokenizer()
 
 
-@pytest.mark.parametrize("stop", ["official", "paper"])
+@pytest.mark.parametrize("stop", ["official", "paper", "published"])
 def test_think_stop_needs_the_distribution(stop: str) -> None:
     for can in (FAR, Abilities(entropies=False), Abilities(every_control=False)):
         with pytest.raises(ValueError, match=rf"think_stop={stop} looks at .* Use think_budget, or the engine in this"):
@@ -272,6 +301,7 @@ def test_tasks_and_invalidation_reach_the_policy() -> None:
         ({"answer_reserve": -1}, "answer_reserve is -1"),
         ({"signal": "entropie"}, "signal is 'entropie': use one of entropy, confidence, top1"),
         ({"signal": "confidence", "how": "geometric"}, "no geometric mean"),
+        ({"signal": "official", "how": "geometric"}, "signal 'official' can be negative"),
     ],
 )
 def test_settings_that_make_no_sense(settings: dict[str, Any], message: str) -> None:

@@ -119,6 +119,13 @@ def test_switches_that_this_run_cannot_use_say_so() -> None:
         "max_turn_tokens=5000 does nothing: no task allows more than 400 tokens a turn"
     ]
     assert said(max_turn_tokens=400) == []
+    official = {"turn_resample": True, "turn_resample_signal": "official"}
+    short = idle_settings(T2POArguments(**official), 32, greedy_arm=False)
+    assert short == [
+        "turn_resample does nothing: turn_resample_signal=official leaves out the first 32 tokens of a reply, and "
+        "replies have at most 32"
+    ]
+    assert idle_settings(T2POArguments(**official), 33, greedy_arm=False) == []
     assert "an episode is one reply here" in said(turn_resample=True, turns=1)[0]
     assert said(turn_resample=True, turns=2) == []
     measured = {"think_budget": 9, "think_evaluate": True, "turn_resample": True, "turn_resample_evaluate": True}
@@ -134,6 +141,8 @@ def test_settings_that_act_are_not_mentioned() -> None:
     assert idle(think_budget=100, think_answer_reserve=32, think_evaluate=True) == []
     assert idle(think_stop="official", think_stop_patience=3) == []
     assert idle(think_stop="paper", think_stop_window=3) == []
+    assert idle(think_stop="published", think_stop_window=3) == []
+    assert idle(turn_resample=True, turn_resample_signal="official") == []
     assert idle(turn_resample=True, turn_resample_rate=0.2, turn_resample_evaluate=True, greedy_arm=False) == []
 
 
@@ -144,6 +153,10 @@ def test_settings_that_act_are_not_mentioned() -> None:
         ({"think_answer_reserve": 9}, "think_answer_reserve=9 does nothing without think_budget or think_stop"),
         ({"think_stop": "paper", "think_stop_eps": 0.1}, "think_stop_eps=0.1 does nothing without think_stop=official"),
         ({"think_budget": 9, "think_stop_window": 2}, "think_stop_window=2 does nothing without think_stop=paper"),
+        (
+            {"turn_resample": True, "turn_resample_signal": "published", "turn_resample_aggregate": "geometric"},
+            "turn_resample_aggregate=geometric does nothing with turn_resample_signal=published",
+        ),
         ({"think_budget": 450}, "think_budget=450 never acts: of at most 400 tokens"),
         (
             {"turn_resample": True, "turn_resample_eta": 0.1, "turn_resample_warmup": 9},
