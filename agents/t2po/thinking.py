@@ -30,7 +30,7 @@ class ThinkStop(StrEnum):
     OFFICIAL = "official"
     """The authors' code: the score of `patience` consecutive tokens moves by at most `eps` each."""
     PAPER = "paper"
-    """The paper's rule on our score: after a minimum prefix and the peak, the mean change in a window is below `eps`."""
+    """The paper's rule on our score: after a minimum prefix and the peak, the mean change in a window is under eps."""
     PUBLISHED = "published"
     """The same rule on the paper's own score: 1 - C of the likeliest ids, scaled within the trajectory."""
 
