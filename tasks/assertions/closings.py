@@ -57,7 +57,7 @@ _AFTER_RESULT = re.compile(
 )
 _CLAUSE = re.compile(
     rf""",?\ (?:(?:because|since)\ (?!then\b)(?:(?!\ (?:so|then|thus|hence|therefore)\ )[^=\n])+
-          |(?:if|when|while|after)\ (?:\ ?{_LOOSE})+\ (?:{CURRENCY})?[0-9][0-9.,/]*(?:\ {_LOOSE})*)[\s.!*)]*""",
+          |(?:if|when|while|after)(?:\ {_LOOSE})+\ (?:{CURRENCY})?[0-9][0-9.,/]*(?:\ {_LOOSE})*)[\s.!*)]*""",
     re.VERBOSE | re.IGNORECASE,
 )
 _WORDS = re.compile(rf"(?:\ {_WORD})+\ ", re.VERBOSE)

@@ -13,6 +13,7 @@ from typing import Any
 import sympy
 from sympy.core import random as sympy_random
 
+from tasks.assertions.math.conditions import is_condition, is_solved, rising, same_set
 from tasks.assertions.math.expressions import Unreadable, parse, same_parsed, same_value
 from tasks.assertions.math.minerva import minerva_form
 from tasks.assertions.math.normalise import normalise
@@ -35,15 +36,17 @@ from tasks.assertions.math.shapes import (
 )
 
 _NAME = re.compile(r"(?<![\\A-Za-z])[A-Za-z]")
+_COUNTER = re.compile(r"(?<![\\A-Za-z])[kmn](?![A-Za-z])")
+"""The names that go through the whole numbers in a family of angles."""
+_QUANTITY = re.compile(r"(?:[A-Za-z](?:_\{?\w\}?)?|\^\{\d\}|\\(?:frac|cdot|sqrt)(?![A-Za-z])|[-+/ (){}])+")
+_MEASURE = re.compile(
+    r"(?:\|(?:\\text\{)?[A-Z]{2}\}?\||\[[A-Z]{3,6}\]|(?:P|\\Pr|\\text\{P\})\s*\([^=<>]*\)"
+    r"|(?:[-+ ]*[fgh]\(-?\d+\)){1,6})"
+)
+"""What a question asks for: `m+n`, `\\frac{a}{b}`, `|AB|`, `P(A \\cap B)`, `f(2)+f(3)`."""
 _NAMED_TUPLE = re.compile(r"\([A-Za-z](?: ?, ?[A-Za-z])+\)")
-_SETS = {
-    r"\mathbb{R}": sympy.S.Reals,
-    r"\mathbb{Z}": sympy.S.Integers,
-    r"\mathbb{Q}": sympy.S.Rationals,
-    r"\mathbb{C}": sympy.S.Complexes,
-    r"\emptyset": sympy.S.EmptySet,
-}
-_COMPLEMENT = re.compile(r"(.+?)\s*(?:\\setminus(?![A-Za-z])|(?<=\\mathbb\{[RZQC]\})\s*-)\s*(.+)")
+_LINEAR = re.compile(r"([1-9]\d{0,8})[kmnt]([-+]\d{1,9})?|(-?\d{1,9})\+([1-9]\d{0,8})[kmnt]")
+_OF_X = re.compile(r"[fgh]\s*\(\s*x\s*\)")
 
 
 def equivalent(gold: str, answer: str) -> bool:
@@ -83,7 +86,7 @@ def computable(gold: str, _: str = "") -> bool:
 def _expressions(shape: Shape) -> Iterator[str]:
     """The expressions of a gold answer that are compared by value."""
     if isinstance(shape, Scalar):
-        if shape.exact is None and not _condition(shape):
+        if shape.exact is None and not is_condition(shape):
             yield shape.text
     elif isinstance(shape, Relation):
         yield from (text for text in shape.texts if not is_label(text))
@@ -117,7 +120,7 @@ def same(gold: Shape, answer: Shape) -> bool:
         return same_words(gold, answer)
     if isinstance(gold, Scalar) and isinstance(answer, Scalar):
         quick = same_scalar(gold, answer)
-        return quick if quick is not None else same_value(gold.text, answer.text)
+        return quick if quick is not None else same_value(*_comparable(gold, answer))
     if isinstance(gold, Based) or isinstance(answer, Based):
         return _same_digits(gold, answer)
     if isinstance(gold, Residues) or isinstance(answer, Residues):
@@ -139,21 +142,46 @@ def same(gold: Shape, answer: Shape) -> bool:
     if (plain := _unlabelled(answer, False)) is not None:
         return same(gold, plain)
     if isinstance(gold, Group) and isinstance(answer, Group):
-        return _same_group(gold, answer) or _same_set(gold, answer)
+        return _same_group(gold, answer) or same_set(gold, answer)
     if isinstance(gold, Clock) and isinstance(answer, Clock):
         return gold.parts == answer.parts and "" in (gold.half, answer.half)
     for one, other in ((gold, answer), (answer, gold)):
         if isinstance(one, Scalar) and isinstance(other, Clock):
+            if len(other.parts) == 2 and not other.half:  # as written: 5/2 and 5:2, not 1/5 and 6:30
+                return one.text == rf"\frac{{{other.parts[0]}}}{{{other.parts[1]}}}"
             return len(other.parts) == 1 and one.exact == other.parts[0]  # 10, 10 am
     if isinstance(gold, Clock) or isinstance(answer, Clock) or isinstance(gold, Dots) or isinstance(answer, Dots):
         return False  # their equals were the same at once
+    for one, other in ((gold, answer), (answer, gold)):
+        if isinstance(one, Matrix) and isinstance(other, Group) and (parts := _vector(one)) and other.open == "(":
+            return other.close == ")" and _same_group(Group("(", ")", parts), other)
     if isinstance(gold, Matrix) or isinstance(answer, Matrix):
         return same_value(_text(gold), _text(answer)) if isinstance(gold, Scalar | Matrix) else False
     if any(isinstance(side, Group) and side.open == "{" and len(side.parts) == 1 for side in (gold, answer)):
         left = gold.parts[0] if isinstance(gold, Group) else gold
         right = answer.parts[0] if isinstance(answer, Group) else answer
         return not isinstance(left, Group) and not isinstance(right, Group) and same(left, right)
-    return _same_set(gold, answer)
+    return same_set(gold, answer)
+
+
+def _comparable(gold: Scalar, answer: Scalar) -> tuple[str, str]:
+    r"""Two texts that have one value where the answers do: `60^\circ` in radians, one name for a family's number."""
+    texts = [gold.text, answer.text]
+    for at, (one, other) in enumerate(((gold, answer), (answer, gold))):
+        if one.unit == "degree" and not other.unit and r"\pi" in other.text and r"\pi" not in one.text:
+            texts[at] = rf"\frac{{({one.text})\cdot\pi}}{{180}}"
+    if all(r"\pi" in text for text in texts):
+        names = [set(_COUNTER.findall(text)) for text in texts]
+        if len(names[0]) == len(names[1]) == 1:
+            texts[1] = _COUNTER.sub(names[0].pop(), texts[1])
+    return texts[0], texts[1]
+
+
+def _vector(matrix: Matrix) -> tuple[Shape, ...]:
+    """The entries of one row or one column; none of a larger matrix."""
+    if matrix.bars or not matrix.rows or (len(matrix.rows) > 1 and any(len(row) > 1 for row in matrix.rows)):
+        return ()
+    return tuple(cell for row in matrix.rows for cell in row)
 
 
 def _same_digits(gold: Shape, answer: Shape) -> bool:
@@ -171,9 +199,30 @@ def _same_residues(gold: Shape, answer: Shape) -> bool:
     if isinstance(gold, Residues) and isinstance(answer, Residues):
         names = {gold.name, answer.name} - {""}
         return len(names) < 2 and (gold.modulus, gold.remainders) == (answer.modulus, answer.remainders)
+    if isinstance(gold, Residues) and (family := _family(answer)) is not None:
+        return len({gold.name, family.name} - {""}) < 2 and (gold.modulus, gold.remainders) == (
+            family.modulus,
+            family.remainders,
+        )
     if isinstance(gold, Scalar) and isinstance(answer, Residues):
         return not answer.name and len(answer.written) == 1 and gold.exact == answer.written[0]
     return False
+
+
+def _family(shape: Shape) -> Residues | None:
+    """The numbers `7k+3`, with or without `x =`, as remainders; None for what is no such family."""
+    name = ""
+    if isinstance(shape, Relation) and shape.equation and len(shape.texts) == 2 and is_label(shape.texts[0]):
+        name, text = shape.texts[0].strip(), shape.texts[1]
+    elif isinstance(shape, Scalar):
+        text = shape.text
+    else:
+        return None
+    match = _LINEAR.fullmatch(text.replace(" ", ""))
+    if match is None:
+        return None
+    modulus, rest = (match.group(1), match.group(2)) if match.group(1) else (match.group(4), match.group(3))
+    return Residues(name, (int(rest or 0),), int(modulus))
 
 
 def _same_group(gold: Group, answer: Group) -> bool:
@@ -240,10 +289,19 @@ def _unlabelled(shape: Shape, gold: bool) -> Shape | None:
         return read(last)[0]
     if is_label(last) and not _NAME.search(first):
         return read(first)[0]
+    if _quantity(first, gold) and not _NAME.search(last):
+        return read(last)[0]
     try:
         return read(last)[0] if same(read(first)[0], read(last)[0]) else None
     except Unreadable as error:  # both sides are of one answer
         raise Unreadable(error.text, gold) from error
+
+
+def _quantity(text: str, gold: bool) -> bool:
+    """Whether it is what a question asks for, not an equation of an unknown or, as the gold answer, of a curve."""
+    names = set(_NAME.findall(text))
+    asked = len(names) > 1 and bool(_QUANTITY.fullmatch(text)) and not (gold and names & set("xyz"))
+    return asked or bool(_MEASURE.fullmatch(text.strip()))
 
 
 def _named_tuple(text: str) -> bool:
@@ -257,7 +315,7 @@ def _same_relation(gold: Relation, answer: Relation) -> bool:
         ends = [(chain.texts[0].strip(), chain.texts[-1].strip()) for chain in (gold, answer)]
         for left in (ends[0], ends[0][::-1]):
             for right in (ends[1], ends[1][::-1]):
-                if left[0] == right[0] and is_label(left[0]):
+                if is_label(left[0]) and (left[0] == right[0] or _same_function(left[0], right[0])):
                     first, second = read(left[1])[0], read(right[1])[0]
                     if same(first, second):
                         return True
@@ -268,7 +326,7 @@ def _same_relation(gold: Relation, answer: Relation) -> bool:
     if gold.equation and answer.equation:
         ends = [(chain.texts[0], chain.texts[-1]) for chain in (gold, answer)]
         return _proportional(_difference(*ends[0], gold=True), _difference(*ends[1], gold=False), negative=True)
-    left_chain, right_chain = _rising(gold), _rising(answer)
+    left_chain, right_chain = rising(gold), rising(answer)
     if left_chain is not None and right_chain is not None and left_chain.signs == right_chain.signs:
         if all(
             same(read(left)[0], read(right)[0]) for left, right in zip(left_chain.texts, right_chain.texts, strict=True)
@@ -279,17 +337,12 @@ def _same_relation(gold: Relation, answer: Relation) -> bool:
             second = _difference(right_chain.texts[0], right_chain.texts[1], gold=False)
             if _proportional(first, second, negative=left_chain.signs == (r"\ne",)):
                 return True
-    return _same_set(gold, answer)
+    return same_set(gold, answer)
 
 
-def _rising(chain: Relation) -> Relation | None:
-    r"""The chain with all signs `<`, `\le` (or `\ne`, which stays); None where they point both ways."""
-    if set(chain.signs) <= {"<", r"\le"} or chain.signs == (r"\ne",):
-        return chain
-    if set(chain.signs) <= {">", r"\ge"}:
-        turned = tuple("<" if sign == ">" else r"\le" for sign in reversed(chain.signs))
-        return Relation(tuple(reversed(chain.texts)), turned)
-    return None
+def _same_function(one: str, other: str) -> bool:
+    """Whether one is `y` and the other a function of `x`."""
+    return {"y"} < {one, other} and any(_OF_X.fullmatch(name) for name in (one, other))
 
 
 def _difference(left: str, right: str, gold: bool) -> Any:
@@ -304,123 +357,6 @@ def _proportional(gold: Any, answer: Any, negative: bool) -> bool:
         return False
     ratio = sympy.simplify(gold / answer)
     return bool(ratio.is_number and ratio != 0 and ratio.is_finite and (negative or ratio.is_positive))
-
-
-def _same_set(gold: Shape, answer: Shape) -> bool:
-    """Compare conditions, intervals, unions and sets as sets of real numbers; False where one of them is none."""
-    if not (_condition(gold) or _condition(answer)):
-        return False  # without a condition there is nothing that being written as another kind of set could hide
-    if any(isinstance(side, Scalar) and not _condition(side) for side in (gold, answer)):
-        return False  # a number is no set of numbers, and no algebra is needed to tell
-    if isinstance(gold, Group) and not gold.open and not _condition(gold):
-        return False  # nor is a plain list of them
-    names = [set(_unknowns(side)) for side in (gold, answer)]
-    if any(len(found) > 1 for found in names) or len(names[0] | names[1]) > 1:
-        return False
-    left, right = _set(gold, True), _set(answer, False)
-    if left is None or right is None:
-        return False
-    if left == right:
-        return True
-    difference = sympy.SymmetricDifference(left, right)
-    return bool(difference.is_empty) if difference.is_empty is not None else False
-
-
-def _condition(shape: Shape) -> bool:
-    if isinstance(shape, Group):
-        return not shape.open and any(isinstance(part, Relation) for part in shape.parts)
-    if isinstance(shape, Scalar):
-        return bool(re.search(r"\\mathbb|\\emptyset|\\setminus", shape.text))
-    return isinstance(shape, Relation | Union | Both)
-
-
-def _set(shape: Shape, gold: bool) -> Any:
-    """The set of real numbers that a shape stands for, or None."""
-    if isinstance(shape, Union | Both):
-        parts = [_set(part, gold) for part in shape.parts]
-        if any(part is None for part in parts):
-            return None
-        return sympy.Union(*parts) if isinstance(shape, Union) else sympy.Intersection(*parts)
-    if isinstance(shape, Group):
-        values: list[Any] = [parse(part.text, gold) if isinstance(part, Scalar) else None for part in shape.parts]
-        if any(value is None or not value.is_number for value in values):
-            if not shape.open and all(isinstance(part, Relation | Scalar) and _condition(part) for part in shape.parts):
-                return _set(Both(shape.parts), gold)  # conditions with commas between: all hold
-            return None
-        if shape.open in ("(", "[") and len(values) == 2:
-            closed_at_infinity = (shape.open == "[" and values[0].is_infinite) or (
-                shape.close == "]" and values[1].is_infinite
-            )
-            if not all(value.is_extended_real for value in values):
-                return None
-            if closed_at_infinity or (values[0] < values[1]) != sympy.true:
-                return None  # a pair, or no interval at all
-            return sympy.Interval(values[0], values[1], shape.open == "(", shape.close == ")")
-        return sympy.FiniteSet(*values) if shape.open in ("{", "") else None
-    if isinstance(shape, Relation):
-        return _solved(shape, gold)
-    if isinstance(shape, Scalar):
-        return _named_set(shape.text, gold)
-    return None
-
-
-def _unknowns(shape: Shape) -> Iterator[str]:
-    """The names that conditions are about."""
-    if isinstance(shape, Relation):
-        yield from (text.strip() for text in shape.texts if is_label(text))
-    elif isinstance(shape, Union | Both | Group):
-        for part in shape.parts:
-            yield from _unknowns(part)
-
-
-def is_solved(chain: Relation, gold: bool) -> bool:
-    """Whether it says what one unknown is: `x<3`, `5=x`, `2<x<3`. What first has to be solved is a question."""
-    at = [number for number, text in enumerate(chain.texts) if is_label(text)]
-    if len(at) != 1 or not (len(chain.texts) == 2 or (len(chain.texts) == 3 and at == [1])):
-        return False
-    if len(chain.texts) == 3 and _rising(chain) is None:
-        return False
-    try:
-        sides = [parse(text, gold) for text in chain.texts]
-    except Unreadable:
-        return False
-    unknown = sides.pop(at[0])
-    return isinstance(unknown, sympy.Symbol) and all(getattr(side, "is_number", False) for side in sides)
-
-
-def _solved(chain: Relation, gold: bool) -> Any:
-    """The numbers for which a solved condition holds; None for one that is not solved."""
-    if not is_solved(chain, gold):
-        return None
-    sides = [parse(text, gold) for text in chain.texts]
-    found: Any = sympy.S.Reals
-    kinds = {"=": sympy.Eq, "<": sympy.Lt, ">": sympy.Gt, r"\le": sympy.Le, r"\ge": sympy.Ge, r"\ne": sympy.Ne}
-    if not all(side.is_extended_real for side in sides):
-        return None  # no order, and no set of real numbers
-    for left, sign, right in zip(sides, chain.signs, sides[1:], strict=False):
-        condition = kinds[sign](left, right)
-        if condition in (True, False):
-            found = found if condition else sympy.S.EmptySet
-            continue
-        try:
-            found = sympy.Intersection(found, condition.as_set())
-        except (NotImplementedError, TypeError, ValueError):
-            return None
-    return found
-
-
-def _named_set(text: str, gold: bool) -> Any:
-    text = text.strip()
-    if text in _SETS:
-        return _SETS[text]
-    if match := _COMPLEMENT.fullmatch(text):
-        sides = [read(side)[0] for side in match.groups()]
-        if any(isinstance(side, Scalar) and not _condition(side) for side in sides):
-            return None  # a number is no set
-        base, taken = (_set(side, gold) for side in sides)
-        return None if base is None or taken is None else sympy.Complement(base, taken)
-    value = parse(text, gold)
-    return sympy.FiniteSet(value) if getattr(value, "is_number", False) and value.is_real else None
 
 
 def _text(shape: Shape) -> str:

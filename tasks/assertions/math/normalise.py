@@ -52,6 +52,7 @@ _TOKEN = re.compile(r"\\[A-Za-z]+|\\.|\s+|.", re.DOTALL)
 _TEXT_SPAN = re.compile(r"(\\text\{[^{}]*\})")
 _COMMANDS = re.compile(r"\\([A-Za-z]+)\*?")
 _DOLLARS_IN_TEXT = re.compile(r"\\(?:text|textbf|textrm|mbox)\s*\{([^{}$]*)\$([^$]*)\$([^{}$]*)\}")
+_DOLLARS = re.compile(r"\A\$?\s*(-?)\s*\\\$\s*(-?[\d.,]*\d)\s*\.?\$?\Z")
 _UPRIGHT = re.compile(
     r"\\(?:mathrm|operatorname|mathit|rm)(?:\s*\{\s*([dei])\s*\}|\s+([dei])(?![A-Za-z]))|\\(i)math(?![A-Za-z])"
 )
@@ -76,6 +77,7 @@ def normalise(text: str) -> str:
     text = re.sub(r"(?<=\d)\\,(?=\d{3}(?!\d))", "", text)
     text = re.sub(r"(?<![\d.,])\d{1,3}(?: \d{3})+(?![\d.]| ?/)", lambda match: match.group().replace(" ", ""), text)
     text = _DOLLARS_IN_TEXT.sub(r"\\text{\1} \2 \\text{\3}", text)
+    text = _DOLLARS.sub(r"\1\2\\text{ dollars}", text)
     text = re.sub(r"(?:\\\$|\$)", "", text)
     text = re.sub(r"\\[!,;:> ]|~|\\(?=\s)", " ", text)
     text = text.replace(r"\%", "%").replace(r"\#", "#").replace(r"\&", " and ")

@@ -4,35 +4,9 @@ from __future__ import annotations
 
 import re
 
+from tasks.assertions.number_words import number_in_words
+
 _SIZES = {"hundred": 2, "thousand": 3, "million": 6, "billion": 9, "trillion": 12}
-_NUMBER_WORDS = {
-    word: number
-    for number, word in enumerate(
-        [
-            "zero",
-            "one",
-            "two",
-            "three",
-            "four",
-            "five",
-            "six",
-            "seven",
-            "eight",
-            "nine",
-            "ten",
-            "eleven",
-            "twelve",
-            "thirteen",
-            "fourteen",
-            "fifteen",
-            "sixteen",
-            "seventeen",
-            "eighteen",
-            "nineteen",
-            "twenty",
-        ]
-    )
-}
 _SIZE = re.compile(rf"(?<=[\d}}])\s*(?:\\text\{{\s*({'|'.join(_SIZES)})\b\s*|({'|'.join(_SIZES)})(?![A-Za-z]))")
 _SAID = re.compile(
     r"\\text\{\s*(?:so|thus|hence|therefore|,|the|final|answer|value|result|total|it|number|\s)*\s(?:is|equals|:)\s*"
@@ -40,13 +14,26 @@ _SAID = re.compile(
     re.IGNORECASE,
 )
 _COUNTED = re.compile(r"\\text\{\s*(-?\d[\d,]*(?:\.\d+)?(?:/\d+)?)((?:\s[A-Za-z .,/-]*)?)\}")
+_MINUS = re.compile(r"\\text\{\s*(?:-|(?:negative|minus)(?=\s*\}))\s*\}|(?<![\^_A-Za-z}\]])\{\s*-\s*\}")
+_ALL = re.compile(r"\\text\{\s*all\s*\}\s*(?=[a-z]\s*(?:[<>]|\\(?:le|ge|ne)(?![A-Za-z])))")
+_WHOLE = re.compile(
+    r",?\s*\(?(?:\\text\{,?\s*(?:where|for|with|for (?:all|any|some|every))\s*\}\s*)?"
+    r"(?:(?P<in>[kmn])\s*\\in\s*\\mathbb\{Z\}"
+    r"|\\text\{,?\s*(?:where|for|with)(?: an?| all| any| some| every)? integers?\s*\}?\s*(?P<of>[kmn])\s*\}?"
+    r"|\\text\{,?\s*(?:where|for)\s*(?:\}\s*)?(?P<is>[kmn])\s*(?:\\text\{\s*)?(?:is )?(?:an? |any )?integer\s*\})\)?\Z"
+)
+"""What may be left out behind a family such as `2\\pi k`: that `k` is a whole number."""
+_OTHER_WORDS = {"DNE": r"\text{does not exist}", "none": r"\emptyset", "None": r"\emptyset"}
 _WORDED_SET = re.compile(
     r"(?:\\text\{)?\s*(?:(?P<none>(?:there (?:is|are) )?no (?:real )?solutions?|(?:the )?empty set)|"
-    r"(?:[a-z] (?:is|can be) )?(?:(?:the )?set of )?(?P<all>all|any|every|the)?\s*"
+    r"(?:[a-z] (?:is|can be) )?(?:(?:the )?set of )?(?P<all>all|any|every|the)?\s*(?P<sign>positive|negative)?\s*"
     r"(?:(?P<R>reals?(?: numbers?)?)|(?P<Z>integers?)|(?P<Q>rationals?(?: numbers?)?)|(?P<C>complex numbers?)))"
-    r"(?P<but>,? (?:except|other than|excluding|but)(?: for)?)?\s*\}?\s*(?P<rest>.*)",
+    r"(?P<but>,? (?:except|other than|excluding|but)(?: for)?"
+    r"| (?P<than>greater|larger|less|smaller) than(?P<equal> or equal to)?)?"
+    r"\s*\}?\s*(?P<rest>.*)",
     re.IGNORECASE | re.DOTALL,
 )
+_BOUND = re.compile(r"-?(?:[\d./ ]|\\(?:frac|sqrt|pi)(?![A-Za-z])|[{}](?=[-\d{}\\]|$))+")
 _ELEMENTS = re.compile(
     r"(?:[a-z]\s*(?:=|\\ne(?![A-Za-z]))\s*)?((?:[^A-Za-z=<>]|\\(?:frac|sqrt|pi|text\{ ?(?:and|or) ?\}))+)"
 )
@@ -66,6 +53,10 @@ _ANGLED = re.compile(
     r"\s*([\d.]+|\\sqrt\{\d+\})\s*\\angle\s*(-?[^A-Za-z\\]*(?:\\frac\{[^{}]*\}\{\d+\}|\\pi|\^\\circ)?[^A-Za-z\\]*)"
 )
 _DEGREES = re.compile(r"(-?\d+(?:\.\d+)?)\s*\^\\circ")
+_ALONG = re.compile(
+    r"\s*(?P<sign>[-+])?\s*(?P<size>(?:[\d. ]|\\(?:frac|sqrt|pi)(?![A-Za-z])|\{[\d ]+\}|\([^()A-Za-z]*\))*)"
+    r"\\(?:text|hat|vec)\s*\{\s*(?:\\(?:hat|text|vec)\s*\{)?\s*\\?(?P<axis>[ijk])(?:math)?\s*\}+"
+)
 _MODULUS = re.compile(
     r"[({]*\s*\\(?:pmod|bmod|mod|text\{\s*\(?mod(?:ulo)?\b)\s*\}?\s*\{?\s*(\d+)\s*[)}]*\s*$|\(\s*mod\s*(\d+)\s*\)\s*$"
 )
@@ -76,14 +67,31 @@ def in_words(text: str) -> str:
     text = _SAID.sub(lambda match: "" if match.group().endswith("}") else r"\text{", text)
     if counted := _COUNTED.fullmatch(text):
         text = counted.group(1) + (rf"\text{{{counted.group(2)}}}" if counted.group(2).strip() else "")
-    if (word := re.sub(r"\\text\{\s*([A-Za-z]+)\s*\}", r"\1", text).strip().lower()) in _NUMBER_WORDS:
-        return str(_NUMBER_WORDS[word])
+    text = _MINUS.sub("-", text)
+    text = _ALL.sub("", text)
+    if r"\mathbb{Z}" in text or "integer" in text:
+        text = _of_whole_numbers(text)
+    bare = re.sub(r"\\text\{([^{}]*)\}", r"\1", text).strip()
+    if bare in _OTHER_WORDS:
+        return _OTHER_WORDS[bare]
+    if (number := number_in_words(bare) if bare.replace("-", "").replace(" ", "").isalpha() else None) is not None:
+        fraction = rf"\frac{{{abs(number.numerator)}}}{{{number.denominator}}}"
+        return str(number) if number.denominator == 1 else f"{'-' if number < 0 else ''}{fraction}"
     text = _SIZE.sub(_size, text)
     if "mod" in text:
         text = _MODULUS.sub(lambda match: rf"\pmod{{{match.group(1) or match.group(2)}}}", text)
     if (worded := _WORDED_SET.fullmatch(text)) and (found := _set(worded)):
         return found
     return text
+
+
+def _of_whole_numbers(text: str) -> str:
+    found = _WHOLE.search(text)
+    if found is None:
+        return text
+    name = found.group("in") or found.group("of") or found.group("is")
+    used = re.search(rf"(?<![A-Za-z\\]){name}(?![A-Za-z])", text[: found.start()])
+    return text[: found.start()] if used and r"\{" not in text else text
 
 
 def _size(match: re.Match[str]) -> str:
@@ -97,6 +105,8 @@ def _set(worded: re.Match[str]) -> str:
     name = next(letter for letter in "RZQC" if worded.group(letter))
     if not worded.group("all") and not (name == "R" and "number" in worded.group("R").lower()):
         return ""  # "integer" alone is a word
+    if worded.group("than") or worded.group("sign"):
+        return _ray(worded) if name == "R" and worded.group("all") else ""
     if not worded.group("but"):
         return "" if worded.group("rest") else rf"\mathbb{{{name}}}"
     elements = _ELEMENTS.fullmatch(worded.group("rest").replace(r"\text{", r"\text{ ").rstrip("} "))
@@ -104,6 +114,21 @@ def _set(worded: re.Match[str]) -> str:
         return ""
     listed = re.sub(r"\\text\{ *(?:and|or) *\}", ",", elements.group(1)).strip()
     return rf"\mathbb{{{name}}}\setminus\{{{listed}\}}"
+
+
+def _ray(worded: re.Match[str]) -> str:
+    """`all positive real numbers`, `all real numbers greater than or equal to 3`."""
+    if worded.group("sign"):
+        plain = not (worded.group("but") or worded.group("rest"))
+        return {"positive": r"(0,\infty)", "negative": r"(-\infty,0)"}[worded.group("sign").lower()] if plain else ""
+    bound = _BOUND.fullmatch(
+        worded.group("rest").rstrip("} ") if worded.group("rest").count("{") == 0 else worded.group("rest")
+    )
+    if bound is None:
+        return ""
+    if worded.group("than").lower() in ("greater", "larger"):
+        return f"{'[' if worded.group('equal') else '('}{bound.group()},\\infty)"
+    return f"(-\\infty,{bound.group()}{']' if worded.group('equal') else ')'}"
 
 
 def notations(text: str) -> str:
@@ -117,11 +142,30 @@ def notations(text: str) -> str:
         text = _CHOOSE.sub(lambda match: _binom(*filter(None, match.groups())), text)
     if "C" in text:
         text = _COMBINATIONS.sub(_binomial, text)
+    if any(unit in text for unit in (r"\text{i}", r"\hat", r"\vec", r"\text{j}")):
+        text = _vector(text) or text
     if "cis" in text and (cis := _CIS.search(text)):
         text = _polar(text[: cis.start()], text[cis.end() :]) or text
     elif r"\angle" in text and (angled := _ANGLED.fullmatch(text)):
         text = _polar(angled.group(1), angled.group(2)) or text
     return text
+
+
+def _vector(text: str) -> str:
+    r"""Write `2\mathbf{i} - \mathbf{j}` as a column; empty for anything else."""
+    entries: dict[str, str] = {}
+    at = 0
+    for match in _ALONG.finditer(text):
+        if match.start() != at or match.group("axis") in entries or not (match.group("sign") or at == 0):
+            return ""
+        at = match.end()
+        entries[match.group("axis")] = f"{match.group('sign') or ''}{match.group('size').strip() or '1'}".replace(
+            "+", ""
+        )
+    if at != len(text.rstrip()) or len(entries) < 2:
+        return ""
+    rows = r"\cr ".join(entries.get(axis, "0") for axis in ("ijk" if "k" in entries else "ij"))
+    return rf"\begin{{pmatrix}}{rows}\end{{pmatrix}}"
 
 
 def _binomial(match: re.Match[str]) -> str:

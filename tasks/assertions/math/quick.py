@@ -7,6 +7,7 @@ from fractions import Fraction
 
 from tasks.assertions.math.normalise import normalise
 from tasks.assertions.math.shapes import Group, Scalar, Shape, Word, read
+from tasks.assertions.math.units import factor
 
 _LETTERS = re.compile(r"[A-Za-z]{2,}")
 _PRODUCT = re.compile(r"[abcdfghj-npqrstvwxyz]{2,3}")
@@ -44,7 +45,9 @@ def list_length(gold: str) -> int:
 def same_scalar(gold: Scalar, answer: Scalar) -> bool | None:
     """Compare two scalars by spelling and exact value; None where that cannot tell."""
     if gold.unit and answer.unit and gold.unit != answer.unit:
-        return False
+        times = factor(gold.unit, answer.unit)  # 75 cents are 0.75 dollars, and 75 dollars are not
+        exact = gold.exact is not None and answer.exact is not None and times is not None
+        return exact and gold.exact * times == answer.exact  # type: ignore[operator]
     if _tight(gold.text) == _tight(answer.text) != "":
         return True
     if _PLAIN_WORDS.fullmatch(gold.text) and _PLAIN_WORDS.fullmatch(answer.text) and words(gold) == words(answer):

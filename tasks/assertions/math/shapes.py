@@ -139,6 +139,8 @@ _CLOCK = re.compile(
     r"(\d{1,6}(?: ?: ?\d{1,6})+|\d{1,2}(?= ?(?:\\text\{ ?)?[ap]\.? ?m\.?\}?$)) ?(?:\\text\{ ?)?([ap]\.? ?m\.?)?\}?",
     re.IGNORECASE,
 )
+_RATIO = re.compile(r"(\d{1,6})\s*\\text\{\s*to\s*\}\s*(\d{1,6})")
+_CHOICE = re.compile(r"\\text\{\s*(\([A-H]\)|[A-H][.:)])\s*\}\s*((?!\\text|[-+=/<>,;^_]|or\b|and\b)\S.*)", re.DOTALL)
 _THOUSANDS = re.compile(r"(?<![\d.,])([1-9]\d{0,2}(?:,\d{3})+)(?![\d,])")
 _WHOLE_TEXT = re.compile(r"\\text\{([^{}]*)\}")
 _CONGRUENCE = re.compile(r"(?:([^=]{0,40}?)\s*(?:\\equiv|=))?([^=]*)\\pmod\{(\d{1,9})\}")
@@ -160,6 +162,8 @@ def read(text: str) -> list[Shape]:
         readings.append(_read(text, 0))
     if power := _E_NOTATION.fullmatch(text):  # `5e-2` is 0.05, though in a formula it may be 5e less 2
         readings.append(Scalar(rf"{power.group(1)}\cdot 10^{{{power.group(2)}}}"))
+    if choice := _CHOICE.fullmatch(text):  # the letter of a choice with its value
+        readings += [Word(choice.group(1)), _read(choice.group(2), 0)]
     return readings
 
 
@@ -184,6 +188,8 @@ def _read(text: str, depth: int) -> Shape:
     if clock := _CLOCK.fullmatch(text):
         parts = tuple(int(part) for part in clock.group(1).split(":"))
         return Clock(parts, re.sub(r"[^apm]", "", (clock.group(2) or "").lower()))
+    if ratio := _RATIO.fullmatch(text):
+        return Clock((int(ratio.group(1)), int(ratio.group(2))))
     if (group := outer.group(depth)) is not None:
         return group
     if (based := _BASED.fullmatch(text)) and any(letter.isdigit() for letter in based.group(1)):
@@ -222,7 +228,7 @@ def _worded(text: str) -> Shape:
     outer = _Outer(list(text))
     if (found := outer.listed(0, worded=True)) is not None:
         return found
-    if not re.search(r"[A-Za-z]", text):
+    if not re.search(r"[A-Za-z]", text) or (":" in text and _CLOCK.fullmatch(text)):
         return _read(text, 50)
     return Word(text)
 

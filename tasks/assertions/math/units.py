@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from fractions import Fraction
 
 _SPELLINGS = {
     "percent": "% percent percentage pct", "degree": "degree degrees deg ^\\circ", "dollar": "dollar dollars usd",
@@ -17,6 +18,15 @@ _SPELLINGS = {
     "ml": "ml milliliter milliliters", "gallon": "gallon gallons", "mph": "mph", "unit": "unit units",
     "point": "point points", "radian": "radian radians",
     "way": "way ways", "person": "person people persons student students", "integer": "integer integers",
+}  # fmt: skip
+_IN_SMALLEST = {
+    unit: (number, Fraction(size))
+    for number, sizes in enumerate((
+        {"cent": 1, "dollar": 100}, {"mm": 1, "cm": 10, "m": 1000, "km": 10**6},
+        {"inch": 1, "foot": 12, "yard": 36, "mile": 63360}, {"mg": 1, "g": 1000, "kg": 10**6}, {"ml": 1, "liter": 1000},
+        {"second": 1, "minute": 60, "hour": 3600, "day": 86400, "week": 604800}, {"ounce": 1, "pound": 16},
+    ))
+    for unit, size in sizes.items()
 }  # fmt: skip
 _KNOWN = {spelling: unit for unit, spellings in _SPELLINGS.items() for spelling in spellings.split()}
 _POWERS = {"square": "^2", "sq": "^2", "squared": "^2", "cubic": "^3", "cubed": "^3", "cu": "^3"}
@@ -68,6 +78,12 @@ def split_unit(text: str) -> tuple[str, str]:
     return (whole, "") if unit.startswith("^") else (text, unit)  # "squared" alone is no unit
 
 
+def factor(unit: str, other: str) -> Fraction | None:
+    """How many of the other unit one unit is; None where they measure different things, or are not known."""
+    one, two = _IN_SMALLEST.get(unit), _IN_SMALLEST.get(other)
+    return one[1] / two[1] if one is not None and two is not None and one[0] == two[0] else None
+
+
 def _temperature(rest: str, match: re.Match[str]) -> bool:
     return rest.rstrip().endswith(r"\circ") and match.group("text").strip() in ("C", "F")
 
@@ -78,7 +94,7 @@ def neutral(words: str) -> bool:
     known = one_spelling(words)
     if (known and not known.startswith("^")) or not words.strip(" .,"):
         return True
-    return bool(re.fullmatch(r"[A-Za-z .,/-]*", words)) and all(
+    return bool(names and re.fullmatch(r"[A-Za-z .,/-]*", words)) and all(
         name in _LETTERS or (len(name) > 1 and name.lower() not in _MEANING and name.lower() not in _POWERS)
         for name in names
     )

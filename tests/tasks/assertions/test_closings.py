@@ -108,6 +108,18 @@ def test_nothing_is_cut_where_no_rule_applies() -> None:
 
 def test_linear_in_the_reply() -> None:
     hostile = [*texts(50), "5 a" * 9000, "5 in " * 9000, "5 because " * 5000, "(1 " * 9000, "5 to b 5 and " * 3000]
+    hostile += [
+        "1 if " + "a" * 390,
+        "1 if" + " a" * 190,
+        "1 if" + " a.a" * 98 + " 2",
+        "1" + " a" * 190 + " in" * 3 + " 2",
+    ]
+    hostile += [
+        "1 because " + "x " * 190 + "so ",
+        "1 to" + " a" * 180 + " 2",
+        "1 in" + " the" * 95 + " 2",
+        "(" * 390 + "1",
+    ]
     for text in hostile:
         start = time.process_time()
         final_number(text)
