@@ -11,21 +11,29 @@ from envs.gsm8k import GSM8KEnv
 from envs.ifeval import IFEvalEnv
 from envs.math import MATHEnv
 from envs.mixed import MixedEnv, kind_of_env
+from envs.rewards import RewardRule
 from envs.sandboxed import Place, SandboxedEnv
 from tasks.model import unknown_key
 from tasks.task import Task
 
+OWN_REWARD = "own_reward"
+"""The key that says that the reward is not the one `reward` names: a subclass or a rule of the user's pays another."""
 _ENVS: dict[str, type[SandboxedEnv]] = {
     kind.__name__: kind for kind in (ClawGymEnv, AnswerEnv, GSM8KEnv, MATHEnv, IFEvalEnv)
 }
 _KEYS = ("env", "prompt_hash", "prompt_style", "max_turns", "reward", "turn_penalty", "subtract_baseline",
          "agent_errors", "allow_exposed_judges", "tools", "revise", "stops")  # fmt: skip
+_SHOWN = ("env", "prompt_hash", OWN_REWARD)
+"""Keys that tell of an environment and that none is made with."""
+_PAYS = ("step", "finish", "_end", "_progress", "_step_to")
+"""Methods of an environment that a reward comes out of."""
 
 
 def setting_of(env: ConversationEnv) -> dict[str, Any]:
     """The settings of an environment whose task is laid out, JSON-able; empty for one that is none of ours."""
     if not isinstance(env, ConversationEnv):
         return {}
+    own = pays_otherwise(env)
     if isinstance(env, MixedEnv):
         env = env._member  # who carries the task out
     setting: dict[str, Any] = {
@@ -38,10 +46,18 @@ def setting_of(env: ConversationEnv) -> dict[str, Any]:
         "subtract_baseline": env.rule.subtract_baseline,
         "agent_errors": env.agent_errors.value,
         **({"allow_exposed_judges": True} if env.allow_exposed_judges else {}),
+        **({OWN_REWARD: True} if own else {}),
     }
     if isinstance(env, AnswerEnv):
         setting |= {"tools": env.tools, "revise": env.revisions, "stops": list(env.stops)}
     return setting
+
+
+def pays_otherwise(env: ConversationEnv) -> bool:
+    """Whether a subclass or a rule of somebody else's stands between grade and reward, so that no one here knows it."""
+    ours = next((kind for kind in type(env).__mro__ if kind in _ENVS.values() or kind is MixedEnv), None)
+    same = ours is not None and all(getattr(type(env), name) is getattr(ours, name) for name in _PAYS)
+    return not same or type(env.rule) is not RewardRule
 
 
 def env_for(task: Task, setting: dict[str, Any], sandbox: Place = "auto") -> ConversationEnv:
@@ -51,9 +67,9 @@ def env_for(task: Task, setting: dict[str, Any], sandbox: Place = "auto") -> Con
         ValueError: A setting is unknown, or the environment takes no such value.
     """
     for key in setting:
-        if key not in _KEYS:
+        if key not in (*_KEYS, *_SHOWN):
             raise ValueError(unknown_key(key, _KEYS, "setting of an environment"))
-    settings = {key: value for key, value in setting.items() if key not in ("env", "prompt_hash")}
+    settings = {key: value for key, value in setting.items() if key not in _SHOWN}
     name = setting.get("env", kind_of_env(task).__name__)
     if name not in _ENVS:
         raise ValueError(unknown_key(name, _ENVS, "environment"))

@@ -40,8 +40,9 @@ from trainers.heldout.selection import HeldOutSelection
 from trainers.heldout.stock import satisfy_callbacks
 from trainers.loss.dropout import active_dropout, silence_dropout
 from trainers.loss.importance import correct
-from trainers.loss.reference import POLICY_ADAPTER, attach_reference, frozen_copy, k3_max, without_reference
+from trainers.loss.reference import POLICY_ADAPTER, attach_reference, frozen_copy, k3_tail, without_reference
 from trainers.loss.truncation import mask_truncated
+from trainers.measuring.measure import check_rewards
 from trainers.pool import pool_dataset, prompt_of
 from trainers.processes import gathered, mean_figures, play_shared, sum_figures
 from trainers.rollouts.errors import RulesError
@@ -148,6 +149,8 @@ class GiGPOTrainer(HeldOutSelection):
         self._rows: list[dict[str, Any]] = []
         self._played: Played | None = None
         self._loss_inputs: dict[str, Any] | None = None
+        self.advantaged = 0.0
+        """Trained tokens with an advantage, summed until somebody sets it back: what steps had to learn from."""
         self.credit = Credit(args.credit_settings())
         own_reference = args.beta != 0.0 and peft_config is None and not hasattr(model, "peft_config")
         reference = frozen_copy(model) if own_reference else None
@@ -248,13 +251,18 @@ class GiGPOTrainer(HeldOutSelection):
         """
         if training:
             return self.rollouts.run(jobs, sampling, training=True)
-        return play_shared(lambda mine: self.rollouts.run(mine, sampling, training=False), jobs, sampling)
+        result = play_shared(lambda mine: self.rollouts.run(mine, sampling, training=False), jobs, sampling)
+        check_rewards(result.trajectories, f"the measurement of step {self.state.global_step}")
+        return result
 
     def rollout_together(self, parts: Sequence[tuple[Sequence[Job], Sampling]]) -> list[RolloutResult]:
         """Play several lists of episodes to measure them: one after the other, or at the same time if asked."""
         if self.accelerator.num_processes > 1 or not self.args.held_out_together:
             return [self.rollout(jobs, sampling, training=False) for jobs, sampling in parts]
-        return self.rollouts.run_together(parts)
+        results = self.rollouts.run_together(parts)
+        for result in results:
+            check_rewards(result.trajectories, f"the measurement of step {self.state.global_step}")
+        return results
 
     def play(self, count: int) -> dict[str, list[Any]]:
         """One episode per row of the generation batch, in TRL's form (its `rollout_func`)."""
@@ -365,23 +373,30 @@ class GiGPOTrainer(HeldOutSelection):
         if self._loss_inputs is not None:
             exact, gather = self.rollouts.exact, self.accelerator.gather
             seen = correct(self._loss_inputs, out[0].detach(), exact=exact, cap=self.args.importance_cap, gather=gather)
+            self.advantaged += seen.advantaged
             for name, value in seen.means(corrected=not exact).items():
                 self.note_metric(name, value)
-            largest = {**seen.largest(corrected=not exact), **self._kl_max(self._loss_inputs, out[0].detach())}
-            for name, value in largest.items():
+            for name, value in seen.largest(corrected=not exact).items():
                 self.note_largest(name, value)
+            self._note_kl_tail(self._loss_inputs, out[0].detach())
         return out
 
-    def _kl_max(self, inputs: dict[str, Any], trained: torch.Tensor) -> dict[str, float]:
-        """The largest k3 estimate of a trained token, where the loss has a KL term; of all processes."""
+    def _note_kl_tail(self, inputs: dict[str, Any], trained: torch.Tensor) -> None:
+        """Where the loss has a KL term: k3 of the trained tokens, the largest and the 99th percentile.
+
+        The largest is of all processes and passes; percentiles are taken pass by pass, and their mean is logged.
+        """
         if self.beta == 0.0 or inputs.get("ref_per_token_logps") is None:
-            return {}
-        most = k3_max(trained, inputs["ref_per_token_logps"], inputs["completion_mask"] * inputs["tool_mask"])
-        return {"kl_max": float(self.accelerator.gather(most[None]).max())}
+            return
+        tail = k3_tail(trained, inputs["ref_per_token_logps"], inputs["completion_mask"] * inputs["tool_mask"])
+        rows = self.accelerator.gather(tail[None])
+        self.note_largest("kl_max", float(rows[:, 0].max()))
+        self.note_metric("kl_p99", float(rows[:, 1].mean()))
 
     def _log_episodes(self, played: Played) -> None:
         """Figures and records of the episodes of all processes: means are over episodes, not over processes."""
         result = gathered(played.result)
+        check_rewards(result.trajectories, f"step {self.state.global_step + 1}")  # before anything is learned from it
         measured = result if played.measured is played.result else gathered(played.measured)
         figures = episode_metrics(measured, TurnSignal(self.args.turn_signal))
         for name, value in {**figures, **over_processes(played.metrics)}.items():

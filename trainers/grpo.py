@@ -44,7 +44,7 @@ from agents.models.loading import load_model
 from agents.policy import PolicyError
 from sandboxes import SandboxPool, SandboxUnavailable
 from tasks.problems import TaskError
-from trainers.errors import ConfigError
+from trainers.errors import ConfigError, RewardError
 from trainers.gigpo import GiGPOTrainer
 from trainers.guards import Severity, Watch
 from trainers.heldout.best import BestLostError
@@ -223,6 +223,7 @@ def train(run: Run) -> int:
                 raise
             print(f"trainers.grpo: {error}", file=sys.stderr)
             stopped = Stopped.FAILED
+            code = 2 if isinstance(error, RewardError) else None  # not the machine's failure: what it is given
         except Exception as error:  # raised again below, once it is written down how far the run came
             stopped, failure = Stopped.FAILED, error
         finally:

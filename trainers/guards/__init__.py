@@ -1,11 +1,11 @@
 """Run-time checks: what a run that learns nothing, or the wrong thing, looks like. Each condition is said once.
 
-Thirteen guards, all on by default (docs/guards.md): a class per guard, one module for each, put together by `registry`.
-`Watch` shows every event of a run to all of them: its beginning, the episodes of a step, a held-out evaluation, the
-metrics of a step.
+All guards are on by default (docs/guards.md): a class or a few per guard, put together by `registry`. `Watch` shows
+every event of a run to all of them: its beginning, the episodes of a step, an optimizer step, a held-out evaluation,
+the metrics of a step.
 """
 
-from trainers.guards.events import Facts, Measured
+from trainers.guards.events import Facts, Measured, Update
 from trainers.guards.guard import Alarm, Finding, Guard, Severity
 from trainers.guards.levels import GuardName, parse_levels
 from trainers.guards.registry import GUARDS
@@ -20,6 +20,7 @@ __all__ = [
     "GuardName",
     "Measured",
     "Severity",
+    "Update",
     "Watch",
     "parse_levels",
 ]

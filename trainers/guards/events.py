@@ -66,6 +66,29 @@ class Facts:
 
 
 @dataclass(frozen=True, slots=True)
+class Update:
+    """What one optimizer step did to the weights, on a sample of them (see `trainers.run.weight_delta`).
+
+    Attributes:
+        rate: Learning rate of the step.
+        advantages: Trained tokens of its batches whose advantage was not 0, of all processes.
+        moved: L2 norm of the change of all trained weights; 0 where nothing is trained, `None` where nothing of it is
+            held by this process.
+        slope: Whether any gradient was not 0; `None` where no gradient could be read.
+        visible: Share of the weights that a change by `rate` would change at all: in number formats of few digits a
+            small one is rounded away. Only known where nothing moved.
+        dtype: Number format of the weights.
+    """
+
+    rate: float
+    advantages: float
+    moved: float | None
+    slope: bool | None = None
+    visible: float = 1.0
+    dtype: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Measured:
     """A held-out evaluation.
 

@@ -11,7 +11,7 @@ from trainers.guards.window import Window
 
 if TYPE_CHECKING:
     from agents.rollout import RolloutResult
-    from trainers.guards.events import Facts, Measured
+    from trainers.guards.events import Facts, Measured, Update
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +56,10 @@ class Guard:
 
     def episodes(self, step: int, played: RolloutResult) -> Iterator[Alarm]:
         """The episodes that step `step` trains on (counted from 1) were played."""
+        return iter(())
+
+    def update(self, step: int, update: Update) -> Iterator[Alarm]:
+        """Optimizer step `step` was taken. With several steps on one batch of episodes each has this event."""
         return iter(())
 
     def measured(self, held_out: Measured) -> Iterator[Alarm]:

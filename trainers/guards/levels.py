@@ -12,7 +12,7 @@ ALL, NONE, OFF = "all", "none", "off"
 
 
 class GuardName(StrEnum):
-    """The thirteen guards; `trainers.guards` says what each looks at."""
+    """The guards; docs/guards.md says what each looks at."""
 
     SHIP_BY_HELD_OUT = "ship_by_held_out"
     SPLIT_LINT = "split_lint"
@@ -27,6 +27,8 @@ class GuardName(StrEnum):
     VERIFIER_HEALTH = "verifier_health"
     RESAMPLE_BUDGET = "resample_budget"
     EXCLUSIONS_FOLLOW_POLICY = "exclusions_follow_policy"
+    DEAD_UPDATE = "dead_update"
+    REWARD_AGAINST_GRADE = "reward_against_grade"
 
 
 Levels = Mapping[GuardName, Severity | None]

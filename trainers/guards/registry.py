@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from trainers.guards.collapse import NeverStops, StopsAtOnce
+from trainers.guards.dead import DeadUpdate
 from trainers.guards.exclusions import ExclusionsFollowPolicy
 from trainers.guards.guard import Guard
 from trainers.guards.held_out import ShipByHeldOut
@@ -12,6 +13,7 @@ from trainers.guards.mask import MaskByLength
 from trainers.guards.parity import LogprobParity
 from trainers.guards.prompts import PromptParity
 from trainers.guards.resampling import ResampleBudget
+from trainers.guards.rewards import OwnReward, RewardOfGrade
 from trainers.guards.seeds import Seeds
 from trainers.guards.signal import SignalMeter
 from trainers.guards.split import SplitLint
@@ -33,4 +35,6 @@ GUARDS: dict[GuardName, tuple[type[Guard], ...]] = {
     GuardName.VERIFIER_HEALTH: (VerifierHealth,),
     GuardName.RESAMPLE_BUDGET: (ResampleBudget,),
     GuardName.EXCLUSIONS_FOLLOW_POLICY: (ExclusionsFollowPolicy,),
+    GuardName.DEAD_UPDATE: (DeadUpdate,),
+    GuardName.REWARD_AGAINST_GRADE: (RewardOfGrade, OwnReward),
 }

@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from trainers.guards.events import Facts, Measured
+from trainers.guards.events import Facts, Measured, Update
 from trainers.guards.guard import Alarm, Finding, Guard, Severity
 from trainers.guards.levels import GuardName, Levels, parse_levels
 from trainers.guards.registry import GUARDS
@@ -41,6 +41,10 @@ class Watch:
     def episodes(self, step: int, played: RolloutResult) -> list[Finding]:
         """The episodes that step `step` trains on."""
         return self._hear(step, ((guard, guard.episodes(step, played)) for guard in self.guards))
+
+    def update(self, step: int, update: Update) -> list[Finding]:
+        """Optimizer step `step` was taken."""
+        return self._hear(step, ((guard, guard.update(step, update)) for guard in self.guards))
 
     def measured(self, held_out: Measured) -> list[Finding]:
         """A held-out evaluation."""

@@ -23,6 +23,7 @@ class Mismatch(NamedTuple):
         tokens: How many tokens were compared.
         difference_sum: Sum of `|old - sampled|`, nats.
         difference_max: The largest.
+        advantaged: Tokens whose advantage is not 0: what a gradient can come from.
         weight_sum: Sum of the weights after the cap; 0 where none act, as the next two.
         weight_max: The largest.
         capped: Tokens whose weight is the cap.
@@ -31,6 +32,7 @@ class Mismatch(NamedTuple):
     tokens: float
     difference_sum: float
     difference_max: float
+    advantaged: float
     weight_sum: float
     weight_max: float
     capped: float
@@ -95,12 +97,14 @@ def correct(
     on = inputs["completion_mask"] * inputs["tool_mask"]
     ratios = log_ratios(inputs.get("old_per_token_logps", trained), inputs["sampling_per_token_logps"], on)
     difference = ratios.abs()
-    figures = [on.sum(), difference.sum(), difference.max()]
+    advantages = inputs["advantages"]
+    per_token = advantages if advantages.dim() == 2 else advantages[:, None]
+    figures = [on.sum(), difference.sum(), difference.max(), ((per_token != 0) & (on != 0)).sum()]
     if not exact:
         weights = importance_weights(ratios, cap)
         inputs["advantages"] = inputs["advantages"] * weights
         figures += [(weights * on).sum(), (weights * on).max(), ((ratios.exp() > cap) & (on != 0)).sum()]
     rows = gather(torch.stack([x.float() for x in figures])[None])  # one copy to the host for all of them
     total, most = rows.sum(0).tolist(), rows.max(0).values.tolist()
-    corrected = (0.0, 0.0, 0.0) if exact else (total[3], most[4], total[5])
-    return Mismatch(total[0], total[1], most[2], *corrected)
+    corrected = (0.0, 0.0, 0.0) if exact else (total[4], most[5], total[6])
+    return Mismatch(total[0], total[1], most[2], total[3], *corrected)

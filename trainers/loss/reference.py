@@ -77,13 +77,24 @@ def attach_reference(trainer: Any, reference: Any) -> None:
     trainer.beta = trainer.args.beta
 
 
-def k3_max(trained: torch.Tensor, reference: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """The largest k3 estimate of KL(policy || reference) of a token, nats; 0 without one.
+def k3_tail(trained: torch.Tensor, reference: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """The k3 estimates of KL(policy || reference) of single tokens, nats: the largest, and the 99th percentile.
+
+    The percentile is the value that one token in a hundred exceeds, and one token at least: however few there are, it
+    is not that of the largest alone. Both are 0 without a token.
 
     Args:
         trained: Log-probabilities of the sampled tokens under the policy, shape (B, T).
         reference: Under the reference, same shape.
         mask: Not 0 where a token is trained, same shape.
+
+    Returns:
+        Shape (2,).
     """
-    difference = torch.where(mask != 0, reference - trained, 0.0)
-    return (difference.exp() - difference - 1).max()
+    difference = (reference - trained)[mask != 0].float()
+    if not difference.numel():
+        return torch.zeros(2, device=trained.device)
+    k3 = difference.exp() - difference - 1
+    above = max(1, len(k3) // 100)
+    largest = k3.topk(min(above + 1, len(k3))).values
+    return torch.stack([largest[0], largest[-1]])

@@ -18,6 +18,7 @@ from typing import Any
 from agents.trajectory import LOSSES, Trajectory
 from envs.episode import StopReason
 from tasks.task import Task
+from trainers.errors import RewardError
 from trainers.stats import effective_n, wilson
 
 LATER = {"broke", "in_process", "losses"}
@@ -109,6 +110,27 @@ def is_graded(episode: Trajectory) -> bool:
     """True when the episode has a verdict and a reward that is a number, so that it may enter a mean."""
     rewarded = episode.reward is not None and math.isfinite(episode.reward)
     return rewarded and episode.stop_reason != "infrastructure" and episode.passed is not None
+
+
+def check_rewards(episodes: Iterable[Trajectory], where: str) -> None:
+    """Refuse rewards that are not finite: in a mean or a gradient they leave nothing.
+
+    Args:
+        episodes: Those of a rollout; one without a reward is none of them.
+        where: When they were played, for people.
+
+    Raises:
+        RewardError: Names the first such episode and its task.
+    """
+    bad = [e for e in episodes if e.reward is not None and not math.isfinite(e.reward)]
+    if bad:
+        first = bad[0]
+        raise RewardError(
+            f"the reward of {len(bad)} episodes of {where} is not a finite number: task {first.task_id}, attempt "
+            f"{first.attempt} (seed {first.seed}, {len(first.turns)} turns, ended by {first.stop_reason}, rate "
+            f"{first.rate}) has {first.reward}. Nothing was learned from it. Mend the environment's reward (a division "
+            "by 0, an overflow); an episode that cannot be judged raises GradeError, and has no reward."
+        )
 
 
 def broken_checks(episode: Trajectory) -> list[str]:

@@ -96,14 +96,23 @@ class GuardCallback(TrainerCallback):
         """An optimizer step begins."""
         if self.trainer is not None and kwargs.get("optimizer") is not None:
             self._weights.begin(kwargs["model"], float(kwargs["optimizer"].param_groups[0]["lr"]))
+            self.trainer.advantaged = 0.0
+
+    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """The gradients of the step are there."""
+        if self.trainer is not None:
+            self._weights.gradients()
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """An optimizer step is done: how far the weights moved."""
         if self.trainer is None:
             return
-        for name, value in self._weights.end(kwargs["model"]).items() if "model" in kwargs else ():
+        figures, update = self._weights.end(self.trainer.advantaged)
+        for name, value in figures.items():
             self.trainer.note_metric(name, value)
-        if self.stopped is not None:  # by its episodes; where steps are logged one by one, `on_log` hears it anyway
+        if update is not None:
+            self._found(self.watch.update(state.global_step, update))
+        if self.stopped is not None:  # by its episodes or its update; `on_log` may be steps away
             control.should_log = True
             self._end_if_stopped(control)
 

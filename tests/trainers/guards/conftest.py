@@ -58,6 +58,10 @@ def healthy(tmp_path_factory) -> Recorded:
             recorded.events.append(("episodes", copy.deepcopy(arguments)))
             return super().episodes(*arguments)
 
+        def update(self, *arguments):
+            recorded.events.append(("update", arguments))
+            return super().update(*arguments)
+
         def measured(self, *arguments):
             recorded.events.append(("measured", arguments))
             return super().measured(*arguments)

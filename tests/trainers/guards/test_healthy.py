@@ -17,9 +17,9 @@ def test_silent_on_a_healthy_quickstart_run(name, healthy):
 def test_the_healthy_run_showed_every_event(healthy):
     assert healthy.code == 0
     kinds = [method for method, _ in healthy.events]
-    assert kinds.count("begin") == 1 and kinds.count("episodes") == kinds.count("step") == 7
+    assert kinds.count("begin") == 1 and kinds.count("episodes") == kinds.count("update") == kinds.count("step") == 7
     assert kinds.count("measured") == 3  # the start, step 4, the end
-    assert healthy.summary()["guards"] == {"on": 13, "silent": 13, "findings": {}}
+    assert healthy.summary()["guards"] == {"on": len(GuardName), "silent": len(GuardName), "findings": {}}
     begun = healthy.events[0][1][0]
     assert begun.template_ids and begun.dtype == begun.training_dtype == "float32" and begun.prompt_hash
     assert begun.sampling == begun.arms["sampled"] and begun.pad_id is not None and begun.eos_ids

@@ -13,7 +13,7 @@ from peft import LoraConfig
 from tests.shared_data import shared
 from tests.trainers.replay import record, replay
 from tests.trainers.toy import NotingTrainer, ToyEnv, make_config, make_model, make_task, make_tokenizer, make_trainer
-from trainers.loss.reference import k3_max
+from trainers.loss.reference import k3_tail
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -61,6 +61,7 @@ def test_kl_grows_once_the_adapter_has_moved(tmp_path):
     trainer.train()
     assert trainer.logged[0]["kl"] == 0.0 and trainer.logged[1]["kl"] > 0.0
     assert trainer.logged[0]["kl_max"] == 0.0 and trainer.logged[1]["kl_max"] > trainer.logged[1]["kl"]
+    assert 0.0 < trainer.logged[1]["kl_p99"] < trainer.logged[1]["kl_max"]
     trainer.close()
 
 
@@ -68,8 +69,21 @@ def test_the_largest_kl_is_that_of_a_trained_token():
     policy, mask = torch.tensor([[0.0, -1.0, -3.0]]), torch.tensor([[1, 1, 0]])
     for difference, forward, _ in K3:
         reference = policy - torch.tensor([[0.0, difference, 50.0]])
-        assert float(k3_max(policy, reference, mask)) == pytest.approx(forward, rel=1e-5)
-    assert "kl_max" not in NotingTrainer._kl_max(SimpleNamespace(beta=0.0), {}, policy)
+        largest, p99 = k3_tail(policy, reference, mask).tolist()
+        assert largest == pytest.approx(forward, rel=1e-5) and p99 == 0.0  # of the other token: one alone is no tail
+    assert k3_tail(policy, policy - 1, torch.zeros_like(mask)).tolist() == [0.0, 0.0]
+    trainer = SimpleNamespace(beta=0.0, note_largest=None, note_metric=None)  # a call of either would fail
+    NotingTrainer._note_kl_tail(trainer, {}, policy)
+
+
+@pytest.mark.parametrize(("tokens", "far", "told"), [(700, 6, False), (700, 8, True), (50, 1, False), (50, 2, True)])
+def test_the_99th_percentile_is_what_one_token_in_a_hundred_exceeds(tokens, far, told):
+    """Runs that are well reach 23 nats on one token; the run that was lost had hundreds on most."""
+    policy, mask = torch.zeros(1, tokens), torch.ones(1, tokens)
+    reference = policy.clone()
+    reference[0, :far] = -24.0
+    largest, p99 = k3_tail(policy, reference, mask).tolist()
+    assert largest == pytest.approx(23.0) and (p99 == pytest.approx(23.0)) is told
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,7 @@ def shares(fresh: bool, steps: int = 8) -> list[dict[str, float]]:
             parameter.grad = torch.randn_like(parameter)
         delta.begin(model, 1e-3)
         optimizer.step()
-        out.append(delta.end(model))
+        out.append(delta.end()[0])
     return out
 
 
@@ -40,7 +40,44 @@ def test_without_a_rate_or_weights_there_is_no_figure():
     model = torch.nn.Linear(2, 2)
     delta = WeightDelta()
     delta.begin(model, 0.0)
-    assert delta.end(model) == {}
+    assert delta.end()[0] == {}
     model.requires_grad_(False)
     delta.begin(model, 1e-3)
-    assert delta.end(model) == {} and delta.end(model) == {}
+    figures, update = delta.end(advantages=7.0)
+    assert figures == {} and (update.moved, update.advantages) == (0.0, 7.0)
+    assert delta.end() == ({}, None)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "rate", "visible"), [("float32", 1e-6, 1.0), ("bfloat16", 1e-3, 1.0), ("bfloat16", 1e-7, 0.0)]
+)
+def test_it_knows_whether_a_step_of_the_rate_could_be_seen(dtype, rate, visible):
+    """A bfloat16 has 8 bits: below 1/512 of a weight a change is rounded away."""
+    model = torch.nn.Linear(40, 40, bias=False).to(getattr(torch, dtype))
+    torch.nn.init.constant_(model.weight, 0.02)
+    delta = WeightDelta()
+    delta.begin(model, rate)
+    _, update = delta.end()
+    assert (update.moved, update.dtype) == (0.0, dtype)
+    assert update.visible == pytest.approx(visible, abs=0.05)
+
+
+def test_it_tells_no_gradient_from_one_of_zeros():
+    model = torch.nn.Linear(4, 4)
+    for gradient, slope in ((None, None), (0.0, False), (1e-30, True)):
+        delta = WeightDelta()
+        delta.begin(model, 1e-3)
+        for parameter in model.parameters():
+            parameter.grad = None if gradient is None else torch.full_like(parameter, gradient)
+        delta.gradients()
+        assert delta.end()[1].slope is slope
+
+
+def test_weights_that_are_frozen_within_the_step_are_still_compared():
+    model = torch.nn.Linear(4, 4)
+    delta = WeightDelta()
+    delta.begin(model, 1e-3)
+    model.requires_grad_(False)
+    with torch.no_grad():
+        model.weight += 1.0
+    assert delta.end()[1].moved == pytest.approx(4.0)
