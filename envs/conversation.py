@@ -124,6 +124,11 @@ class ConversationEnv(gymnasium.Env[str, str]):
         return self._max_turns or self.task.budget.max_turns
 
     @property
+    def own_max_turns(self) -> int:
+        """The turn budget that was asked for; 0 where each task has its own."""
+        return self._max_turns or 0
+
+    @property
     def system_prompt(self) -> str:
         """The system message for the current task; empty where the style has none."""
         return self.style.system(self._shown_task())

@@ -104,7 +104,7 @@ class MixedEnv(ConversationEnv):
         super().__init__(resolve_tasks(tasks), task=task, **settings)
         self._place = sandbox if isinstance(sandbox, Workplace) else Workplace(sandbox)
         self._settings = settings
-        self._tools, self._revise = tools, revise
+        self.tools, self.revisions = tools, revise
         self._members: dict[type[SandboxedEnv], SandboxedEnv] = {}
         self._member: SandboxedEnv = self._enter(ClawGymEnv)  # before the first reset it is only asked what it shows
 
@@ -178,7 +178,7 @@ class MixedEnv(ConversationEnv):
         if member is None:
             extra: dict[str, Any] = {}
             if issubclass(kind, AnswerEnv):
-                extra = {"tools": self._tools, "revise": self._revise if kind is IFEvalEnv else 0}
+                extra = {"tools": self.tools, "revise": self.revisions if kind is IFEvalEnv else 0}
             member = self._members[kind] = kind([], sandbox=self._place, **extra, **self._settings)
         return member
 

@@ -28,13 +28,12 @@ from pathlib import Path
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 import torch
-import yaml
 from rich.console import Console
 
 from agents.models.card import ModelCard
 from agents.models.errors import ModelError
 from agents.policies.openai import OpenAIPolicy
-from agents.policies.opening import PolicyKind, PolicyName, open_policy, read_name
+from agents.policies.opening import PolicyKind, PolicyName, card_of, open_policy, read_name
 from agents.policy import Policy, PolicyError, Sampling
 from agents.rollout import Job, RolloutEngine, RolloutResult, RolloutState
 from agents.rollout.progress import RolloutProgress
@@ -56,12 +55,12 @@ from trainers.compare import compare_arms, read_arms
 from trainers.config import EnvArguments
 from trainers.measuring.endpoints import check_arguments, read_body, usage_line
 from trainers.measuring.evaluation import EvaluationRecord
+from trainers.measuring.manner import AUTO, DEFAULT_ENV, Manner, differences, insist, manner_of
 from trainers.measuring.measure import Measurement, measure, tag_counts, wrote_on
 from trainers.measuring.sides import side_rates
 from trainers.run.jsonl import RunFolderError
 from trainers.run.machine import AHEAD, ENVIRONMENTS, MIXED_TASKS, environment_settings, set_threads, unfit_task
 from trainers.run.pipes import start
-from trainers.run.record import CONFIG, TASKS
 from trainers.run.tables import count_table, measurement_table, percent
 from trainers.run.writable import refuse_unwritable
 from trainers.stats import mean_pass_at_k
@@ -124,16 +123,15 @@ def play(
 
 
 def _evaluate(a: argparse.Namespace, console: Console) -> int:
-    if a.env not in ENVIRONMENTS:
+    if a.env is not None and a.env not in ENVIRONMENTS:
         raise EvaluateError(f"--env {a.env}: can be measured now: {', '.join(ENVIRONMENTS)}")
-    try:
-        settings = environment_settings(a.env, tools=not a.no_tools, revise=a.revise)
-    except ValueError as error:
-        raise EvaluateError(str(error)) from error
     named = read_name(a.model)
+    asked = a.prompt_style != AUTO
     try:
         check_arguments(a, _parser(), named)
         body = read_body(a.request_body)
+        manner = _manner(a, named)
+        settings = environment_settings(a.env, tools=manner.tools, revise=manner.revise)
     except ValueError as error:
         raise EvaluateError(str(error)) from error
     if named.kind is PolicyKind.HUMAN:
@@ -145,7 +143,9 @@ def _evaluate(a: argparse.Namespace, console: Console) -> int:
     in_process = _in_process(a, tasks)
     if why := unfit_task(a.env, tasks):
         raise EvaluateError(why)
-    arms = _arms(a, _reply_cap(a, tasks, named))
+    if a.max_tokens is None:  # nobody says: questions take the largest budget, each task's own caps it further
+        a.max_tokens = DEFAULT_CAP if a.env == "ClawGym-v0" else max(task.budget.turn_tokens for task in tasks)
+    arms = _arms(a, a.max_tokens)
     coverage = self_test(tasks)
     if coverage is not None and coverage.hopeless:
         raise EvaluateError(f"--tasks {a.tasks}: the verifiers cannot be trusted here: {coverage.text()}")
@@ -165,12 +165,12 @@ def _evaluate(a: argparse.Namespace, console: Console) -> int:
     )  # fmt: skip
     if actor.weights is not None:
         set_threads(actor.weights, a.torch_threads)
-    style = actor.card.prompt_style if a.prompt_style == "auto" else a.prompt_style
+    style = manner.prompt_style
     workers = a.sandbox_workers or os.cpu_count() or 1
     make = partial(
         ENVIRONMENTS[a.env],
         tasks=tasks[:1],
-        max_turns=a.max_turns or None,
+        max_turns=manner.max_turns or None,
         reward=a.reward,
         agent_errors=a.agent_errors,
         allow_exposed_judges=a.allow_exposed_judges,
@@ -178,9 +178,13 @@ def _evaluate(a: argparse.Namespace, console: Console) -> int:
         **settings,
     )
     try:
-        prompt_hash = make().prompt_hash
+        made = make()
+        prompt_hash = made.prompt_hash
     except ValueError as error:
         raise EvaluateError(str(error)) from error
+    other = list(differences(actor.card, a.env, made))
+    if other and not asked:
+        raise EvaluateError(insist(actor.card, other))
     record.begin(
         vars(a),
         tasks,
@@ -204,14 +208,14 @@ def _evaluate(a: argparse.Namespace, console: Console) -> int:
             console.print(f"warning: {problem}", markup=False, soft_wrap=True)
     if coverage is not None:
         console.print(coverage.text(), markup=False)
-    if named.kind is PolicyKind.VLLM and actor.card == ModelCard() and a.prompt_style == "auto":
+    if named.kind is PolicyKind.VLLM and actor.card == ModelCard() and not asked:
         console.print(
             f"no model card is known for what {named.url} serves, so it gets the prompt style {style}; if it was "
             "trained with another, name that: --prompt_style",
             markup=False,
         )
-    if why := actor.card.mismatch(a.env, prompt_hash):
-        console.print(f"warning: {why}", markup=False)
+    for why in (*manner.asked, *other):
+        console.print(f"warning: as asked, {why}", markup=False, soft_wrap=True)
     reset_timings()  # the self-test is no part of what is measured
     measured: dict[str, Measurement] = {}
     with closing(actor), SandboxPool(backend, min(a.slots + AHEAD, len(tasks) * a.samples)) as sandboxes:
@@ -344,22 +348,30 @@ def _default_folder(named: PolicyName) -> Path:
     return Path("runs") / f"eval-{named.short}-{datetime.now().strftime('%Y%m%d-%H%M%S')}"
 
 
-def _reply_cap(a: argparse.Namespace, tasks: Sequence[Task], named: PolicyName) -> int:
-    """The cap that was asked for, or that the model was trained with: other caps give other figures.
+def _manner(a: argparse.Namespace, named: PolicyName) -> Manner:
+    """How the policy is spoken to; what `a` leaves open is put into it, as the record shall have it.
 
-    Where neither says, questions take the largest budget of the tasks (each task's own caps it further), and the shell
-    the usual cap.
+    Raises:
+        ValueError: The policy's card cannot be read.
     """
-    if a.max_tokens is not None:
-        return int(a.max_tokens)
-    default = DEFAULT_CAP if a.env == "ClawGym-v0" else max(task.budget.turn_tokens for task in tasks)
-    here = Path(a.model).expanduser()
-    for folder in (here, here.parent) if named.kind is PolicyKind.WEIGHTS else ():
-        config = folder / CONFIG
-        if config.is_file() and (folder / TASKS).is_file():
-            settings = yaml.safe_load(config.read_text(encoding="utf-8"))
-            return int(settings.get("max_turn_tokens") or default)
-    return default
+    manner = manner_of(
+        card_of(named),
+        env=a.env,
+        prompt_style=a.prompt_style,
+        tools=None if a.no_tools is None else not a.no_tools,
+        revise=a.revise,
+        max_turns=a.max_turns,
+        max_turn_tokens=a.max_tokens,
+    )
+    a.env, a.no_tools, a.revise = manner.env, not manner.tools, manner.revise
+    a.max_turns, a.max_tokens = manner.max_turns, manner.max_turn_tokens
+    return manner
+
+
+def _switch(text: str) -> bool:
+    if text not in ("true", "false"):
+        raise argparse.ArgumentTypeError(f"true or false, not {text!r}")
+    return text == "true"
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -396,18 +408,25 @@ def _parser() -> argparse.ArgumentParser:
     add(
         "--max_tokens",
         type=int,
-        help="cap on one reply; default: the run's if --model is one, else 512 (questions: the set's)",
+        help="cap on one reply; default: what the policy was trained with, else 512 (questions: the set's)",
     )
     add("--output_dir", help="where episodes and figures go (default runs/eval-<model>-<time>)")
     add("--compare", nargs=2, metavar=("A", "B"), help="two evaluation or run folders: paired p-value; plays nothing")
-    add("--env", default="ClawGym-v0", help=f"{' | '.join(ENVIRONMENTS)} (%(default)s)")
-    add("--no_tools", action="store_true", help="questions: the agent only answers, and runs no commands")
-    add("--revise", type=int, default=0, metavar="N", help="IFEval: times an answer may be revised")
+    add("--env", help=f"{' | '.join(ENVIRONMENTS)}; default: what the policy was trained in, else {DEFAULT_ENV}")
+    add(
+        "--no_tools",
+        type=_switch,
+        nargs="?",
+        const=True,
+        metavar="true|false",
+        help="questions: the agent only answers, and runs no commands; default: as in training",
+    )
+    add("--revise", type=int, metavar="N", help="IFEval: times an answer may be revised; default: as in training")
     add("--sandbox", default="auto", help="auto | bubblewrap | landlock | local (unsafe)")
-    add("--max_turns", type=int, default=0, help="turns per episode; 0 takes each task's own budget")
+    add("--max_turns", type=int, help="turns per episode; 0 takes each task's own budget; default: as in training")
     add("--reward", default="shaped", help="shaped | binary | delta")
     add("--agent_errors", default=AGENT_ERRORS.default, help=AGENT_ERRORS.metadata["help"])
-    add("--prompt_style", default="auto", help="auto (what the policy was made for) | standard | compact | base")
+    add("--prompt_style", default=AUTO, help="auto (what the policy was made for) | standard | compact | base")
     add("--seed", type=int, default=0, help="of the samples; equal seeds, equal episodes")
     add("--slots", type=int, default=32, help="episodes in flight at a time (human: one)")
     add("--sandbox_workers", type=int, default=0, help="threads that step environments; 0 = number of cores")

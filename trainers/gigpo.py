@@ -23,6 +23,7 @@ import torch
 from accelerate.utils import gather_object
 from transformers import TrainerCallback, TrainerControl
 
+from agents.models.card import ModelCard
 from agents.policy import PolicyError, Sampling
 from agents.rollout import Job, RolloutEngine, RolloutResult, RolloutState
 from agents.t2po import T2PO, T2POConfig
@@ -146,6 +147,7 @@ class GiGPOTrainer(HeldOutSelection):
         self.held_out = held_out
         self._t2po_config = t2po
         self.on_episodes = on_episodes
+        self.card: ModelCard | None = None
         self._rows: list[dict[str, Any]] = []
         self._played: Played | None = None
         self._loss_inputs: dict[str, Any] | None = None
@@ -418,6 +420,18 @@ class GiGPOTrainer(HeldOutSelection):
         chosen = {"selected_adapters": [POLICY_ADAPTER]} if hasattr(model, "peft_config") else {}
         model.save_pretrained(folder, **chosen)
         self.processing_class.save_pretrained(folder)
+        self.write_own_card(folder)
+
+    @property
+    def plain_sampling(self) -> bool:
+        """Held-out episodes are sampled as a later evaluation does it: in process, from these weights, no T2PO."""
+        return self.rollouts.exact and self._t2po_config is None
+
+    def own_card(self) -> ModelCard | None:
+        """How the policy is spoken to: as the run around says (`card`), or an environment of this trainer."""
+        if self.card is None:
+            self.card = self.rollouts.card()
+        return self.card and replace(self.card, end_ids=tuple(sorted(self.eos_token_ids)))
 
     def create_model_card(self, *args: Any, **kwargs: Any) -> None:
         """The run folder has its own record; TRL's card is not written."""

@@ -38,7 +38,7 @@ if __name__ == "__main__" and asks_for_help(sys.argv[1:]):
 
 import transformers
 
-from agents.models.card import write_card
+from agents.models.card import read_card
 from agents.models.errors import ModelError
 from agents.models.loading import load_model
 from agents.policy import PolicyError
@@ -47,7 +47,7 @@ from tasks.problems import TaskError
 from trainers.errors import ConfigError, RewardError
 from trainers.gigpo import GiGPOTrainer
 from trainers.guards import Severity, Watch
-from trainers.heldout.best import BestLostError
+from trainers.heldout.best import BestLostError, write_last
 from trainers.processes import OtherProcessFailed, close_group, from_main, here, is_main, together
 from trainers.report import write_report
 from trainers.resume.exact import check_checkpoint
@@ -57,16 +57,20 @@ from trainers.run.checkpoints import (
     evaluated_steps,
     last_complete_checkpoint,
     patience_spent,
+    set_aside,
     step_of,
     tidy,
 )
 from trainers.run.cli import parse
 from trainers.run.console import RunConsole
+from trainers.run.disk import disk_full, full_line
 from trainers.run.dry_run import describe
 from trainers.run.facts import facts_of
+from trainers.run.going_on import DamagedError, damaged_best, going_on
 from trainers.run.jsonl import RunFolderError
+from trainers.run.left_behind import look_back
 from trainers.run.machine import AHEAD, set_threads
-from trainers.run.record import REPORT, SUMMARY, RunRecord
+from trainers.run.record import REPORT, SUMMARY, SUPERSEDED, RunRecord
 from trainers.run.setup import (
     Run,
     make_env_factory,
@@ -97,7 +101,7 @@ EXIT_CODES = {
     Stopped.INTERRUPTED: 130,
 }
 TERMINATED = 143
-REFUSALS = (ConfigError, TaskError, SandboxUnavailable, RunFolderError, ModelError, BestLostError)
+REFUSALS = (ConfigError, TaskError, SandboxUnavailable, RunFolderError, ModelError, BestLostError, DamagedError)
 """Errors that are meant for people: what is wrong and what to do."""
 
 
@@ -120,6 +124,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         if is_main():
             print(f"trainers.grpo: {error}", file=sys.stderr)
         return 2
+    except OSError as error:
+        if not disk_full(error):
+            raise
+        print(f"trainers.grpo: no space left on the disk: {error.filename or error}. Make room", file=sys.stderr)
+        return EXIT_CODES[Stopped.FAILED]
     except KeyboardInterrupt as error:
         if is_main():
             print("trainers.grpo: interrupted before the first step, or while the run ended", file=sys.stderr)
@@ -134,7 +143,7 @@ def train(run: Run) -> int:
     _quiet()
     settings, config = run.settings, run.settings.config
     folder = Path(config.output_dir)
-    checkpoint = from_main(last_complete_checkpoint(folder) if config.resume else None)
+    checkpoint = together(lambda: going_on(folder, settings.start) if config.resume else None, REFUSALS)
     first_step = step_of(checkpoint) if checkpoint else 0
     over = checkpoint is not None and (
         first_step >= config.max_steps or patience_spent(checkpoint, config.patience)
@@ -143,6 +152,8 @@ def train(run: Run) -> int:
         ended_at(folder, config.max_steps, over=over, from_start=checkpoint is None) if config.resume else None
     )
     if ended is not None:
+        if is_main() and checkpoint is None and (why := damaged_best(folder)):
+            raise DamagedError(why)
         if is_main():
             print(f"{folder}: nothing to do, the run ended at step {ended} (its summary and report stand there)")
         return 0
@@ -208,6 +219,9 @@ def train(run: Run) -> int:
                         trainer.save_run_state(last)  # a resumed run then knows this measurement too
                     if last.exists() or last_complete_checkpoint(folder) is None:
                         held_out.checkpoint_written()  # no checkpoint points to the best before
+                if callback and stopped is not Stopped.GUARD:
+                    callback.left(look_back(folder, trainer, sandboxes))
+                    stopped = Stopped.GUARD if callback.stopped else stopped
         except KeyboardInterrupt as error:
             stopped = Stopped.INTERRUPTED
             code = TERMINATED if isinstance(error, Terminated) else None
@@ -238,6 +252,12 @@ def train(run: Run) -> int:
         if failure is not None:
             raise failure
         return EXIT_CODES[stopped] if code is None else code
+    if failure is not None and disk_full(failure):
+        if callback:
+            _write_down(failure, lambda: finish(run, trainer, callback, stopped))
+            callback.record.close()
+            print(f"trainers.grpo: {full_line(folder, trainer.checkpoint_bytes())}", file=sys.stderr)
+        return EXIT_CODES[stopped]
     if failure is not None:
         if callback:
             _write_down(failure, lambda: finish(run, trainer, callback, stopped))
@@ -254,6 +274,11 @@ def train(run: Run) -> int:
                 file=sys.stderr,
             )
             return TERMINATED if isinstance(error, Terminated) else EXIT_CODES[Stopped.INTERRUPTED]
+        except OSError as error:
+            if not disk_full(error):
+                raise
+            print(f"trainers.grpo: {full_line(folder, trainer.checkpoint_bytes())}", file=sys.stderr)
+            return EXIT_CODES[Stopped.FAILED]
         callback.record.close()
     if stopped in (Stopped.FINISHED, Stopped.PATIENCE, Stopped.GUARD):  # after another end not all are here
         close_group()
@@ -308,6 +333,13 @@ def check_goes_on(run: Run, checkpoint: Path) -> None:
         ConfigError: Its best was measured in another way, or its tasks came in another order.
     """
     state = json.loads((checkpoint / STATE_FILE).read_text(encoding="utf-8"))
+    card, env = read_card(checkpoint), run.settings.env
+    asked = (run.card.prompt_style, run.card.tools, run.card.revise) != (card.prompt_style, card.tools, card.revise)
+    if (why := card.mismatch(env.env, run.card.prompt_hash)) and not asked:
+        raise ConfigError(
+            f"{checkpoint}: {why}. No setting says so: go on with the release of TurnGym that the run began with, or "
+            "start in another output_dir."
+        )
     if run.tasks.measured and state["held_out"]:
         make_held_out(run).check(state["held_out"])
     if bool(run.settings.config.curriculum) != ("curriculum" in state["rollouts"]):
@@ -330,6 +362,7 @@ def _introduce(run: Run, trainer: GiGPOTrainer, callback: RunCallback, first_ste
     """Tell callback and trainer of each other, and people what is about to run."""
     console = callback.console
     callback.trainer = trainer
+    trainer.card = run.card
     trainer.run_state = callback.state
     if callback.record.moved_to is not None:
         console.note(f"the run that was there is now {callback.record.moved_to}")
@@ -339,8 +372,8 @@ def _introduce(run: Run, trainer: GiGPOTrainer, callback: RunCallback, first_ste
         f"{len(run.tasks.held_out)} held-out tasks{unseen_text(run.tasks)}, sandbox {run.backend}"
         + (f", {processes} processes" if processes > 1 else "")
     )
-    if run.coverage:
-        console.note(run.coverage)
+    for note in (*([run.coverage] if run.coverage else []), *run.inherited):
+        console.note(note)
     said = callback.record.warnings()
     for note in run.notes():
         if note in said:  # by an earlier process of this run
@@ -364,7 +397,9 @@ def open_record(run: Run, checkpoint: Path | None) -> RunRecord:
     # First what can refuse: a folder that is refused stays as it was.
     record.write_tasks(run.tasks.split)
     if config.resume:
-        tidy(record.path, config.save_total_limit)
+        if checkpoint and run.settings.start is not None:
+            set_aside(record.path, step_of(checkpoint), record.path / SUPERSEDED)
+        tidy(record.path, config.save_total_limit, checkpoint)
         if checkpoint:
             record.resume_at(step_of(checkpoint), evaluated_steps(checkpoint))
         else:
@@ -406,8 +441,7 @@ def finish(run: Run, trainer: GiGPOTrainer, callback: RunCallback, stopped: Stop
     callback.record.write_summary(summary)
     folder = Path(config.output_dir)
     if best is None and (stopped is Stopped.FINISHED or (held_out is None and stopped is not Stopped.GUARD)):
-        trainer.save_policy(folder / "last")
-        write_card(folder / "last", run.card())
+        write_last(folder, trainer.save_policy)
     report = write_report([folder], folder / REPORT)
     callback.console.close(summary, folder=folder, report=report)
 

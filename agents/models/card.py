@@ -1,28 +1,50 @@
-"""What a model folder says about itself to us: which environment and prompts it was trained with."""
+"""What a model folder says about itself to us: how the policy in it was spoken to, and what its replies end with.
+
+Every folder of weights that we write has a card. Where one has none, because an older release wrote it, the run folder
+around it says the same.
+"""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
+
+import yaml
 
 CARD_FILE = "turngym.json"
 DEFAULT_STYLE = "standard"
+_SETTINGS, _MACHINE, _LOCK = "config.yaml", "environment.json", "tasks.lock"
+"""Of a run folder."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelCard:
-    """What a policy was made for.
+    """What a policy was made for. `None`, empty text and an empty tuple say that nobody noted it.
 
     Attributes:
         prompt_style: Style of the messages that it knows.
-        environment: Id of the environment that it was trained in; empty where nobody noted it.
+        environment: Id of the environment that it was trained in: the protocol of a turn.
         prompt_hash: Hash of what that environment said in that style, with the settings of the run.
+        max_turn_tokens: Cap on one reply.
+        max_turns: Turns of an episode; 0 is each task's own budget.
+        tools: Questions: the agent could run commands before it answered.
+        revise: IFEval: how often an answer could be revised.
+        stops: Texts behind which a reply counts no more.
+        end_ids: Ids that ended a reply, ascending.
     """
 
     prompt_style: str = DEFAULT_STYLE
     environment: str = ""
     prompt_hash: str = ""
+    max_turn_tokens: int | None = None
+    max_turns: int | None = None
+    tools: bool | None = None
+    revise: int | None = None
+    stops: tuple[str, ...] | None = None
+    end_ids: tuple[int, ...] = ()
 
     def mismatch(self, environment: str, prompt_hash: str) -> str | None:
         """Why figures in an environment are not those of the policy as it was trained; `None` where they are.
@@ -32,26 +54,97 @@ class ModelCard:
         if not self.prompt_hash or environment != self.environment or prompt_hash == self.prompt_hash:
             return None
         return (
-            f"the policy was trained with other prompts (hash {self.prompt_hash}) than it is measured with now "
-            f"({prompt_hash}): prompt style, tools, revisions or the version differ, and so may the figures"
+            f"the policy was trained with other prompts (style {self.prompt_style}, hash {self.prompt_hash}) than it "
+            f"would get now ({prompt_hash}): prompt style, tools, revisions or the version differ, and so may the "
+            "figures"
         )
+
+    def other_stops(self, environment: str, stops: tuple[str, ...] | None) -> str | None:
+        """Why replies would be cut elsewhere than they were in training; `None` where they are not, or nobody knows."""
+        if self.stops is None or environment != self.environment or stops == self.stops:
+            return None
+        return f"its replies were cut at the texts {list(self.stops)} in training, and would be at {list(stops or ())}"
+
+    def told(self) -> dict[str, Any]:
+        """What is known, JSON-able: the content of the file."""
+        defaults = asdict(ModelCard())
+        return {k: v for k, v in asdict(self).items() if k == "prompt_style" or v != defaults[k]}
 
 
 def read_card(folder: str | Path) -> ModelCard:
-    """The card of a model folder; the default where there is none (any other model).
+    """The card of a model folder, or what the run folder around it says; the default for any other model.
 
     Raises:
-        ValueError: The file is there and is no card.
+        ValueError: A file is there that should say it, and cannot be read.
+    """
+    card = find_card(folder)
+    return ModelCard() if card is None else card
+
+
+def find_card(folder: str | Path) -> ModelCard | None:
+    """The card of a model folder, or what the run folder around it says; `None` where neither says anything.
+
+    Raises:
+        ValueError: A file is there that should say it, and cannot be read.
     """
     path = Path(folder) / CARD_FILE
-    if not path.is_file():
-        return ModelCard()
-    try:
-        return ModelCard(**json.loads(path.read_text(encoding="utf-8")))
-    except (ValueError, TypeError) as error:
-        raise ValueError(f"{path}: not a model card ({error})") from error
+    if path.is_file():
+        try:
+            fields: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+            told = ModelCard(**{k: _frozen(v) for k, v in fields.items()})
+        except (ValueError, TypeError, AttributeError) as error:
+            raise ValueError(f"{path}: not a model card ({error})") from error
+        return _completed(told, Path(folder)) if told.prompt_hash and told.max_turn_tokens is None else told
+    return next((card for run in _runs(Path(folder)) if (card := _card_of_run(run)) is not None), None)
 
 
 def write_card(folder: str | Path, card: ModelCard) -> None:
-    """Lay the card into a model folder."""
-    (Path(folder) / CARD_FILE).write_text(json.dumps(asdict(card)) + "\n", encoding="utf-8")
+    """Put a card into a model folder."""
+    (Path(folder) / CARD_FILE).write_text(json.dumps(card.told()) + "\n", encoding="utf-8")
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _runs(folder: Path) -> Iterator[Path]:
+    """Run folders that a folder of weights may lie in, or be."""
+    for run in (folder, folder.resolve().parent):
+        if all((run / name).is_file() for name in (_SETTINGS, _MACHINE, _LOCK)):
+            yield run
+
+
+def _completed(card: ModelCard, folder: Path) -> ModelCard:
+    """A card of release 0.6, which names no caps, with those that its run's settings name."""
+    for run in _runs(folder):
+        whole = _card_of_run(run)
+        if whole is not None and (whole.environment, whole.prompt_hash) == (card.environment, card.prompt_hash):
+            return whole
+    return card
+
+
+def _card_of_run(run: Path) -> ModelCard | None:
+    """What the settings of a run say; `None` where they do not say the style.
+
+    Raises:
+        ValueError: They cannot be read.
+    """
+    path = run / _SETTINGS
+    try:
+        settings = yaml.safe_load(path.read_text(encoding="utf-8"))
+        path = run / _MACHINE
+        machine = json.loads(path.read_text(encoding="utf-8"))
+        if not machine.get("prompt_style"):
+            return None
+        questions = str(settings.get("env", "")) not in ("", "ClawGym-v0")
+        return ModelCard(
+            prompt_style=str(machine["prompt_style"]),
+            environment=str(settings.get("env") or ""),
+            prompt_hash=str(machine.get("prompt_hash") or ""),
+            max_turn_tokens=settings.get("max_turn_tokens") or None,
+            max_turns=settings.get("max_turns"),
+            tools=settings.get("tools") if questions else None,
+            revise=settings.get("revise") if questions else None,
+        )
+    except (OSError, ValueError, AttributeError, yaml.YAMLError) as error:
+        raise ValueError(f"{path}: does not say how the policy of this run was spoken to ({error})") from error

@@ -19,6 +19,7 @@ import torch
 
 from agents.models import smollm2
 from agents.models.errors import ModelError
+from agents.models.manifest import BY_HAND, damage_of
 
 QUICKSTART = Path(__file__).parent / "quickstart"
 NAMES = ("quickstart", "smollm2")
@@ -26,6 +27,8 @@ ADAPTER_CONFIG = "adapter_config.json"
 KEPT = ("best", "last")
 """What a run folder keeps: the chosen checkpoint, or, where nothing was held out, the last one."""
 WEIGHTS = ("*.safetensors", "pytorch_model*.bin", "adapter_model.bin")
+_ONLY_RESUMED = ("optimizer.", "scheduler.", "rng_state", "trainer_state", "training_args", "turngym_batch_")
+"""How files of a checkpoint begin that a model is not loaded from."""
 
 
 class ModelKind(StrEnum):
@@ -129,9 +132,10 @@ def load_model(
         The model in evaluation mode and the tokenizer, padding on the left, with a pad token.
 
     Raises:
-        ModelError: It cannot be loaded; the message says what to do.
+        ModelError: It cannot be loaded, or a file is not what was written; the message says what to do.
     """
     source = resolve_model(name_or_path)
+    check_files(source)
     wanted = torch_dtype(dtype) if isinstance(dtype, str) and dtype != "auto" else dtype
     try:
         model = _load_weights(source, wanted, trust_remote_code, trainable)
@@ -161,6 +165,20 @@ def load_tokenizer(name_or_path: str | Path) -> Any:
         raise ModelError(_explain(source, error)) from error
     _complete_tokenizer(source, tokenizer)
     return tokenizer
+
+
+def check_files(source: ModelSource) -> None:
+    """Refuse a folder of ours whose weights, settings, tokenizer or card are not what was written.
+
+    Raises:
+        ModelError: One is missing or differs; the message names it.
+    """
+    if source.kind not in (ModelKind.FOLDER, ModelKind.ADAPTER):
+        return
+    found = damage_of(Path(source.location), leave_out=lambda name: name.startswith(_ONLY_RESUMED))
+    if found:
+        more = f" (and {len(found) - 1} more files)" if len(found) > 1 else ""
+        raise ModelError(f"the model in {source.location} is damaged: {found[0]}{more}. {BY_HAND}")
 
 
 def _resolve_folder(name: str, path: Path) -> ModelSource:

@@ -22,7 +22,16 @@ from typing import Any
 
 from agents.models.card import ModelCard, read_card
 from agents.models.errors import ModelError
-from agents.models.loading import NAMES, ModelSource, load_model, resolve, resolve_model, torch_dtype
+from agents.models.loading import (
+    NAMES,
+    ModelKind,
+    ModelSource,
+    check_files,
+    load_model,
+    resolve,
+    resolve_model,
+    torch_dtype,
+)
 from agents.policies.http import checked_url, plain_text
 from agents.policies.openai import OpenAIPolicy
 from agents.policies.scripted import NoOpPolicy, OraclePolicy
@@ -139,6 +148,24 @@ def _is_there(text: str) -> bool:
         raise ModelError(f"no model {plain_text(shown)!r}: {getattr(error, 'strerror', None) or error}") from error
 
 
+def card_of(named: PolicyName) -> ModelCard:
+    """What a policy that is not open yet was made for; the default where nobody says.
+
+    Raises:
+        ValueError: What should say it cannot be read.
+        ModelError: There is no such model.
+        PolicyError: A server does not answer.
+    """
+    if named.kind is PolicyKind.VLLM:
+        served = _served(named, {})
+        return read_card(served.own) if served.own else ModelCard()
+    if named.kind is not PolicyKind.WEIGHTS:
+        return ModelCard()
+    source = resolve_model(named.text, convert=False)
+    check_files(source)  # a card that is damaged would be told of as no card
+    return read_card(source.location) if source.kind is not ModelKind.HUB else ModelCard()
+
+
 def open_policy(
     name: str | PolicyName,
     *,
@@ -202,8 +229,9 @@ def _open_weights(name: str, dtype: str, device: str, sample_dtype: str | None) 
     source = resolve_model(name)
     weights, tokenizer = load_model(name, dtype=dtype, device=device)
     sampled = sample_dtype if sample_dtype in (None, "auto") else torch_dtype(sample_dtype)
-    policy = TransformersPolicy(weights, tokenizer, sample_dtype=sampled)
-    return Actor(policy, source, read_card(source.location), weights)
+    card = read_card(source.location)
+    policy = TransformersPolicy(weights, tokenizer, eos_ids=card.end_ids or None, sample_dtype=sampled)
+    return Actor(policy, source, card, weights)
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,8 +270,11 @@ def _open_vllm(
         loaded = _load_tokenizer(served.model)
     if eos_ids is None and here:
         eos_ids = end_ids(_listed_ends(Path(served.model)), loaded)
+    card = read_card(served.own) if served.own else ModelCard()
+    if eos_ids is None and card.end_ids:
+        eos_ids = card.end_ids
     policy = VllmPolicy(named.url, loaded, model=named.model or None, eos_ids=eos_ids, **limits)
-    return Actor(policy, card=read_card(served.own) if served.own else ModelCard())
+    return Actor(policy, card=card)
 
 
 def _served(named: PolicyName, limits: Mapping[str, Any]) -> _Folders:

@@ -175,7 +175,8 @@ def test_a_run_on_three_sets_from_the_command_line(tmp_path: Path, capsys: pytes
     assert "gold scores 1 on 24/24" in capsys.readouterr().out
     card = json.loads((folder / "best" / "turngym.json").read_text())
     hash_now = MixedEnv([question()], prompt_style="compact").prompt_hash
-    assert card == {"prompt_style": "compact", "environment": "Mixed-v0", "prompt_hash": hash_now}
+    told = {"prompt_style": "compact", "environment": "Mixed-v0", "prompt_hash": hash_now, "max_turn_tokens": 48}
+    assert card == {**told, "max_turns": 0, "tools": True, "revise": 0, "end_ids": [2]}
     assert json.loads((folder / "environment.json").read_text())["prompt_hash"] == hash_now
     steps = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     steps = [step for step in steps if "reward" in step]
@@ -189,13 +190,16 @@ def test_a_run_on_three_sets_from_the_command_line(tmp_path: Path, capsys: pytes
     assert [line["step"] for line in held_out] == [0, 3]
     assert {"gsm8k", "ifeval"} < set(held_out[0]["settings"]["sampled"]["families"])
 
-    measured = ["--model", str(folder), "--env", "Mixed-v0", "--tasks", "gsm8k:sample?limit=2", "--max_turns", "1"]
+    measured = ["--model", str(folder), "--tasks", "gsm8k:sample?limit=2", "--max_turns", "1"]
     assert evaluate.main([*measured, "--output_dir", str(tmp_path / "a")]) == 0
-    assert "warning" not in capsys.readouterr().out
+    warnings = [line for line in capsys.readouterr().out.splitlines() if line.startswith("warning")]
+    assert warnings == ["warning: as asked, max_turns 1 (in training 0)"]
     assert evaluate.main([*measured, "--no_tools", "--output_dir", str(tmp_path / "b")]) == 0
-    assert "warning: the policy was trained with other prompts" not in capsys.readouterr().out  # compact: no difference
+    out = capsys.readouterr().out
+    assert "warning: as asked, tools False (in training True)" in out
+    assert "trained with other prompts" not in out  # compact: no difference
     assert evaluate.main([*measured, "--prompt_style", "standard", "--output_dir", str(tmp_path / "c")]) == 0
-    assert "warning: the policy was trained with other prompts" in capsys.readouterr().out
+    assert "warning: as asked, the policy was trained with other prompts" in capsys.readouterr().out
     assert evaluate.main(["--compare", str(tmp_path / "a"), str(tmp_path / "c")]) == 0
     assert "the prompts differ: A compact (" in capsys.readouterr().out
 

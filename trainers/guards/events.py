@@ -89,6 +89,29 @@ class Update:
 
 
 @dataclass(frozen=True, slots=True)
+class LeftBehind:
+    """The newest checkpoint at the end of a run, opened from its folder alone as a later evaluation does it.
+
+    Attributes:
+        step: Optimizer steps taken before it.
+        folder: Where it is.
+        then: A few held-out episodes as the run played them.
+        now: The same, played with what the folder says.
+        problems: What is wrong with the folder itself.
+        compares_replies: The run sampled them as a later evaluation does, so that replies must be alike, too.
+        skipped: Why nothing could be compared; empty where it could.
+    """
+
+    step: int
+    folder: str
+    then: Sequence[Trajectory] = ()
+    now: Sequence[Trajectory] = ()
+    problems: Sequence[str] = ()
+    compares_replies: bool = True
+    skipped: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Measured:
     """A held-out evaluation.
 

@@ -11,7 +11,7 @@ from trainers.guards.window import Window
 
 if TYPE_CHECKING:
     from agents.rollout import RolloutResult
-    from trainers.guards.events import Facts, Measured, Update
+    from trainers.guards.events import Facts, LeftBehind, Measured, Update
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +68,10 @@ class Guard:
 
     def step(self, step: int, metrics: Mapping[str, float]) -> Iterator[Alarm]:
         """Step `step` is done; `metrics` under the names of the logs."""
+        return iter(())
+
+    def left(self, behind: LeftBehind) -> Iterator[Alarm]:
+        """The run is over; its newest checkpoint was opened as somebody who measures it later does."""
         return iter(())
 
     def state_dict(self) -> dict[str, Any]:

@@ -9,8 +9,8 @@ from typing import ClassVar
 from agents.policy import FinishReason
 from agents.rollout import RolloutResult
 from agents.trajectory import Trajectory
-from trainers.guards.events import Facts, Measured
-from trainers.guards.guard import Alarm, Guard, warn
+from trainers.guards.events import Facts, LeftBehind, Measured
+from trainers.guards.guard import Alarm, Guard, note, warn
 from trainers.guards.levels import GuardName
 
 GRAM = 4
@@ -93,6 +93,29 @@ class PromptParity(Guard):
             self._measured = _prompts(everything)
         yield from self._compare(held_out.step)
 
+    def left(self, behind: LeftBehind) -> Iterator[Alarm]:
+        """What the newest checkpoint tells the policy, and what comes of it, when only its folder is known."""
+        if behind.skipped:
+            yield note("not_looked_back", f"prompts: {behind.folder} was not compared with the run: {behind.skipped}.")
+            return
+        found = list(behind.problems[:1])
+        pairs = list(zip(behind.then, behind.now, strict=True))
+        other = [then.task_id for then, now in pairs if then.prompt_ids != now.prompt_ids]
+        if other:
+            found.append(f"{len(other)} of {len(pairs)} tasks get another prompt (the first: {other[0]})")
+        elif behind.compares_replies and 2 * sum(_first_reply(a) != _first_reply(b) for a, b in pairs) > len(pairs):
+            found.append(
+                f"more than half of {len(pairs)} episodes begin with another reply; passed "
+                f"{sum(bool(a.passed) for a, _ in pairs)} in the run, {sum(bool(b.passed) for _, b in pairs)} now"
+            )
+        if found:
+            yield warn(
+                "left_behind",
+                f"prompts: {behind.folder}, opened from its folder alone, is not what the run measured: "
+                f"{'; '.join(found)}. Figures of `python -m trainers.evaluate` will not be those of the run: name its "
+                "--prompt_style, --max_tokens and --max_turns, and report this.",
+            )
+
     def _compare(self, step: int) -> Iterator[Alarm]:
         for name in sorted(self._trained.keys() & self._measured.keys()):
             if (trained := self._trained[name]) != (measured := self._measured[name]):
@@ -102,6 +125,10 @@ class PromptParity(Guard):
                     f"measuring (prompt hash and tokenizer {' '.join(trained)} and {' '.join(measured)}, step {step}): "
                     "the held-out figure is that of another task. Use one prompt_style, one chat template.",
                 )
+
+
+def _first_reply(episode: Trajectory) -> list[int]:
+    return list(episode.turns[0].ids) if episode.turns else []
 
 
 def repeats_itself(ids: Sequence[int]) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from trainers.guards.events import Facts, Measured, Update
+from trainers.guards.events import Facts, LeftBehind, Measured, Update
 from trainers.guards.guard import Alarm, Finding, Guard, Severity
 from trainers.guards.levels import GuardName, Levels, parse_levels
 from trainers.guards.registry import GUARDS
@@ -53,6 +53,10 @@ class Watch:
     def step(self, step: int, metrics: Mapping[str, float]) -> list[Finding]:
         """Step `step` is done."""
         return self._hear(step, ((guard, guard.step(step, metrics)) for guard in self.guards))
+
+    def left(self, behind: LeftBehind) -> list[Finding]:
+        """The run is over, and this is its newest checkpoint."""
+        return self._hear(behind.step, ((guard, guard.left(behind)) for guard in self.guards))
 
     def _hear(self, step: int, said: Iterable[tuple[Guard, Iterator[Alarm]]]) -> list[Finding]:
         new: list[Finding] = []

@@ -12,9 +12,13 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from trainers.run.checkpoints import sync
+from agents.models.manifest import MANIFEST, damage_of, write_manifest
+from trainers.run.checkpoints import look_at, sync
 
 BEST_FILE = "BEST.json"
+NO_MODEL = ("optimizer.", "scheduler.", "rng_state", "trainer_state", "training_args", "entropy_ctrl", "turngym_state",
+            "turngym_process_", "turngym_batch_")  # fmt: skip
+"""How the names of files of a checkpoint begin that are the state of its training."""
 
 
 class BestLostError(RuntimeError):
@@ -61,9 +65,14 @@ def save_best(folder: Path, best: Best, write: Callable[[Path], None]) -> None:
     """
     fresh, final, old = (folder / name for name in ("best.tmp", "best", "best.old"))
     shutil.rmtree(fresh, ignore_errors=True)
-    write(fresh)
-    (fresh / BEST_FILE).write_text(json.dumps(asdict(best), indent=2) + "\n")
-    sync([*fresh.rglob("*"), fresh])
+    try:
+        write(fresh)
+        (fresh / BEST_FILE).write_text(json.dumps(asdict(best), indent=2) + "\n")
+        write_manifest(fresh)
+        sync([*fresh.rglob("*"), fresh])
+    except BaseException:  # a full disk: half of it is in nobody's way
+        shutil.rmtree(fresh, ignore_errors=True)
+        raise
     if final.exists() and old.exists():
         shutil.rmtree(final)
     elif final.exists():
@@ -71,9 +80,70 @@ def save_best(folder: Path, best: Best, write: Callable[[Path], None]) -> None:
     fresh.rename(final)
 
 
+def write_last(folder: Path, write: Callable[[Path], None]) -> None:
+    """Write the weights of a run that chose none to `last/`, whole or not at all."""
+    fresh, final = folder / "last.tmp", folder / "last"
+    shutil.rmtree(fresh, ignore_errors=True)
+    try:
+        write(fresh)
+        write_manifest(fresh)
+        sync([*fresh.rglob("*"), fresh])
+        shutil.rmtree(final, ignore_errors=True)
+        fresh.rename(final)
+    except BaseException:
+        shutil.rmtree(fresh, ignore_errors=True)
+        raise
+
+
 def forget_old(folder: Path) -> None:
     """The newest checkpoint points to the present best: the one before it is no longer needed."""
     shutil.rmtree(folder / "best.old", ignore_errors=True)
+
+
+def list_files(folder: Path) -> None:
+    """A best of a release that kept no list of its files gets one, before a checkpoint counts on it."""
+    final = folder / "best"
+    if (final / BEST_FILE).is_file() and not (final / MANIFEST).exists():
+        write_manifest(final)
+
+
+def kept(folder: Path, best: Best, *, listed: bool = False) -> bool:
+    """Whether the weights of a best are in the run folder, and whole.
+
+    Args:
+        folder: The run folder.
+        best: As a checkpoint has it.
+        listed: The checkpoint counts on a list of their files.
+    """
+    places = (folder / "best", folder / "best.old")
+    return any(step_of(path) == best.step and not damage_of(path, needs_list=listed) for path in places)
+
+
+def can_remake(folder: Path, best: Best) -> bool:
+    """Whether the weights of a best can be written again: they are the start's, or those of a checkpoint."""
+    return best.step == 0 or look_at(folder / f"checkpoint-{best.step}").whole
+
+
+def remake(folder: Path, best: Best, write: Callable[[Path], None], *, listed: bool) -> None:
+    """Write the weights of a best again, where they are gone or damaged.
+
+    Args:
+        folder: The run folder.
+        best: As the checkpoint has it that the run goes back to.
+        write: Writes the weights that the run started from; used where they are the best.
+        listed: See `kept`.
+    """
+    if not kept(folder, best, listed=listed):
+        source = folder / f"checkpoint-{best.step}"
+        save_best(folder, best, write if best.step == 0 else lambda fresh: _copy_model(source, fresh))
+
+
+def _copy_model(checkpoint: Path, folder: Path) -> None:
+    """What of a checkpoint is a model: not the state of its training, nor the reference beside an adapter."""
+    folder.mkdir()
+    for path in sorted(checkpoint.iterdir()):
+        if path.is_file() and path.name != MANIFEST and not path.name.startswith(NO_MODEL):
+            shutil.copyfile(path, folder / path.name)
 
 
 def check_kept(folder: Path, best: Best) -> None:
@@ -107,6 +177,8 @@ def go_back(folder: Path, best: Best | None) -> None:
 
 
 def step_of(folder: Path) -> int | None:
-    """The step whose weights a `best/` holds; `None` where there is none."""
-    path = folder / BEST_FILE
-    return int(json.loads(path.read_text())["step"]) if path.is_file() else None
+    """The step whose weights a `best/` holds; `None` where there is none, or its record cannot be read."""
+    try:
+        return int(json.loads((folder / BEST_FILE).read_text(encoding="utf-8"))["step"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None

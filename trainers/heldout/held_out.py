@@ -19,7 +19,7 @@ from agents.trajectory import Trajectory
 from tasks.task import Task
 from trainers.config.held_out import UNSEEN, Arm, Figure, HeldOutFields, take_apart
 from trainers.errors import ConfigError
-from trainers.heldout.best import Best, check_kept, forget_old, go_back, save_best
+from trainers.heldout.best import Best, check_kept, forget_old, go_back, list_files, remake, save_best
 from trainers.measuring.measure import Measurement, is_graded, measure
 from trainers.processes import is_main
 from trainers.stats import paired_test
@@ -107,6 +107,7 @@ class HeldOut:
         patience: Evaluations without a new best before the run stops; 0 never stops.
         min_delta: How much better a new best must be.
         extra_files: Called with the folder of new best weights, to add what belongs beside them.
+        goes_back: The run goes back to a checkpoint whose best may be gone: it is written again (see `remake`).
         on_evaluation: Called after each evaluation with its trajectories by arm, for records and the console.
 
     Raises:
@@ -125,6 +126,7 @@ class HeldOut:
     min_delta: float = 0.0
     extra_files: Callable[[Path], None] | None = None
     on_evaluation: Callable[[Evaluation, dict[str, list[Trajectory]]], None] | None = None
+    goes_back: bool = False
     best: Best | None = None
     history: list[Evaluation] = field(default_factory=list)
     seconds: float = 0.0
@@ -147,6 +149,7 @@ class HeldOut:
         unseen: Sequence[Task] = (),
         max_turn_tokens: int = 512,
         extra_files: Callable[[Path], None] | None = None,
+        goes_back: bool = False,
     ) -> HeldOut:
         """The rule that the settings name: arms, deciding figure, samples, patience, and `best/` in `output_dir`.
 
@@ -156,6 +159,7 @@ class HeldOut:
             unseen: The same, of families that are never trained on.
             max_turn_tokens: Cap on one reply: the trainer's.
             extra_files: See the attribute.
+            goes_back: See the attribute.
 
         Raises:
             ValueError: The deciding figure is of tasks that there are none of.
@@ -176,6 +180,7 @@ class HeldOut:
             patience=config.patience,
             min_delta=config.min_delta,
             extra_files=extra_files,
+            goes_back=goes_back,
         )
 
     def _measured(self) -> Iterator[tuple[str, Sampling, Sequence[Task]]]:
@@ -366,8 +371,20 @@ class HeldOut:
                 f"held-out: the run to resume measured its best in another way, so nothing can be compared with it: "
                 f"{'; '.join(other)}. Resume with what it had, or start in another output_dir."
             )
-        if self.output_dir is not None and self.writes:
+        if self.output_dir is not None and self.writes and not self.goes_back:
             check_kept(self.output_dir, best)
+
+    def remake(self, player: Player, state: dict[str, Any], *, listed: bool) -> None:
+        """Before the weights of a checkpoint are loaded: write its best again, if that was asked for and it is gone.
+
+        Args:
+            player: Has the weights that the run started from.
+            state: Of the checkpoint.
+            listed: The checkpoint counts on a list of the best's files.
+        """
+        if self.goes_back and self.output_dir is not None and self.writes and state["best"]:
+            best = Best(**state["best"])
+            remake(self.output_dir, best, lambda folder: self._write(player, folder), listed=listed)
 
     def restore(self, state: dict[str, Any]) -> None:
         """Go on from the state of a checkpoint.
@@ -393,6 +410,11 @@ class HeldOut:
         ]
         if self.output_dir is not None and self.writes:
             go_back(self.output_dir, self.best)
+
+    def checkpoint_begun(self) -> None:
+        """The next checkpoint will count on the files of the present best: they are listed."""
+        if self.output_dir is not None and self.writes:
+            list_files(self.output_dir)
 
     def checkpoint_written(self) -> None:
         """The newest checkpoint points to the present best: the one before it is no longer needed."""

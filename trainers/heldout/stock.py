@@ -7,10 +7,11 @@ differ, `best/` wins, and a line says so.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
 from transformers import EarlyStoppingCallback, PreTrainedModel, TrainerCallback, TrainerState
 
 from trainers.config import GiGPOConfig
@@ -83,6 +84,28 @@ def _differs(theirs: int, best: Best) -> str:
         f"TRL's own record calls step {theirs} the best by {best.metric}, `best/` is step {best.step} (the baseline "
         "competes, ties keep the earlier, min_delta counts): `best/` wins."
     )
+
+
+def saved_weights(model: Any, folder: Path) -> Iterator[tuple[str, torch.Tensor, torch.Tensor | None]]:
+    """The weights in a folder that `save_policy` or a checkpoint wrote: name, what is in the folder, in the model.
+
+    Args:
+        model: A model of transformers, or a PEFT model, of which the active adapter is compared.
+        folder: Whole weights, or an adapter's.
+    """
+    from safetensors import safe_open
+
+    adapter = hasattr(model, "peft_config")
+    if adapter:
+        from peft import get_peft_model_state_dict
+
+        own = get_peft_model_state_dict(model, adapter_name=model.active_adapter)
+    else:
+        own = model.state_dict()
+    for path in sorted(folder.glob("adapter_model*.safetensors" if adapter else "model*.safetensors")):
+        with safe_open(path, framework="pt") as file:
+            for name in file.keys():  # noqa: SIM118 (no mapping)
+                yield name, file.get_tensor(name), own.get(name)
 
 
 def load_weights(model: Any, folder: Path) -> None:

@@ -19,6 +19,8 @@ from torch.utils.data import Sampler
 from transformers import TrainerControl, TrainerState
 from trl import GRPOTrainer
 
+from agents.models.card import ModelCard, write_card
+from agents.models.manifest import MANIFEST, replace_file, write_manifest
 from agents.t2po import T2PO
 from trainers.config import GiGPOConfig
 from trainers.errors import ConfigError
@@ -26,8 +28,8 @@ from trainers.heldout.stock import load_weights
 from trainers.resume.sampler import EpochRepeatSampler
 from trainers.resume.settings import apply_settings
 from trainers.rollouts.errors import RulesError
-from trainers.run.checkpoints import FORMAT, LAST_WRITTEN, SAVING, STATE_FILE, publish, rotate, step_of
-from trainers.run.jsonl import write_json
+from trainers.run.checkpoints import FORMAT, LAST_WRITTEN, LISTED, SAVING, STATE_FILE, publish, rotate, step_of
+from trainers.run.jsonl import json_text, write_json
 
 if TYPE_CHECKING:
     from agents.policy import Policy
@@ -40,6 +42,12 @@ PROCESS_FILE = "turngym_process_{}.json"
 
 ADAPTER = "adapter_model.safetensors"
 """The policy's adapter, at the root of a checkpoint; that of the reference is in a folder beside it."""
+
+READ = (2, FORMAT)
+"""Formats of checkpoints that a run goes on from."""
+
+SMALL_FILES = 2 * 2**20
+"""Bytes of what a checkpoint and a best hold beside weights and moments, roughly: tokenizers, states, settings."""
 
 BATCH_FILE = "turngym_batch_{}.pt"
 """Of each process: played and not yet trained on. Only in a checkpoint inside a generation cycle."""
@@ -146,6 +154,26 @@ class ExactResume(GRPOTrainer):
 
     # -- saving -------------------------------------------------------------------------------------------------
 
+    def own_card(self) -> ModelCard | None:
+        """What every folder of weights says about how the policy is spoken to; `None` where nobody knows."""
+        return None
+
+    def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
+        super()._save(output_dir, state_dict)
+        self.write_own_card(Path(output_dir or self.args.output_dir))
+
+    def write_own_card(self, folder: Path) -> None:
+        """Put the policy's card into a folder of weights."""
+        if (card := self.own_card()) is not None:
+            write_card(folder, card)
+
+    def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
+        """As transformers does, with the card and the list of files; a folder of its own is better than the run's."""
+        super().save_model(output_dir, _internal_call)
+        own = output_dir is not None and Path(output_dir).resolve() != Path(self.args.output_dir).resolve()
+        if own and not _internal_call and self.args.should_save:
+            write_manifest(Path(str(output_dir)))
+
     def _get_output_dir(self, trial: Any) -> str:
         return self._staging or super()._get_output_dir(trial)
 
@@ -159,22 +187,44 @@ class ExactResume(GRPOTrainer):
         self._staging = str(staged.parent)
         try:
             super()._save_checkpoint(model, trial)
+            self._save_process_state(staged)
+            self.accelerator.wait_for_everyone()
+            if self.args.should_save:
+                self._complete(staged, final)
+        except Exception:  # a full disk: half a checkpoint is in nobody's way
+            if self.args.should_save:
+                shutil.rmtree(run / SAVING, ignore_errors=True)
+            raise
         finally:
             self._staging = None
-        self._save_process_state(staged)
-        self.accelerator.wait_for_everyone()
         if self.args.should_save:
-            self.save_run_state(staged)
-            if self.state.best_model_checkpoint == str(staged):
-                self.state.best_model_checkpoint = str(final)
-                self.state.save_to_json(str(staged / LAST_WRITTEN))
-            publish(staged, final)
             if self.held_out is not None:
                 self.held_out.checkpoint_written()
             best = self.state.best_model_checkpoint
             rotate(run, self.args.save_total_limit, [best] if best else [])
             shutil.rmtree(run / SAVING, ignore_errors=True)
         self.accelerator.wait_for_everyone()
+
+    def _complete(self, staged: Path, final: Path) -> None:
+        """What belongs to a checkpoint beside what transformers saves; the list of its files last; then its name."""
+        if self.held_out is not None:
+            self.held_out.checkpoint_begun()
+        self.save_run_state(staged)
+        if self.state.best_model_checkpoint == str(staged):
+            self.state.best_model_checkpoint = str(final)
+            self.state.save_to_json(str(staged / LAST_WRITTEN))
+        write_manifest(staged)
+        publish(staged, final)
+
+    def checkpoint_bytes(self) -> int:
+        """About what a checkpoint and the weights of a new best take on the disk."""
+        model = self.accelerator.unwrap_model(self.model)
+        adapter = hasattr(model, "peft_config")
+        weights = sum(p.numel() * p.element_size() for p in model.parameters() if p.requires_grad or not adapter)
+        states = getattr(self.optimizer, "state", {}).values() if self.optimizer is not None else ()
+        moments = sum(t.numel() * t.element_size() for s in states for t in s.values() if isinstance(t, torch.Tensor))
+        trained = sum(p.numel() * p.element_size() for p in model.parameters() if p.requires_grad)
+        return 2 * weights + max(moments, 2 * trained) + SMALL_FILES
 
     def save_run_state(self, folder: Path) -> None:
         """Write what TRL does not save, of the main process or of all: for a checkpoint, whole or not at all."""
@@ -190,7 +240,12 @@ class ExactResume(GRPOTrainer):
             "run": self.run_state() if self.run_state is not None else None,
             **self._own_state(),
         }
-        write_json(folder / STATE_FILE, state)
+        if folder.parent.name == SAVING:
+            write_json(folder / STATE_FILE, state)
+            return
+        if not (folder / MANIFEST).exists():  # of release 0.6
+            write_manifest(folder)
+        replace_file(folder, STATE_FILE, json_text(state))
 
     def _own_state(self) -> dict[str, Any]:
         """What this process knows for itself."""
@@ -212,6 +267,8 @@ class ExactResume(GRPOTrainer):
         folder, rank = Path(resume_from_checkpoint), self.accelerator.process_index
         check_checkpoint(folder, self.accelerator.num_processes)
         state = json.loads((folder / STATE_FILE).read_text(encoding="utf-8"))
+        if self.held_out is not None and state["held_out"]:
+            self.held_out.remake(self, state["held_out"], listed=state["format"] >= LISTED)
         super()._load_from_checkpoint(resume_from_checkpoint, model)
         if (
             folder / ADAPTER
@@ -289,7 +346,7 @@ def check_checkpoint(checkpoint: Path, processes: int) -> None:
     """
     state = json.loads((checkpoint / STATE_FILE).read_text(encoding="utf-8"))
     written = state.get("format", 1)
-    if written != FORMAT:
+    if written not in READ:
         by = "TurnGym 0.5.0 or an older release" if written < FORMAT else "a newer release of TurnGym"
         raise ConfigError(
             f"{checkpoint}: {by} wrote it (format {written}, this release has {FORMAT}). End the run with the release "

@@ -12,6 +12,7 @@ from functools import partial
 from statistics import fmean
 from typing import Any
 
+from agents.models.card import ModelCard
 from agents.policy import Policy, Request, Sampling
 from agents.rollout import Job, RolloutEngine, RolloutResult, RolloutState
 from agents.rollout.duplicates import find_duplicates
@@ -20,6 +21,7 @@ from agents.seeds import derive_seed
 from agents.t2po import T2PO
 from envs.conversation import ConversationEnv
 from tasks.task import Task
+from trainers.measuring.manner import card_of_env
 from trainers.rollouts.completion import as_completion
 from trainers.rollouts.errors import RulesError
 from trainers.rollouts.flat import other_tasks
@@ -94,6 +96,14 @@ class Rollouts:
                 self.policy, self._make_env, slots=self._slots, workers=self._workers, ahead=self._ahead
             )
         return self._engine
+
+    def card(self) -> ModelCard | None:
+        """How the environments speak to the policy, of one more that is opened and closed; `None` for foreign ones."""
+        env = self._make_env()
+        try:
+            return card_of_env(env, self.sampling.max_tokens)
+        finally:
+            env.close()
 
     @property
     def exact(self) -> bool:

@@ -25,13 +25,20 @@ from trainers.run.help import COMMON, CONFIGS, QUICKSTART, asks_for_help, short_
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Everything a run is made of."""
+    """Everything a run is made of.
+
+    Attributes:
+        dry_run: Check, and say what would be done.
+        start: `--from`: the step of the checkpoint that `--resume` goes back to; `None` takes the newest. How a run was
+            started is no part of its settings.
+    """
 
     env: EnvArguments
     policy: PolicyArguments
     t2po: T2POArguments
     config: GiGPOConfig
     dry_run: bool
+    start: int | None = None
 
     def resolved(self) -> dict[str, Any]:
         """One flat mapping that `--config` takes back: all of ours, and what differs from TRL's defaults."""
@@ -85,6 +92,7 @@ def parse(argv: Sequence[str]) -> Settings:
         raise SystemExit(0)
     dry_run = "--dry_run" in args
     args = [a for a in args if a != "--dry_run"]
+    args, start = _take_from(args)
     args, config_path = _take_config(args)
     if config_path is not None:
         parser.set_defaults_with_config(**read_config(config_path))
@@ -101,7 +109,9 @@ def parse(argv: Sequence[str]) -> Settings:
         raise ConfigError(str(error)) from error
     if rest:
         raise ConfigError(f"not understood: {' '.join(rest)} (flags are written --name value; see --help)")
-    return Settings(env, policy, t2po, config, dry_run)
+    if start is not None and not config.resume:
+        raise ConfigError(f"--from {start}: goes with --resume, which goes back to the checkpoint of that step")
+    return Settings(env, policy, t2po, config, dry_run, start)
 
 
 def _raise(message: str) -> None:
@@ -125,6 +135,17 @@ def _value(args: Sequence[str], name: str) -> str | None:
     """The value that a flag is given, if it is given."""
     flag = f"--{name}"
     return args[args.index(flag) + 1] if flag in args[:-1] else None
+
+
+def _take_from(args: list[str]) -> tuple[list[str], int | None]:
+    """The step after `--from`, which is no setting of a run, and the rest."""
+    if "--from" not in args:
+        return args, None
+    at = args.index("--from")
+    step = args[at + 1] if at + 1 < len(args) else ""
+    if not step.isdigit():
+        raise ConfigError("--from: needs the step of a checkpoint, such as 20 for checkpoint-20")
+    return args[:at] + args[at + 2 :], int(step)
 
 
 def _take_config(args: list[str]) -> tuple[list[str], Path | None]:

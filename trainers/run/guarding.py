@@ -13,6 +13,7 @@ from agents.rollout import RolloutResult
 from agents.trajectory import Trajectory
 from trainers.config.held_out import take_apart
 from trainers.guards import Finding, Measured, Severity, Watch
+from trainers.guards.events import LeftBehind
 from trainers.guards.signal import read_groups
 from trainers.heldout import Evaluation
 from trainers.processes import is_main
@@ -83,6 +84,11 @@ class GuardCallback(TrainerCallback):
             episodes,
         )
         self._found(self.watch.measured(measured))
+
+    def left(self, behind: LeftBehind | None) -> None:
+        """The run is over; `None` where no checkpoint could be looked at."""
+        if behind is not None:
+            self._found(self.watch.left(behind))
 
     # -- transformers' callbacks --------------------------------------------------------------------------------
 

@@ -62,6 +62,7 @@ def short_help() -> str:
         "  accelerate launch --num_processes 2 -m trainers.grpo     on two GPUs (each has per_device_train_batch_size)",
         "",
         "  --config FILE      settings from YAML (flags win); the quickstart policy without it: quickstart.yaml",
+        "  --from STEP        with --resume: go back to the checkpoint of that step (default: the newest)",
         "  --dry-run          check everything, print the settings, load no model",
         "  --help-all         also all of TRL's and transformers' settings",
     ]

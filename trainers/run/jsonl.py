@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -32,10 +33,20 @@ def plain(value: Any) -> Any:
 
 
 def append_line(path: Path, record: Mapping[str, Any]) -> None:
-    """Append one record as one line and hand it to the operating system at once."""
-    with open(path, "a", encoding="utf-8", errors=LONE_SURROGATES) as file:
-        file.write(json.dumps(plain(record), ensure_ascii=False, allow_nan=False) + "\n")
-        file.flush()
+    """Append one record as one line and hand it to the operating system at once.
+
+    Raises:
+        OSError: It cannot be written whole; the file is then as it was.
+    """
+    line = (json.dumps(plain(record), ensure_ascii=False, allow_nan=False) + "\n").encode("utf-8", LONE_SURROGATES)
+    with open(path, "ab", buffering=0) as file:
+        before, written = file.seek(0, os.SEEK_END), 0
+        try:
+            while written < len(line):
+                written += file.write(line[written:])
+        except OSError:
+            file.truncate(before)  # or the next line would be joined to half of this one
+            raise
 
 
 def read_lines(path: Path) -> tuple[list[dict[str, Any]], str | None]:
@@ -90,4 +101,9 @@ def remove_part_files(folder: Path) -> None:
 
 def write_json(path: Path, value: Any) -> None:
     """Write one JSON document, whole or not at all."""
-    write_whole(path, json.dumps(plain(value), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+    write_whole(path, json_text(value))
+
+
+def json_text(value: Any) -> str:
+    """One JSON document as `write_json` writes it."""
+    return json.dumps(plain(value), indent=2, ensure_ascii=False, allow_nan=False) + "\n"

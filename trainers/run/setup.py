@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from agents.models.card import ModelCard, read_card, write_card
+from agents.models.card import ModelCard, read_card
 from agents.models.loading import ModelKind, ModelSource
 from agents.t2po import T2POConfig
 from envs.answers import AnswerEnv
@@ -26,6 +26,7 @@ from trainers.config.refusals import check_config, check_processes, not_finite
 from trainers.credit import EpisodeOperator
 from trainers.errors import ConfigError
 from trainers.heldout import HeldOut
+from trainers.measuring.manner import AUTO, card_of_env, differences, insist
 from trainers.processes import is_main
 from trainers.rollouts.errors import RulesError
 from trainers.rollouts.names import VLLM
@@ -34,7 +35,7 @@ from trainers.run.cli import Settings
 from trainers.run.machine import ENVIRONMENTS, environment_settings, unfit_task
 from trainers.run.occupied import GOES_ON, OCCUPIED, REPLACES, refuse_no_run, refuse_occupied
 from trainers.run.policy_setup import find_policy, make_peft
-from trainers.run.record import TASKS
+from trainers.run.record import CONFIG, TASKS
 from trainers.run.t2po_setup import check_room, idle_settings, make_t2po
 from trainers.run.tasksets import TaskSets, load_task_sets
 from trainers.run.writable import refuse_unwritable
@@ -59,6 +60,8 @@ class Run:
         self_test: The same in figures.
         curriculum_notes: How the curriculum fits the pool.
         raw_prompts: The environment writes running text for a base model: no chat template goes around it.
+        card: What the run's policies say about themselves.
+        inherited: Settings that were taken from the policy's card, for people.
     """
 
     settings: Settings
@@ -75,6 +78,8 @@ class Run:
     curriculum_notes: tuple[str, ...] = ()
     raw_prompts: bool = False
     self_test: Coverage | None = None
+    card: ModelCard = ModelCard()
+    inherited: tuple[str, ...] = ()
 
     def notes(self) -> list[str]:
         """What a person should know before it starts: about the tasks, and settings that do nothing."""
@@ -97,10 +102,6 @@ class Run:
             *c.idle_trl_settings(),
             *idle_notes(c),
         ]
-
-    def card(self) -> ModelCard:
-        """What the run's policies say about themselves."""
-        return ModelCard(self.prompt_style, self.settings.env.env, self.prompt_hash)
 
 
 def prepare(settings: Settings) -> Run:
@@ -144,7 +145,10 @@ def prepare(settings: Settings) -> Run:
     if probe.exit_code != 0:
         raise SandboxUnavailable(f"sandbox {backend}: `echo ready` ended with {probe.exit_code}: {probe.stderr_text}")
     source = find_policy(settings.policy, dry_run=settings.dry_run)
-    style = read_card(source.location).prompt_style if env.prompt_style == "auto" else env.prompt_style
+    card, inherited = _read_card(source), tuple[str, ...]()
+    style = card.prompt_style if env.prompt_style == AUTO else env.prompt_style
+    if not (settings.config.resume and (Path(settings.config.output_dir) / CONFIG).exists()):
+        inherited = tuple(_inherit(settings, card))  # a run that goes on has the caps that it began with
     run = Run(
         settings,
         tasks,
@@ -168,11 +172,45 @@ def prepare(settings: Settings) -> Run:
     check_room(run.t2po, reply_cap(run))
     try:
         made = make_env_factory(run)()
-        run = replace(run, prompt_hash=made.prompt_hash, raw_prompts=made.raw_prompts)
+        run = replace(run, prompt_hash=made.prompt_hash, raw_prompts=made.raw_prompts, inherited=inherited)
+        run = replace(run, card=card_of_env(made, reply_cap(run), env.env) or ModelCard())
+        other = [*differences(card, env.env, made), *_other_settings(env, card)]
         made.close()
     except ValueError as error:
         raise ConfigError(str(error)) from error
+    if other and env.prompt_style == AUTO:
+        raise ConfigError(f"model_name_or_path={source.name}: {insist(card, other)}")
     return run
+
+
+def _read_card(source: ModelSource) -> ModelCard:
+    if source.kind not in (ModelKind.FOLDER, ModelKind.ADAPTER):
+        return ModelCard()
+    try:
+        return read_card(source.location)
+    except ValueError as error:
+        raise ConfigError(f"model_name_or_path={source.name}: {error}") from error
+
+
+def _inherit(settings: Settings, card: ModelCard) -> Iterator[str]:
+    """Take the caps from the policy's card that nobody asked for otherwise; says which."""
+    env, t2po = settings.env, settings.t2po
+    if card.environment != env.env:
+        return
+    if not t2po.max_turn_tokens and card.max_turn_tokens:
+        t2po.max_turn_tokens = card.max_turn_tokens
+        yield f"max_turn_tokens={card.max_turn_tokens}: as the policy was trained before"
+    if not env.max_turns and card.max_turns:
+        env.max_turns = card.max_turns
+        yield f"max_turns={card.max_turns}: as the policy was trained before"
+
+
+def _other_settings(env: EnvArguments, card: ModelCard) -> Iterator[str]:
+    """Settings of questions that are not those the policy was trained with, each with how to have them again."""
+    for name in ("tools", "revise"):
+        was, now = getattr(card, name), getattr(env, name)
+        if card.environment == env.env and was not in (None, now):
+            yield f"it was trained with {name}={was}, and {name} is {now} (--{name} {str(was).lower()} is as before)"
 
 
 def read_rules(config: GiGPOConfig, pool: Sequence[Task]) -> tuple[str, ...]:
@@ -307,5 +345,5 @@ def make_held_out(run: Run) -> HeldOut:
         run.tasks.held_out,
         unseen=run.tasks.unseen,
         max_turn_tokens=reply_cap(run),
-        extra_files=lambda best: write_card(best, run.card()),
+        goes_back=run.settings.start is not None,
     )

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from agents.models.card import CARD_FILE
 from agents.policies.http import HttpError, JsonClient
 from agents.policy import PolicyError
 
@@ -109,7 +110,8 @@ class Adapters:
             )
 
         def copy(target: Path) -> None:
-            for file in [source / CONFIG, *source.glob("adapter_model*")]:
+            card = source / CARD_FILE
+            for file in [source / CONFIG, *source.glob("adapter_model*"), *([card] if card.is_file() else [])]:
                 shutil.copy2(file, target)
 
         return self._publish(copy)

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from agents.models.manifest import MANIFEST, write_manifest
 from trainers.run import checkpoints
-from trainers.run.checkpoints import LAST_WRITTEN, SAVING, STATE_FILE, last_complete_checkpoint, publish, rotate
+from trainers.run.checkpoints import FORMAT, LAST_WRITTEN, SAVING, STATE_FILE, last_complete_checkpoint, publish, rotate
 
 
 def staged(run: Path, step: int) -> Path:
@@ -18,7 +19,9 @@ def staged(run: Path, step: int) -> Path:
     (folder / "adapter").mkdir(parents=True)
     (folder / "adapter" / "weights").write_text(str(step))
     for name in (LAST_WRITTEN, STATE_FILE):
-        (folder / name).write_text(json.dumps({"held_out": {"history": [{"step": 0}, {"step": step}]}}))
+        state = {"format": FORMAT, "held_out": {"history": [{"step": 0}, {"step": step}]}}
+        (folder / name).write_text(json.dumps(state))
+    write_manifest(folder)
     return folder
 
 
@@ -34,7 +37,7 @@ def test_the_name_comes_last_and_after_the_disk(tmp_path: Path, monkeypatch: pyt
     assert checkpoints.evaluated_steps(tmp_path / "checkpoint-4") == {0, 4}
     written = [Path(path).relative_to(tmp_path) for path in order]
     inside = {Path(SAVING, "checkpoint-4", *rest) for rest in
-              [(), ("adapter",), ("adapter", "weights"), (LAST_WRITTEN,), (STATE_FILE,)]}  # fmt: skip
+              [(), ("adapter",), ("adapter", "weights"), (LAST_WRITTEN,), (STATE_FILE,), (MANIFEST,)]}  # fmt: skip
     assert set(written[:-1]) == inside | {Path("metrics.jsonl")} and written[-1] == Path(".")
 
 
@@ -71,7 +74,7 @@ def test_a_removal_that_is_interrupted_leaves_no_half_checkpoint(
     assert not (tmp_path / "checkpoint-2").exists() and (tmp_path / SAVING / "checkpoint-2").exists()
     monkeypatch.undo()
     (tmp_path / "best.tmp").mkdir()
-    checkpoints.tidy(tmp_path, 1)
+    checkpoints.tidy(tmp_path, 1, tmp_path / "checkpoint-10")
     assert [path.name for path in tmp_path.iterdir()] == ["checkpoint-10"]
 
 

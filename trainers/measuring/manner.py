@@ -1,0 +1,129 @@
+"""How a policy is spoken to: as its card says, or as somebody asked; what neither says has its usual value.
+
+A figure of a policy that is spoken to otherwise than in training is the figure of another thing. So what the card says
+is taken over, and where the two still differ without anybody having asked for it, that is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from agents.models.card import ModelCard
+from envs.answers import AnswerEnv
+from envs.conversation import ConversationEnv
+from envs.mixed import MixedEnv
+from trainers.run.machine import ENVIRONMENTS
+
+AUTO = "auto"
+DEFAULT_ENV = "ClawGym-v0"
+
+
+@dataclass(frozen=True, slots=True)
+class Manner:
+    """What an environment and a sampler are told.
+
+    Attributes:
+        env: Id of the environment.
+        prompt_style: Of its messages.
+        tools: Questions: commands before the answer.
+        revise: IFEval: revisions of the answer.
+        max_turns: 0 is each task's own budget.
+        max_turn_tokens: Cap on one reply; `None` where nobody says one.
+        asked: What was asked for and is not what the card says, for people.
+    """
+
+    env: str
+    prompt_style: str
+    tools: bool
+    revise: int
+    max_turns: int
+    max_turn_tokens: int | None
+    asked: tuple[str, ...] = ()
+
+
+def manner_of(
+    card: ModelCard,
+    *,
+    env: str | None = None,
+    prompt_style: str = AUTO,
+    tools: bool | None = None,
+    revise: int | None = None,
+    max_turns: int | None = None,
+    max_turn_tokens: int | None = None,
+) -> Manner:
+    """What was asked for, and of the rest what the card says. `None` and `auto` ask for nothing.
+
+    In another environment than the card's only style and cap are taken from it.
+    """
+    env = env or card.environment or DEFAULT_ENV
+    own = env == card.environment
+    trained = {
+        "prompt_style": card.prompt_style,
+        "max_turn_tokens": card.max_turn_tokens,
+        **({"tools": card.tools, "revise": card.revise, "max_turns": card.max_turns} if own else {}),
+    }
+    asked = {
+        "prompt_style": None if prompt_style == AUTO else prompt_style,
+        "max_turn_tokens": max_turn_tokens,
+        "tools": tools,
+        "revise": revise,
+        "max_turns": max_turns,
+    }
+    said = tuple(
+        f"{name} {asked[name]} (in training {value})"
+        for name, value in trained.items()
+        if value is not None and asked[name] not in (None, value) and (name != "prompt_style" or card.prompt_hash)
+    )
+    known = {name: trained.get(name) if value is None else value for name, value in asked.items()}
+    return Manner(
+        env,
+        str(known["prompt_style"]),
+        True if known["tools"] is None else bool(known["tools"]),
+        int(known["revise"] or 0),
+        int(known["max_turns"] or 0),
+        None if known["max_turn_tokens"] is None else int(known["max_turn_tokens"]),
+        said,
+    )
+
+
+def differences(card: ModelCard, env: str, made: ConversationEnv) -> Iterator[str]:
+    """How an environment that was made differs from what the policy was trained with: prompts, and cuts of replies."""
+    if why := card.mismatch(env, made.prompt_hash):
+        yield why
+    if why := card.other_stops(env, stops_of(made)):
+        yield why
+
+
+def card_of_env(env: ConversationEnv, max_turn_tokens: int, name: str = "") -> ModelCard | None:
+    """The card of a policy that acts in an environment; `None` for an environment that is none of ours.
+
+    Args:
+        env: Of the run; no task need be laid out.
+        max_turn_tokens: Cap on one reply.
+        name: Id of the environment; empty: that under which it is trained.
+    """
+    if not isinstance(env, ConversationEnv):
+        return None
+    known = next((key for key, kind in ENVIRONMENTS.items() if type(env) is kind), type(env).__name__)
+    asks = env if isinstance(env, AnswerEnv | MixedEnv) else None
+    return ModelCard(
+        prompt_style=env.style.name,
+        environment=name or known,
+        prompt_hash=env.prompt_hash,
+        max_turn_tokens=max_turn_tokens,
+        max_turns=env.own_max_turns,
+        tools=asks.tools if asks is not None else None,
+        revise=asks.revisions if asks is not None else None,
+        stops=stops_of(env),
+    )
+
+
+def stops_of(env: ConversationEnv) -> tuple[str, ...] | None:
+    """Texts behind which a reply counts no more; `None` where the environment of each task has its own."""
+    return tuple(getattr(env, "stops", ())) if getattr(env, "_member", None) is None else None
+
+
+def insist(card: ModelCard, why: Sequence[str]) -> str:
+    """The refusal of a difference that nobody asked for, with what to write to have it all the same."""
+    return f"{'; '.join(why)}. To have it so all the same, name the style: --prompt_style {card.prompt_style}"
