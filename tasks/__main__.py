@@ -54,6 +54,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
                     fraction=options.fraction,
                     seed=options.seed,
                     unseen=options.unseen,
+                    confirm=options.confirm,
                     out=options.out,
                 )
             case _:

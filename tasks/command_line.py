@@ -171,6 +171,13 @@ def _split(commands: Any) -> None:
         metavar="FAMILIES",
         help="whole families that are never trained on: how many to draw, or their names with commas",
     )
+    command.add_argument(
+        "--confirm",
+        type=float,
+        default=0.0,
+        metavar="X",
+        help="share of all tasks to take out of the pool and measure once, at the end of training (default 0)",
+    )
     command.add_argument("--out", type=Path, metavar="FILE", help="lock file to write; one that differs is left alone")
 
 

@@ -19,8 +19,10 @@ from tasks.task import Task
 VERSION = 1
 SUFFIX = ".lock"
 """How names of lock files end."""
-SIDES = ("pool", "held_out", "unseen")
-"""Names of the sides in a lock file; `unseen` may be absent."""
+SIDES = ("pool", "held_out", "unseen", "confirm")
+"""Names of the sides in a lock file."""
+MAY_LACK = ("unseen", "confirm")
+"""Those that may be absent."""
 ANEW = "python -m tasks split SPEC --out ANOTHER.lock"
 """How a split is locked beside one that no longer fits."""
 SHOWN_TWINS = 5
@@ -115,7 +117,16 @@ def apply_lock(tasks: Sequence[Task], path: Path, *, allow_outcome: bool = False
     if problems:
         raise TaskError(*_short(problems, path))
     chosen = {side: tuple(here[name] for name in entries) for side, entries in locked.items()}
-    return Split(chosen["pool"], chosen["held_out"], chosen.get("unseen", ()), choice)
+    return Split(chosen["pool"], chosen["held_out"], chosen.get("unseen", ()), choice, chosen.get("confirm", ()))
+
+
+def locked_sides(path: Path) -> tuple[str, ...]:
+    """Return the names of the sides that a lock file has.
+
+    Raises:
+        TaskError: the file is damaged.
+    """
+    return tuple(_read(path)[1])
 
 
 def parted_twins(split: Split, path: Path) -> tuple[Problem, ...]:
@@ -169,7 +180,7 @@ def _read(path: Path) -> tuple[Choice, dict[str, dict[str, str]]]:
     sides: dict[str, dict[str, str]] = {}
     for side in SIDES:
         entries = record.get(side)
-        if entries is None and side == "unseen":
+        if entries is None and side in MAY_LACK:
             continue
         if not isinstance(entries, dict) or not all(isinstance(value, str) for value in entries.values()):
             raise refuse("must map ids to content hashes", side)

@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
 from random import Random
@@ -34,12 +34,15 @@ class Split:
         held_out: Tasks only measured on, of families that are also trained on.
         unseen: Tasks only measured on, of families that are never trained on; empty unless asked for.
         choice: How it was decided.
+        confirm: Tasks that nothing is trained or chosen on: what training chose is measured on them once, at its end;
+            empty unless asked for.
     """
 
     pool: tuple[Task, ...]
     held_out: tuple[Task, ...]
     unseen: tuple[Task, ...] = ()
     choice: Choice = Choice.SEED
+    confirm: tuple[Task, ...] = ()
 
     def __post_init__(self) -> None:
         """Refuse overlap.
@@ -48,13 +51,17 @@ class Split:
             TaskError: a task stands on two sides, by id or by content, or an unseen family is trained on.
         """
         known = _Known(self.pool)
-        for side, tasks in (("held-out", self.held_out), ("unseen", self.unseen)):
+        for side, tasks in (("held-out", self.held_out), ("unseen", self.unseen), ("confirmation", self.confirm)):
             shared = [task.id for task in tasks if known.holds(task)]
             if shared:
                 raise TaskError(f"{len(shared)} {side} tasks are also in the pool: {', '.join(shared[:5])}")
         twice = [task.id for task in self.unseen if _Known(self.held_out).holds(task)] if self.unseen else []
         if twice:
             raise TaskError(f"{len(twice)} unseen tasks are also held out: {', '.join(twice[:5])}")
+        chosen = _Known((*self.held_out, *self.unseen)) if self.confirm else None
+        used = [task.id for task in self.confirm if chosen and chosen.holds(task)]
+        if used:
+            raise TaskError(f"{len(used)} confirmation tasks are also held out: {', '.join(used[:5])}")
         seen = {task.family for task in self.pool if task.family is not None}
         trained = sorted({task.family for task in self.unseen if task.family is not None} & seen)
         if trained:
@@ -62,8 +69,9 @@ class Split:
 
     @property
     def sides(self) -> dict[str, tuple[Task, ...]]:
-        """The lists by name; `unseen` only where there is one."""
-        return {"pool": self.pool, "held_out": self.held_out, **({"unseen": self.unseen} if self.unseen else {})}
+        """The lists by name; `unseen` and `confirm` only where there is one."""
+        more = {name: tasks for name, tasks in (("unseen", self.unseen), ("confirm", self.confirm)) if tasks}
+        return {"pool": self.pool, "held_out": self.held_out, **more}
 
     def twins_across(self) -> list[tuple[tuple[str, Task], tuple[str, Task]]]:
         """Return the exact twins on different sides, one pair of side and task per meaning.
@@ -168,6 +176,38 @@ def split_tasks(
         held_out=_select(rest, lambda task: same(task) in held_out),
         unseen=unseen,
     )
+
+
+def take_confirm(split: Split, wanted: int, seed: int = 0, same: Sameness = meaning) -> Split:
+    """Move tasks of the pool to a side of their own, by a seeded draw like that of `split_tasks`.
+
+    The sides that are measured stay as they are. Exact twins move together, and a task whose file says `split:` stays.
+
+    Args:
+        split: What was drawn or locked before.
+        wanted: How many tasks to move; about so many are moved, where twins do not fit exactly.
+        seed: Any integer; with that of the split the draw is another one.
+        same: What makes twins.
+
+    Raises:
+        TaskError: a number that leaves no pool, or the split has such a side already.
+    """
+    if split.confirm:
+        raise TaskError("the split has tasks for a confirmation already")
+    if not 0 <= wanted < max(1, len(split.pool)):
+        raise TaskError(f"{wanted} tasks for the confirmation leave nothing of a pool of {len(split.pool)}")
+    if not wanted:
+        return split
+    free = sum(task.split is None for task in split.pool)
+    if not free:
+        return split
+    drawn = split_tasks(
+        split.pool,
+        held_out_fraction=min(wanted / free, 1.0),
+        seed=Random(f"confirm:{seed}").getrandbits(62),
+        same=same,
+    )
+    return replace(split, pool=drawn.pool, confirm=drawn.held_out)
 
 
 def split_by_outcome(tasks: Sequence[Task], hold_out: Callable[[Task], bool], *, allow_outcome: bool = False) -> Split:

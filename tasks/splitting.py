@@ -8,27 +8,34 @@ from pathlib import Path
 
 from tasks.cli import table
 from tasks.description import HAND_WRITTEN
-from tasks.problems import counted
+from tasks.problems import TaskError, counted
 from tasks.sources import load_tasks
 from tasks.split_lock import write_lock
-from tasks.splits import Split, split_tasks
+from tasks.splits import Split, split_tasks, take_confirm
 from tasks.twins import SHOWN, THRESHOLD, near_twins
 
 
-def split(spec: str, *, fraction: float, seed: int, unseen: int | Sequence[str], out: Path | None) -> int:
+def split(
+    spec: str, *, fraction: float, seed: int, unseen: int | Sequence[str], out: Path | None, confirm: float = 0.0
+) -> int:
     """Split the tasks of a source and print how many of each family are on each side.
 
     Raises:
         TaskError: the split makes no sense, or `out` is there and locks another one.
     """
-    made = split_tasks(load_tasks(spec), held_out_fraction=fraction, seed=seed, unseen_families=unseen)
+    if not 0 <= confirm < 1:
+        raise TaskError(f"confirm is {confirm:g}: a share of the tasks, 0 or more and below 1")
+    tasks = load_tasks(spec)
+    made = split_tasks(tasks, held_out_fraction=fraction, seed=seed, unseen_families=unseen)
+    made = take_confirm(made, round(confirm * len(tasks)), seed)
     print(summary(made))
     if twins := near_twins_across(made):
         print("\n".join(twins))
     if out is None:
         print("nothing was written: --out FILE locks this split")
         return 0
-    write_lock(made, out, {"tasks": spec, "fraction": fraction, "seed": seed, "unseen": unseen})
+    more = {"confirm": confirm} if confirm else {}
+    write_lock(made, out, {"tasks": spec, "fraction": fraction, "seed": seed, "unseen": unseen, **more})
     print(f"locked in {out}")
     return 0
 

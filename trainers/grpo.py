@@ -18,6 +18,7 @@ import os
 import signal
 import sys
 import threading
+import time
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
@@ -48,6 +49,8 @@ from trainers.errors import ConfigError, RewardError
 from trainers.gigpo import GiGPOTrainer
 from trainers.guards import Severity, Watch
 from trainers.heldout.best import BestLostError, write_last
+from trainers.heldout.confirm import Weights, confirm
+from trainers.measuring.confirmation import Confirmation
 from trainers.processes import OtherProcessFailed, close_group, from_main, here, is_main, together
 from trainers.report import write_report
 from trainers.resume.exact import check_checkpoint
@@ -157,6 +160,7 @@ def train(run: Run) -> int:
         if is_main():
             print(f"{folder}: nothing to do, the run ended at step {ended} (its summary and report stand there)")
         return 0
+    confirmation = Confirmation(run.tasks.confirm_text, why="the run did not come to its end")
     model, tokenizer, record = together(lambda: load(run, checkpoint), REFUSALS)
     set_threads(model, settings.policy.torch_threads)
     held_out = make_held_out(run) if run.tasks.measured else None
@@ -200,6 +204,7 @@ def train(run: Run) -> int:
         if callback:
             _introduce(run, trainer, callback, first_step)
         try:
+            start = Weights(trainer.accelerator.unwrap_model(trainer.model)) if run.tasks.split.confirm else None
             with callback.console if callback else nullcontext():
                 if over and checkpoint:
                     trainer.stand_at(checkpoint)
@@ -222,6 +227,11 @@ def train(run: Run) -> int:
                 if callback and stopped is not Stopped.GUARD:
                     callback.left(look_back(folder, trainer, sandboxes))
                     stopped = Stopped.GUARD if callback.stopped else stopped
+                if not from_main(stopped is Stopped.GUARD):
+                    began = time.perf_counter()
+                    confirmation, episodes = confirm(trainer, run.tasks.split.confirm, start, run.tasks.confirm_text)
+                    if callback:
+                        callback.on_confirmation(confirmation, episodes, time.perf_counter() - began)
         except KeyboardInterrupt as error:
             stopped = Stopped.INTERRUPTED
             code = TERMINATED if isinstance(error, Terminated) else None
@@ -254,18 +264,18 @@ def train(run: Run) -> int:
         return EXIT_CODES[stopped] if code is None else code
     if failure is not None and disk_full(failure):
         if callback:
-            _write_down(failure, lambda: finish(run, trainer, callback, stopped))
+            _write_down(failure, lambda: finish(run, trainer, callback, stopped, confirmation))
             callback.record.close()
             print(f"trainers.grpo: {full_line(folder, trainer.checkpoint_bytes())}", file=sys.stderr)
         return EXIT_CODES[stopped]
     if failure is not None:
         if callback:
-            _write_down(failure, lambda: finish(run, trainer, callback, stopped))
+            _write_down(failure, lambda: finish(run, trainer, callback, stopped, confirmation))
             callback.record.close()
         raise failure
     if callback:
         try:
-            finish(run, trainer, callback, stopped)
+            finish(run, trainer, callback, stopped, confirmation)
         except KeyboardInterrupt as error:
             print(
                 f"trainers.grpo: interrupted while summary and report were written, after step "
@@ -372,6 +382,7 @@ def _introduce(run: Run, trainer: GiGPOTrainer, callback: RunCallback, first_ste
         f"{len(run.tasks.held_out)} held-out tasks{unseen_text(run.tasks)}, sandbox {run.backend}"
         + (f", {processes} processes" if processes > 1 else "")
     )
+    console.note(f"confirmation at the end: {run.tasks.confirm_text}")
     for note in (*([run.coverage] if run.coverage else []), *run.inherited):
         console.note(note)
     said = callback.record.warnings()
@@ -415,7 +426,9 @@ def open_record(run: Run, checkpoint: Path | None) -> RunRecord:
     return record
 
 
-def finish(run: Run, trainer: GiGPOTrainer, callback: RunCallback, stopped: Stopped) -> None:
+def finish(
+    run: Run, trainer: GiGPOTrainer, callback: RunCallback, stopped: Stopped, confirmation: Confirmation
+) -> None:
     """Write summary and report, and print the closing summary."""
     config, held_out = run.settings.config, trainer.held_out
     best = held_out.best if held_out else None
@@ -437,6 +450,7 @@ def finish(run: Run, trainer: GiGPOTrainer, callback: RunCallback, stopped: Stop
         findings=[finding for finding in callback.findings if finding.severity is not Severity.NOTE],
         guards=callback.watch.to_json(),
         guards_line=callback.watch.describe(),
+        confirmation=confirmation,
     )
     callback.record.write_summary(summary)
     folder = Path(config.output_dir)

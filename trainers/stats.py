@@ -131,11 +131,17 @@ def sign_flip_test(differences: Sequence[float], *, resamples: int = 10_000, see
     return float((np.count_nonzero(np.abs(signs @ d) >= observed) + 1) / (resamples + 1))
 
 
+def task_differences(first: Outcomes, second: Outcomes) -> list[float]:
+    """Second minus first pass rate of each task that both arms have a graded attempt of."""
+    common = [task for task in first if first[task] and second.get(task)]
+    return [fmean(map(float, second[task])) - fmean(map(float, first[task])) for task in common]
+
+
 def paired_test(first: Outcomes, second: Outcomes, *, seed: int = 0) -> PairedTest:
     """Compare two arms task by task: exact McNemar for one attempt a task, else sign flips of per-task means."""
     common = [task for task in first if first[task] and second.get(task)]
     every = {task for arm in (first, second) for task, passes in arm.items() if passes}
-    deltas = [fmean(map(float, second[task])) - fmean(map(float, first[task])) for task in common]
+    deltas = task_differences(first, second)
     better, worse = sum(d > 0 for d in deltas), sum(d < 0 for d in deltas)
     single = all(len(arm[task]) == 1 for arm in (first, second) for task in common)
     p_value = mcnemar(better, worse) if single else sign_flip_test(deltas, seed=seed)

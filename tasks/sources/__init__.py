@@ -43,7 +43,7 @@ def load_tasks(spec: Spec) -> list[Task]:
     Raises:
         TaskError: no such source, or broken files; every problem of every file is listed.
     """
-    parts = [spec] if isinstance(spec, Path) else _several(spec) if isinstance(spec, str) else list(spec)
+    parts = specs(spec)
     if not parts:
         raise TaskError("no tasks named: give library, generated:FAMILY, a YAML file or a folder")
     tasks: dict[str, Task] = {}
@@ -63,6 +63,11 @@ def load_tasks(spec: Spec) -> list[Task]:
     if errors:
         raise collected(errors)
     return list(tasks.values())
+
+
+def specs(spec: Spec) -> list[str | Path]:
+    """Return the parts of what `load_tasks` takes: one source each."""
+    return [spec] if isinstance(spec, Path) else [*_several(spec)] if isinstance(spec, str) else list(spec)
 
 
 def schemes() -> dict[str, Callable[[str], Sequence[Task]]]:

@@ -17,13 +17,29 @@ def load(rest: str) -> list[Task]:
     Raises:
         TaskError: unknown family or parameter (the nearest is named), or a number that makes no sense.
     """
-    from tasks.families import NAMES, generate  # only here: other sources need not pay for this import
+    from tasks.families import NAMES  # only here: other sources need not pay for this import
 
-    family, _, query = rest.partition("?")
-    numbers = _parse(query, f"{SCHEME}:{rest}")
+    family, numbers = read(rest)
     if family not in NAMES:
         raise TaskError(f"{SCHEME}:{rest}: " + unknown_key(family, NAMES, "family"))
-    return generate(family, numbers["n"], numbers["seed"])
+    return make(family, numbers["n"], numbers["seed"])
+
+
+def read(rest: str) -> tuple[str, dict[str, int]]:
+    """Return the family and the parameters (those of `DEFAULTS`) of what stands after `generated:`.
+
+    Raises:
+        TaskError: unknown parameter, or a number that makes no sense; whether there is such a family is not looked at.
+    """
+    family, _, query = rest.partition("?")
+    return family, _parse(query, f"{SCHEME}:{rest}")
+
+
+def make(family: str, n: int, seed: int) -> list[Task]:
+    """Generate tasks: see `tasks.families.generate`."""
+    from tasks.families import generate
+
+    return generate(family, n, seed)
 
 
 def _parse(query: str, spec: str) -> dict[str, int]:

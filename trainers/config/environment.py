@@ -36,6 +36,14 @@ class EnvArguments:
     held_out_limit: int = field(
         default=0, metadata={"help": "Measure on the first N tasks of each held-out set only; 0 = all."}
     )
+    confirm: float = field(
+        default=0.1,
+        metadata={
+            "help": "Share of the run's tasks to measure start and `best/` on once more at the end, on which nothing "
+            "was trained or chosen (20 to 500): of generated families fresh tasks, else a third side of the split, out "
+            "of the pool; 0 = leave it out."
+        },
+    )
     allow_in_process_judges: bool = field(
         default=False,
         metadata={

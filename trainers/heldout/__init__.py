@@ -1,7 +1,8 @@
 """Held-out episodes choose the weights that are kept, and when a run ends; the pool never does.
 
-`HeldOut` measures and decides, `best` keeps the weights, `stock` puts transformers' own options in these terms, and
-`selection` is the part of the trainer that joins them.
+`HeldOut` measures and decides, `best` keeps the weights, `stock` puts transformers' own options in these terms,
+`selection` is the part of the trainer that joins them, and `confirm` measures what was chosen once more at the end, on
+tasks that nothing chose on.
 """
 
 from trainers.heldout.best import Best

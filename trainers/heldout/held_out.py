@@ -232,8 +232,21 @@ class HeldOut:
 
     def measure(self, player: Player, tasks: Sequence[Task]) -> dict[str, float]:
         """Figures on tasks of the caller's, in the same arms; they choose nothing and are not kept."""
-        played = self._play(player, [(name, sampling, tasks) for name, sampling in self.arms.items()])
-        return _figures({name: measure(episodes, label) for name, episodes, label in played})
+        return _figures({name: measured for name, (_, measured) in self.play(player, tasks).items()})
+
+    def play(
+        self, player: Player, tasks: Sequence[Task], prefix: str = ""
+    ) -> dict[str, tuple[list[Trajectory], Measurement]]:
+        """Play tasks of the caller's in the same arms: episodes and measurement of each; nothing is chosen or kept.
+
+        Args:
+            player: Holds the weights.
+            tasks: What to play.
+            prefix: Of the arms' names where the seeds come from; another one gives other samples.
+        """
+        arms = [(prefix + name, sampling, tasks) for name, sampling in self.arms.items()]
+        played = self._play(player, arms)
+        return {name.removeprefix(prefix): (episodes, measure(episodes, label)) for name, episodes, label in played}
 
     def _play(
         self, player: Player, arms: Sequence[tuple[str, Sampling, Sequence[Task]]]

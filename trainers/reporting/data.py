@@ -12,6 +12,7 @@ from typing import Any
 
 import yaml
 
+from trainers.measuring.confirmation import Confirmation
 from trainers.measuring.measure import Measurement, losses_of
 from trainers.reporting.figures import Figure, run_figures, time_figure
 from trainers.reporting.samples import SampleView, sample_episodes, shown
@@ -76,6 +77,11 @@ def headline(runs: Sequence[RunFolder]) -> str:
     """What came out, in one line."""
     if len(runs) > 1:
         return f"{len(runs)} runs compared"
+    if (c := runs[0].confirmation) is not None and not c.why:
+        sides = [
+            f"{percent(b.pass_rate, 0)} to {percent(c.after[arm].pass_rate, 0)} {arm}" for arm, b in c.before.items()
+        ]
+        return f"Confirmed pass: {', '.join(sides)}"
     best, base = runs[0].best, runs[0].baseline
     if best is None or base is None:
         return f"Run {runs[0].name}"
@@ -126,15 +132,18 @@ def _lead(run: RunFolder) -> str:
     text = f"{steps} steps on the pool, measured on {n} held-out tasks that were never trained on."
     if best.step == 0:
         return text + " No checkpoint beat the start, so the start was chosen."
+    text += f" Step {best.step} was chosen by its held-out score among {len(run.held_out)} evaluations, so its "
+    if run.confirmation is not None and not run.confirmation.why:
+        return f"{text}held-out figure leans high; the confirmed one, on {run.confirmation.source}, does not."
+    why = f" (not confirmed: {run.confirmation.why})" if run.confirmation is not None else ""
     return (
-        f"{text} Step {best.step} was chosen by its held-out score among {len(run.held_out)} evaluations, so its "
-        "figure leans high: measure it on fresh tasks with python -m trainers.evaluate before you quote it."
+        f"{text}figure leans high: measure it on fresh tasks with python -m trainers.evaluate before you quote it.{why}"
     )
 
 
 def _cards(run: RunFolder) -> list[Card]:
     best, base = run.best, run.baseline
-    cards: list[Card] = []
+    cards = _confirmed_cards(run.confirmation)
     if best is not None and base is not None:
         for setting in (s for s in best.settings if s in base.settings):
             b, a = base.settings[setting], best.settings[setting]
@@ -152,6 +161,26 @@ def _cards(run: RunFolder) -> list[Card]:
     )
     if isinstance(wall, int | float):
         cards.append(Card("wall time", "", _duration(wall), _speed(run)))
+    return cards
+
+
+def _confirmed_cards(c: Confirmation | None) -> list[Card]:
+    """The headline: start and chosen weights on tasks that nothing chose on."""
+    if c is None:
+        return []
+    if c.why:
+        return [Card("confirmed pass", "", "none", c.why)]
+    cards = []
+    for arm, before in c.before.items():
+        after, test, interval = c.after[arm], c.test(arm), c.interval(arm)
+        detail = f"{passes(after)}; before {passes(before)}; {before.sampling}"
+        if interval is not None:
+            low, high = 100 * interval.low, 100 * interval.high
+            detail += (
+                f"; {100 * test.difference:+.1f} points [{low:+.1f}, {high:+.1f}], paired p {p_text(test.p_value)}"
+            )
+        name = f"confirmed pass, {arm} ({c.source})"
+        cards.append(Card(name, percent(before.pass_rate), percent(after.pass_rate), detail))
     return cards
 
 

@@ -12,6 +12,7 @@ from agents.rollout import RolloutResult
 from agents.trajectory import Trajectory
 from trainers.guards import Facts, Finding, Watch
 from trainers.heldout import Evaluation
+from trainers.measuring.confirmation import Confirmation, Episodes
 from trainers.resume.settings import FIELDS
 from trainers.run.checkpoints import STATE_FILE
 from trainers.run.console import RunConsole
@@ -95,6 +96,11 @@ class RunCallback(GuardCallback):
             pool=evaluation.pool,
         )
         super().on_evaluation(evaluation, episodes)
+
+    def on_confirmation(self, confirmation: Confirmation, episodes: Episodes, seconds: float) -> None:
+        """What was chosen has been measured once more, or needed not to be; it took `seconds` of wall time."""
+        self.clock.confirm += seconds
+        self.record.write_confirmation(confirmation, episodes)
 
     # -- transformers' callbacks --------------------------------------------------------------------------------
 

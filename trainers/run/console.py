@@ -23,6 +23,7 @@ from trainers.measuring.measure import Measurement
 from trainers.run.summary import RunSummary
 from trainers.run.tables import (
     both_ways,
+    confirmation_lines,
     counts_text,
     excluded_text,
     measurement_table,
@@ -192,6 +193,11 @@ class RunConsole:
         self.stop()
         out = self.console
         out.print()
+        headline, *arms = confirmation_lines(summary.confirmation)
+        out.print(f"[bold]{escape(headline)}[/]", soft_wrap=True)
+        for line in arms:
+            out.print(escape(line), soft_wrap=True)
+        out.print("\nwhat chose the step (its figures lean high):" if summary.before else "")
         for setting in summary.before:
             title = f"held-out, {setting}: start and chosen step {summary.best_step}"
             out.print(measurement_table(title, {"before": summary.before[setting], "after": summary.after[setting]}))
@@ -250,7 +256,8 @@ def _time_table(summary: RunSummary) -> Table:
         ("rollout: our overhead", clock.overhead, True),
         ("learning", clock.learn, False),
         ("held-out evaluation", clock.held_out, False),
-        ("the rest", max(0.0, summary.wall_seconds - clock.rollout - clock.learn - clock.held_out), False),
+        ("confirmation", clock.confirm, False),
+        ("the rest", clock.other(summary.wall_seconds), False),
     )
     for name, seconds, per_turn in rows:
         table.add_row(

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import yaml
 
-from trainers.run.memory import Load, estimate, lines, machine
+from trainers.run.memory import MAIN_MEMORY, Load, estimate, lines, machine
 from trainers.run.policy_setup import check_tokenizer, find_shape, what_is_trained
 from trainers.run.setup import Run, most_turns, reply_cap, unseen_text
 from trainers.run.shapes import NAMED, DecoderShape
@@ -30,6 +30,7 @@ def describe(run: Run) -> str:
         "dry run: settings, tasks and sandbox are right; no model was loaded",
         f"pool {len(run.tasks.pool)} tasks, held-out {len(run.tasks.held_out)} tasks{unseen_text(run.tasks)} "
         "(none in both)",
+        f"confirmation at the end: {run.tasks.confirm_text}",
         f"sandbox {run.backend}; policy {run.model_folder}; prompt style {run.prompt_style}",
         f"trained: {trained.text}; KL {_reference(run)}",
         f"{c.max_steps} steps of {c.generation_batch_size // c.num_generations} tasks x {c.num_generations} attempts",
@@ -82,6 +83,8 @@ def load_of(run: Run, shape: DecoderShape) -> Load:
     reference = 0
     if c.beta:
         reference = shape.parameters if not lora else lora if run.peft is None else 0
+    # A GPU's copy of the start waits in main memory.
+    keeps = bool(run.tasks.split.confirm) and machine(use_cpu=c.use_cpu).name == MAIN_MEMORY
     return Load(
         shape=shape,
         dtype=policy.dtype,
@@ -92,6 +95,7 @@ def load_of(run: Run, shape: DecoderShape) -> Load:
         slots=episodes_at_once(run),
         longest=min(longest_episode(run), shape.context),
         checkpointing=bool(c.gradient_checkpointing or c.activation_checkpointing),
+        start=(lora or shape.parameters) if keeps else 0,
     )
 
 

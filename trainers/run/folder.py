@@ -12,6 +12,7 @@ import yaml
 from agents.trajectory import LOSSES, Trajectory
 from tasks.atomic_file import LONE_SURROGATES
 from trainers.guards import Finding, Severity
+from trainers.measuring.confirmation import Confirmation
 from trainers.measuring.measure import Measurement
 from trainers.run import record
 from trainers.run.jsonl import RunFolderError, read_lines
@@ -45,6 +46,7 @@ class RunFolder:
         name: Last part of the path, for titles and legends.
         steps: One mapping per logged training step (metric name to value), in order.
         held_out: Held-out evaluations in order.
+        confirmation: Start and chosen weights on tasks that nothing chose on; `None` before it is done.
         summary: summary.json; `None` while the run goes on or after it was killed.
         warnings: Notes on the run, and what guards warned of or stopped it for (runs of release 0.5 and earlier
             have all of them in warnings.jsonl).
@@ -60,6 +62,7 @@ class RunFolder:
     steps: list[dict[str, Any]] = field(default_factory=list)
     held_out: list[HeldOutPoint] = field(default_factory=list)
     summary: dict[str, Any] | None = None
+    confirmation: Confirmation | None = None
     warnings: list[str] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -123,6 +126,11 @@ def read_run(path: str | Path) -> RunFolder:
     run.config = _yaml(run.path / record.CONFIG)
     run.environment = _json(run.path / record.ENVIRONMENT)
     run.summary = _json(run.path / record.SUMMARY) or None
+    if found := _json(run.path / record.CONFIRMATION):
+        try:
+            run.confirmation = Confirmation.from_json(found)
+        except (TypeError, ValueError) as error:
+            raise RunFolderError(f"{run.path / record.CONFIRMATION}: not a confirmation ({error})") from error
     for line in _lines(run, record.INTENTS):
         run.tasks[line["id"]] = TaskLine(line["id"], line["split"], line["family"], line["intent"])
     run.steps = [line for line in _lines(run, record.METRICS) if "reward" in line]

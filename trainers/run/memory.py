@@ -16,6 +16,7 @@ from trainers.run.shapes import DecoderShape
 
 BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 GIB = 2**30
+MAIN_MEMORY = "main memory"
 PROGRAM = GIB
 """Python, torch and its libraries; on a GPU the context and the CUDA graphs."""
 SLACK = 1.15
@@ -40,6 +41,7 @@ class Load:
         slots: Episodes in flight while sampling; 0 where another program samples.
         longest: Tokens of the longest episode.
         checkpointing: Gradient checkpointing is on.
+        start: Weights of the start that are kept in this memory until the confirmation.
     """
 
     shape: DecoderShape
@@ -51,6 +53,7 @@ class Load:
     slots: int
     longest: int
     checkpointing: bool = False
+    start: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +86,7 @@ def estimate(load: Load) -> MemoryEstimate:
         "gradients": learned * learned_size,
         "optimizer (Adam, two states)": 2 * learned * learned_size,
         "reference for the KL": load.reference * (4 if load.lora else size),
+        "the start, for the confirmation": load.start * learned_size,
         "activations of one pass": load.batch * load.longest * activation_bytes(load),
         "log-probabilities": _head_bytes(load),
         "sampling: keys and values": load.slots * load.longest * shape.cache_values() * size,
@@ -133,7 +137,7 @@ def machine(*, use_cpu: bool) -> Machine:
         free, total = torch.cuda.mem_get_info()
         return Machine(torch.cuda.get_device_name(), total, free)
     page = os.sysconf("SC_PAGE_SIZE")
-    return Machine("main memory", os.sysconf("SC_PHYS_PAGES") * page, os.sysconf("SC_AVPHYS_PAGES") * page)
+    return Machine(MAIN_MEMORY, os.sysconf("SC_PHYS_PAGES") * page, os.sysconf("SC_AVPHYS_PAGES") * page)
 
 
 def lines(load: Load, estimated: MemoryEstimate, has: Machine) -> Iterator[str]:
@@ -165,6 +169,7 @@ def _remedies(load: Load, estimated: MemoryEstimate) -> Iterator[str]:
         (0 if load.lora else parts["gradients"] * 3, "adapter=lora"),
         (0 if load.dtype != "float32" else parts["weights"] // 2, "dtype=bfloat16"),
         (parts.get("reference for the KL", 0), "beta=0 (no reference)"),
+        (parts.get("the start, for the confirmation", 0), "confirm=0 (no confirmation)"),
     ]
     for saved, text in sorted(choices, key=lambda choice: -choice[0]):
         if saved and text:

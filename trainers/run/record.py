@@ -24,6 +24,7 @@ from tasks.problems import TaskError
 from tasks.split_lock import write_lock
 from tasks.splits import Split
 from trainers.guards import Finding, Severity
+from trainers.measuring.confirmation import Confirmation, Episodes
 from trainers.measuring.measure import Measurement
 from trainers.run.environment import describe_environment
 from trainers.run.jsonl import (
@@ -51,6 +52,9 @@ SUMMARY = "summary.json"
 REPORT = "report.html"
 EPISODES = "trajectories"
 HELD_OUT_EPISODES = "held_out"
+CONFIRMATION = "confirmation.json"
+CONFIRMED = "confirm_"
+"""Begins the names of the confirmation's episodes, which lie beside those of the held-out evaluations."""
 SUPERSEDED = "superseded"
 WARNINGS = "warnings.jsonl"
 FINDINGS = "guards.jsonl"
@@ -136,8 +140,8 @@ class RunRecord:
             write_lock(split, path)
         except TaskError as error:
             raise RunFolderError(
-                f"{path}: the tasks are not those this run started with; resume with the same --tasks and --held_out, "
-                f"or choose another --output_dir\n{error}"
+                f"{path}: the tasks are not those this run started with; resume with the same --tasks, --held_out "
+                f"and --confirm, or choose another --output_dir\n{error}"
             ) from error
         lines = [
             {"id": task.id, "split": name, "family": task.family, "intent": task.intent}
@@ -218,6 +222,14 @@ class RunRecord:
         }
         append_line(self.path / HELD_OUT, line)
 
+    def write_confirmation(self, confirmation: Confirmation, episodes: Episodes) -> None:
+        """What the start and `best/` do on tasks that nothing chose on; the episodes first, by policy and arm."""
+        for policy, arms in episodes.items():
+            for name, trajectories in arms.items():
+                path = self.path / HELD_OUT_EPISODES / f"{CONFIRMED}{policy}_{name}.jsonl"
+                _write_trajectories(path, trajectories)
+        write_json(self.path / CONFIRMATION, confirmation.to_json())
+
     def warn(self, step: int, message: str) -> None:
         """A note on the run that is no guard's (few held-out tasks, a setting that does nothing), for the report.
 
@@ -282,6 +294,11 @@ class RunRecord:
                     moved += 1
             remove_part_files(self.path / folder)
         remove_part_files(self.path)
+        for path in [self.path / CONFIRMATION, *(self.path / HELD_OUT_EPISODES).glob(f"{CONFIRMED}*.jsonl")]:
+            if path.exists():  # of weights that may not be the last chosen any more
+                aside.joinpath(path.relative_to(self.path)).parent.mkdir(parents=True, exist_ok=True)
+                os.replace(path, aside / path.relative_to(self.path))
+                moved += 1
         if step < 0:
             moved += self._best_aside(aside)
         for name in (SUMMARY, REPORT):  # of an end that is none any more

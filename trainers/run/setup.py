@@ -128,7 +128,7 @@ def prepare(settings: Settings) -> Run:
     tasks = load_task_sets(env, settings.config.seed, resumed)
     curriculum_notes = read_rules(settings.config, tasks.pool)
     check_metric(settings.config, tasks)
-    everything = [*tasks.pool, *tasks.measured]
+    everything = [*tasks.pool, *tasks.measured, *tasks.split.confirm]
     if why := unfit_task(env.env, everything):
         raise ConfigError(why)
     coverage = self_test(everything)
@@ -249,6 +249,8 @@ def _setting_problems(settings: Settings) -> Iterator[str]:
         yield f"sandbox={env.sandbox!r}: one of {', '.join(('auto', *Backend))}."
     if env.held_out == "split" and env.held_out_fraction == 0 and env.unseen_families in ("", "0"):
         yield "held_out_fraction=0: held_out=split then holds out nothing. Use a share above 0, or held_out=none."
+    if not 0 <= env.confirm <= 0.5:
+        yield f"confirm={env.confirm:g}: a share of the tasks from 0 (leave it out) to 0.5."
     if env.env not in ENVIRONMENTS:
         yield f"env={env.env}: can be trained now: {', '.join(ENVIRONMENTS)}"
 
@@ -306,7 +308,7 @@ def unseen_text(tasks: TaskSets) -> str:
 
 def reply_cap(run: Run) -> int:
     """Ids of one reply at most, for the sampler; each task's own budget caps it further."""
-    largest = max(task.budget.turn_tokens for task in [*run.tasks.pool, *run.tasks.measured])
+    largest = max(task.budget.turn_tokens for task in [*run.tasks.pool, *run.tasks.measured, *run.tasks.split.confirm])
     return min(run.settings.t2po.max_turn_tokens or largest, largest)
 
 

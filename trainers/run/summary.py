@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
 
 from trainers.guards import Finding
+from trainers.measuring.confirmation import Confirmation
 from trainers.measuring.measure import Measurement
 from trainers.stats import PairedTest, paired_test
 
@@ -35,6 +36,7 @@ class Clock:
     Attributes:
         rollout: Playing training episodes; of it `model` sampling, `sandbox` waiting for sandboxes, the rest ours.
         held_out: Playing held-out episodes (not in `rollout`).
+        confirm: Measuring start and `best/` once more at the end.
         learn: Forward, backward and optimizer of the training steps.
         turns: Turns of the training episodes; `tokens` sampled in them.
         steps: Optimizer steps taken.
@@ -48,6 +50,7 @@ class Clock:
     turns: int = 0
     tokens: int = 0
     steps: int = 0
+    confirm: float = 0.0
 
     def add(self, timing: RolloutTiming) -> None:
         """Count one training rollout."""
@@ -72,6 +75,10 @@ class Clock:
         """Share of rollout wall in which the model sampled; `None` before the first rollout."""
         return self.model / self.rollout if self.rollout else None
 
+    def other(self, wall_seconds: float) -> float:
+        """What of the wall time is none of these."""
+        return max(0.0, wall_seconds - self.rollout - self.held_out - self.confirm - self.learn)
+
     def to_json(self, wall_seconds: float) -> dict[str, Any]:
         """Totals, milliseconds per turn and seconds per step."""
         out: dict[str, Any] = {
@@ -80,8 +87,9 @@ class Clock:
             "sandbox_seconds": self.sandbox,
             "overhead_seconds": self.overhead,
             "held_out_seconds": self.held_out,
+            "confirm_seconds": self.confirm,
             "learn_seconds": self.learn,
-            "other_seconds": max(0.0, wall_seconds - self.rollout - self.held_out - self.learn),
+            "other_seconds": self.other(wall_seconds),
             "turns": self.turns,
             "sampled_tokens": self.tokens,
             "steps": self.steps,
@@ -113,6 +121,7 @@ class RunSummary:
         warnings: Notes on the run, as shown.
         findings: What guards warned of or stopped the run for, as shown.
         guards: The guards in figures (`Watch.to_json`), `guards_line` in words.
+        confirmation: The headline: start and chosen weights on tasks that nothing chose on, or why there is none.
     """
 
     before: dict[str, Measurement]
@@ -129,6 +138,7 @@ class RunSummary:
     findings: list[Finding] = field(default_factory=list)
     guards: dict[str, Any] = field(default_factory=dict)
     guards_line: str = ""
+    confirmation: Confirmation = field(default_factory=Confirmation)
 
     @property
     def deciding(self) -> str:
@@ -149,6 +159,7 @@ class RunSummary:
             if setting != self.deciding:
                 held_out[setting] = {"n": self.before[setting].n, **self._pair(setting)}
         return {
+            "confirmation": self._confirmed(),
             "held_out": held_out,
             "wall_seconds": self.wall_seconds,
             "model_time_share": self.clock.model_time_share,
@@ -159,6 +170,21 @@ class RunSummary:
             "warnings": [*self.warnings, *(finding.message for finding in self.findings)],
             "guards": self.guards,
         }
+
+    def _confirmed(self) -> dict[str, Any]:
+        c = self.confirmation
+        out: dict[str, Any] = {"tasks": c.source, "why_none": c.why, "best_step": c.step}
+        for arm in c.before:
+            interval = c.interval(arm)
+            out[arm] = {
+                "n": c.before[arm].n,
+                "decode": {"before": c.before[arm].sampling, "after": c.after[arm].sampling},
+                "before": _figures(c.before[arm]),
+                "after": _figures(c.after[arm]),
+                "paired_test": asdict(c.test(arm)),
+                "difference_interval": [interval.low, interval.high] if interval else None,
+            }
+        return out
 
     def _pair(self, setting: str) -> dict[str, Any]:
         return {

@@ -8,6 +8,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from envs.episode import StopReason
+from trainers.measuring.confirmation import Confirmation
 from trainers.measuring.measure import Measurement
 from trainers.stats import wilson
 
@@ -93,6 +94,26 @@ def measurement_table(title: str, columns: Mapping[str, Measurement]) -> Table:
     table.add_row("stop mix", *(stop_mix(m) for m in ms))
     table.add_row("decode", *(m.sampling for m in ms))
     return table
+
+
+def confirmation_lines(c: Confirmation) -> list[str]:
+    """The headline of a run in plain lines: one per arm, or why there is none."""
+    if c.why:
+        return [f"confirmed: nothing ({c.why})"]
+    lines = [f"confirmed on {c.source}, on which nothing was trained or chosen: start against step {c.step}"]
+    for arm, before in c.before.items():
+        after, test, interval = c.after[arm], c.test(arm), c.interval(arm)
+        how = before.sampling if before.sampling == after.sampling else f"{before.sampling}, then {after.sampling}"
+        head = f"  {arm}: {passes(before)} -> {passes(after)}; decode: {how}"
+        if interval is None:
+            lines.append(f"{head}; no task was graded in both")
+            continue
+        lines.append(
+            f"{head}; difference {100 * test.difference:+.1f} points [{100 * interval.low:+.1f}, "
+            f"{100 * interval.high:+.1f}], paired p {p_text(test.p_value)} ({test.test}: {test.better} tasks better, "
+            f"{test.worse} worse)"
+        )
+    return lines
 
 
 def count_table(title: str, names: str, columns: Mapping[str, Mapping[str, Sequence[int]]]) -> Table:

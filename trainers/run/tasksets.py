@@ -8,11 +8,12 @@ from pathlib import Path
 from tasks.judges import JudgeUse
 from tasks.problems import TaskError, counted
 from tasks.sources import load_tasks
-from tasks.split_lock import SUFFIX, apply_lock, parted_twins, verify_lock
+from tasks.split_lock import SUFFIX, apply_lock, locked_sides, parted_twins, verify_lock
 from tasks.splits import Choice, Sameness, Split, disjoint, meaning, problem, split_tasks
 from tasks.task import Task
 from trainers.config import EnvArguments
 from trainers.errors import ConfigError
+from trainers.run.confirm_tasks import with_confirm
 
 FEW = 20
 """Held-out tasks below which the interval of a pass rate spans more than forty points."""
@@ -28,10 +29,12 @@ class TaskSets:
     Attributes:
         split: What is trained on and what is only measured on, disjoint by id and by meaning (but for old locks).
         notes: What people should know (tasks moved, nothing held out).
+        confirm_text: What start and `best/` are measured on at the end, or why they are not.
     """
 
     split: Split
     notes: tuple[str, ...] = ()
+    confirm_text: str = ""
 
     @property
     def pool(self) -> tuple[Task, ...]:
@@ -66,15 +69,18 @@ def load_task_sets(env: EnvArguments, seed: int, resumed: Path | None = None) ->
         tasks.problems.TaskError: A task file is wrong (all of them are named), or the tasks are not those of a lock.
         ConfigError: Nothing to train on.
     """
+    unconfirmed: Path | None = None
     if resumed is not None and resumed.exists():
-        former = _load(env, seed, problem)
+        unconfirmed = None if "confirm" in locked_sides(resumed) else resumed
+        former = _load(env, seed, problem, unconfirmed)
         if _fits(former.split, resumed):
             parted = map(str, parted_twins(former.split, resumed))
             return replace(former, notes=tuple(dict.fromkeys((*former.notes, *parted))))
-    return _load(env, seed, meaning)
+    return _load(env, seed, meaning, unconfirmed)
 
 
-def _load(env: EnvArguments, seed: int, same: Sameness) -> TaskSets:
+def _load(env: EnvArguments, seed: int, same: Sameness, unconfirmed: Path | None) -> TaskSets:
+    """See `load_task_sets`; `unconfirmed` is the lock of the run that goes on, where it has no confirm side."""
     judges = _Judges(env.allow_in_process_judges)
     locked = env.held_out.endswith(SUFFIX)
     everything = tuple(load_tasks(env.tasks))
@@ -118,6 +124,7 @@ def _load(env: EnvArguments, seed: int, same: Sameness) -> TaskSets:
             pool=judges.keep(split.pool),
             held_out=judges.keep(split.held_out),
             unseen=judges.keep(split.unseen),
+            confirm=judges.keep(split.confirm),
         )
     else:
         loaded = judges.keep(tuple(load_tasks(env.held_out)))
@@ -126,9 +133,19 @@ def _load(env: EnvArguments, seed: int, same: Sameness) -> TaskSets:
             notes.append(f"{dropped} held-out tasks are also in the pool, or twins of tasks there, and were left out.")
     if judges.note():
         notes.insert(0, judges.note())
+    confirmed, confirm_text = with_confirm(env, split, seed, same)
+    if confirmed.confirm and unconfirmed is not None:
+        confirm_text = f"none: the run began without ({unconfirmed} has no confirm side)"
+    else:
+        split = confirmed
     if env.held_out_limit:
         limit = env.held_out_limit
-        split = replace(split, held_out=split.held_out[:limit], unseen=split.unseen[:limit])
+        split = replace(
+            split,
+            held_out=split.held_out[:limit],
+            unseen=split.unseen[:limit],
+            confirm=split.confirm[:limit],
+        )
     if 0 < len(split.held_out) < FEW:
         notes.append(
             f"held-out tasks: {len(split.held_out)}, too few to choose a checkpoint well (look at the interval). "
@@ -139,7 +156,7 @@ def _load(env: EnvArguments, seed: int, same: Sameness) -> TaskSets:
     if env.held_out not in ("none", "split") and not (split.held_out or split.unseen):
         why = judges.reason() or ": every task of it is in the pool; name other tasks or another seed"
         raise ConfigError(f"held_out={env.held_out}: no task to measure on{why}")
-    return TaskSets(split, tuple(notes))
+    return TaskSets(split, tuple(notes), confirm_text)
 
 
 def _fits(split: Split, lock: Path) -> bool:
