@@ -12,6 +12,7 @@ from transformers import TrainerCallback
 from agents.rollout import RolloutResult
 from agents.trajectory import Trajectory
 from trainers.config.held_out import take_apart
+from trainers.credit import TurnSignal
 from trainers.guards import Finding, Measured, Severity, Watch
 from trainers.guards.events import LeftBehind
 from trainers.guards.signal import read_groups
@@ -24,8 +25,7 @@ from trainers.run.record import FINDINGS
 from trainers.run.weight_delta import WeightDelta
 
 if TYPE_CHECKING:
-    from trainers.credit import TurnSignal
-from trainers.gigpo import GiGPOTrainer
+    from trainers.gigpo import GiGPOTrainer
 
 
 class GuardCallback(TrainerCallback):
