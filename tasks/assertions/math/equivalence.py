@@ -36,6 +36,8 @@ from tasks.assertions.math.shapes import (
 )
 
 _NAME = re.compile(r"(?<![\\A-Za-z])[A-Za-z]")
+_MOST_WRITTEN_OUT = 200
+_ANY_CONSTANT = re.compile(r"\+\s*[CcKk]\s*\Z")
 _COUNTER = re.compile(r"(?<![\\A-Za-z])[kmn](?![A-Za-z])")
 """The names that go through the whole numbers in a family of angles."""
 _QUANTITY = re.compile(r"(?:[A-Za-z](?:_\{?\w\}?)?|\^\{\d\}|\\(?:frac|cdot|sqrt)(?![A-Za-z])|[-+/ (){}])+")
@@ -142,6 +144,7 @@ def same(gold: Shape, answer: Shape) -> bool:
     if (plain := _unlabelled(answer, False)) is not None:
         return same(gold, plain)
     if isinstance(gold, Group) and isinstance(answer, Group):
+        gold, answer = _written_out(gold), _written_out(answer)
         return _same_group(gold, answer) or same_set(gold, answer)
     if isinstance(gold, Clock) and isinstance(answer, Clock):
         return gold.parts == answer.parts and "" in (gold.half, answer.half)
@@ -174,6 +177,8 @@ def _comparable(gold: Scalar, answer: Scalar) -> tuple[str, str]:
         names = [set(_COUNTER.findall(text)) for text in texts]
         if len(names[0]) == len(names[1]) == 1:
             texts[1] = _COUNTER.sub(names[0].pop(), texts[1])
+    if gold.text.rstrip().endswith("C") and all(_ANY_CONSTANT.search(text) for text in texts):
+        texts[1] = _ANY_CONSTANT.sub("+C", texts[1])  # of integration
     return texts[0], texts[1]
 
 
@@ -244,6 +249,30 @@ def _same_group(gold: Group, answer: Group) -> bool:
             for left, right in zip(gold_parts, answer_parts, strict=True)
         )
     return _matched(list(gold_parts), list(answer_parts))
+
+
+def _written_out(group: Group) -> Group:
+    r"""`1,2,\ldots,5` in full, where the first numbers say the step; the group itself where they do not."""
+    if Dots() not in group.parts:
+        return group
+    at = group.parts.index(Dots())
+    first, rest = [_whole(part) for part in group.parts[:at]], [_whole(part) for part in group.parts[at + 1 :]]
+    if len(first) < 2 or not rest or None in (*first, *rest):
+        return group
+    known: list[int] = [number for number in (*first, *rest) if number is not None]
+    step = known[1] - known[0]
+    count = (known[-1] - known[0]) // step + 1 if step else 0
+    if not len(known) <= count <= _MOST_WRITTEN_OUT:
+        return group
+    full = [known[0] + step * number for number in range(count)]
+    if full[: len(first)] + full[count - len(rest) :] != known:
+        return group
+    return Group(group.open, group.close, tuple(Scalar(str(number)) for number in full))
+
+
+def _whole(part: Shape) -> int | None:
+    exact = part.exact if isinstance(part, Scalar) else None
+    return int(exact) if exact is not None and exact.denominator == 1 else None
 
 
 def _matched(gold: list[Shape], answer: list[Shape]) -> bool:

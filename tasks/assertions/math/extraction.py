@@ -67,6 +67,7 @@ _LISTED = re.compile(
 )
 _APART = 60
 """Characters between two boxes of a list, at most."""
+_DENIED = re.compile(r"\b(?:not|rather than|instead of)[\s$*(]*(?:\\[(\[]\s*)?\\(?:boxed|fbox)[ \t]*\{?\Z")
 _TAKEN_BACK = re.compile(r"[ \t*,]*(?:is|are|was)\b", re.IGNORECASE)
 _COMMAND = re.compile(r"\\(?:[A-Za-z]+|%)")
 _PROSE = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{2,}")
@@ -80,6 +81,8 @@ def last_box(reply: str) -> Found | None:
     mere word `\boxed` is no box.
     """
     boxes = _boxes(reply)
+    while len(boxes) > 1 and _DENIED.search(reply, max(0, boxes[-1].start - _APART), boxes[-1].start):
+        boxes.pop()  # \boxed{7}, not \boxed{8}
     return boxes[-1] if boxes else None
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from fractions import Fraction
 
+from tasks.assertions.math.units import factor, one_spelling
 from tasks.assertions.number_words import number_in_words
 
 _SIZES = {"hundred": 2, "thousand": 3, "million": 6, "billion": 9, "trillion": 12}
@@ -23,10 +25,24 @@ _WHOLE = re.compile(
     r"|\\text\{,?\s*(?:where|for)\s*(?:\}\s*)?(?P<is>[kmn])\s*(?:\\text\{\s*)?(?:is )?(?:an? |any )?integer\s*\})\)?\Z"
 )
 """What may be left out behind a family such as `2\\pi k`: that `k` is a whole number."""
+_SIGNED = {
+    "positive": r"(0,\infty)", "negative": r"(-\infty,0)", "nonzero": r"\mathbb{R}\setminus\{0\}",
+    "nonnegative": r"[0,\infty)", "nonpositive": r"(-\infty,0]",
+}  # fmt: skip
+_TWO_UNITS = re.compile(
+    r"(?:\\text\{\s*)?(\d{1,6})\s*(?:\\text\{)?\s*([a-z]+)\.?,?(?:\s*and)?\s*\}?\s*(?:\\text\{\s*and\s*\})?\s*"
+    r"(\d{1,6}(?:\.\d{1,6})?)\s*(?:\\text\{)?\s*([a-z]+)\.?\s*\}?"
+)
+_BASE_WORD = re.compile(
+    r"(?:\\text\{\s*)?([0-9A-F]{1,40})\s*(?:\\text\{)?\s*,?\s*\(?(?:in )?base[ -]*(?:\}\s*)?"
+    r"(\d{1,2}|ten|two|three|eight)\)?\s*\}?"
+)
+_OUTWARD = re.compile(r"([\[\](])([^\[\]()]+,[^\[\]()]+)([\[\])])")
 _OTHER_WORDS = {"DNE": r"\text{does not exist}", "none": r"\emptyset", "None": r"\emptyset"}
 _WORDED_SET = re.compile(
     r"(?:\\text\{)?\s*(?:(?P<none>(?:there (?:is|are) )?no (?:real )?solutions?|(?:the )?empty set)|"
-    r"(?:[a-z] (?:is|can be) )?(?:(?:the )?set of )?(?P<all>all|any|every|the)?\s*(?P<sign>positive|negative)?\s*"
+    r"(?:[a-z] (?:is|can be) )?(?:(?:the )?set of )?(?P<all>all|any|every|the)?\s*"
+    r"(?P<sign>positive|negative|non-?zero|non-?negative|non-?positive)?\s*"
     r"(?:(?P<R>reals?(?: numbers?)?)|(?P<Z>integers?)|(?P<Q>rationals?(?: numbers?)?)|(?P<C>complex numbers?)))"
     r"(?P<but>,? (?:except|other than|excluding|but)(?: for)?"
     r"| (?P<than>greater|larger|less|smaller) than(?P<equal> or equal to)?)?"
@@ -71,6 +87,15 @@ def in_words(text: str) -> str:
     text = _ALL.sub("", text)
     if r"\mathbb{Z}" in text or "integer" in text:
         text = _of_whole_numbers(text)
+    if "base" in text and (based := _BASE_WORD.fullmatch(text)):
+        return rf"{based.group(1)}_{{{based.group(2)}}}"
+    if (two := _TWO_UNITS.fullmatch(text)) and (times := factor(one_spelling(two[2]), one_spelling(two[4]))):
+        total = int(two[1]) * times + Fraction(two[3])
+        if times > 1:
+            return rf"\frac{{{total.numerator}}}{{{total.denominator}}}\text{{ {two[4]}}}"
+    if text[:1] in "[](" and (outward := _OUTWARD.fullmatch(text)):
+        opened, closed = outward[1], outward[3]  # ]0,1[ is (0,1)
+        text = f"{'(' if opened == ']' else opened}{outward[2]}{')' if closed == '[' else closed}"
     bare = re.sub(r"\\text\{([^{}]*)\}", r"\1", text).strip()
     if bare in _OTHER_WORDS:
         return _OTHER_WORDS[bare]
@@ -120,7 +145,7 @@ def _ray(worded: re.Match[str]) -> str:
     """`all positive real numbers`, `all real numbers greater than or equal to 3`."""
     if worded.group("sign"):
         plain = not (worded.group("but") or worded.group("rest"))
-        return {"positive": r"(0,\infty)", "negative": r"(-\infty,0)"}[worded.group("sign").lower()] if plain else ""
+        return _SIGNED[worded.group("sign").lower().replace("-", "")] if plain else ""
     bound = _BOUND.fullmatch(
         worded.group("rest").rstrip("} ") if worded.group("rest").count("{") == 0 else worded.group("rest")
     )

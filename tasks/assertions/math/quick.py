@@ -85,5 +85,6 @@ def words(shape: Shape) -> str:
         return ""
     text = re.sub(r"\\text\{([^{}]*)\}", r" \1 ", shape.text)
     text = re.sub(r"[-_~\u2019']+", " ", text.lower())
+    text = re.sub(r"(?<=\d)(?:st|nd|rd|th)\b", "", text)
     text = re.sub(r"\s+", " ", text).strip(' .,:;!*()[]{}"`')
     return re.sub(r"^(?:the|a|an) (?=\w{2})", "", text)

@@ -150,6 +150,7 @@ _BUILT = re.compile(
 )
 _ANY_TEXT = re.compile(r"\\text\{([^{}]*)\}")
 _AND_OR = re.compile(r"\\text\{\s*,?\s*(and|or)\s*\}|(?<![A-Za-z\\])(and|or)(?![A-Za-z])")
+_JOINED_WORDS = re.compile(r"[A-Za-z'-]+(?:,? (?:and )?[A-Za-z'-]+){0,6},? and [A-Za-z'-]+(?: [A-Za-z'-]+)?")
 _WORDS = re.compile(r"[A-Za-z][A-Za-z'. -]+")
 _LETTERS = re.compile(r"[A-Za-z]")
 
@@ -225,6 +226,8 @@ def _scalar(text: str) -> Shape:
 
 def _worded(text: str) -> Shape:
     """What stands in a text command: words, but numbers too."""
+    if _JOINED_WORDS.fullmatch(text):
+        text = re.sub(r",? and ", ",", text)  # in any order
     outer = _Outer(list(text))
     if (found := outer.listed(0, worded=True)) is not None:
         return found
@@ -355,7 +358,7 @@ def _flat(shapes: list[Shape]) -> Iterator[Shape]:
 
 _LABEL = re.compile(
     r"(?:\\[a-z]+ ?)?(?:\\text\{[^{}]*\}|\\overline\{[A-Za-z]+\}|[A-Za-z]{1,3}|\\[a-zA-Z]+)"
-    r"(?:_\{?\w+\}?|')?(?: ?\([A-Za-z0-9, ]{1,12}\))?"
+    r"(?:_\{?\w+\}?|'{1,2}|\^\{-1\}(?= ?\())?(?: ?\([A-Za-z0-9, ]{1,12}\))?|\\frac\{d[a-z]?\}\{d[a-z]\}(?: ?[a-z])?"
 )
 
 

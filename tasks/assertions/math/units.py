@@ -15,7 +15,7 @@ _SPELLINGS = {
     "ounce": "ounce ounces oz", "ton": "ton tons", "second": "second seconds sec secs",
     "minute": "minute minutes min mins", "hour": "hour hours hr hrs", "day": "day days", "week": "week weeks",
     "month": "month months", "year": "year years", "liter": "liter liters litre litres",
-    "ml": "ml milliliter milliliters", "gallon": "gallon gallons", "mph": "mph", "unit": "unit units",
+    "ml": "ml milliliter milliliters", "gallon": "gallon gallons", "unit": "unit units",
     "point": "point points", "radian": "radian radians",
     "way": "way ways", "person": "person people persons student students", "integer": "integer integers",
 }  # fmt: skip
@@ -29,6 +29,9 @@ _IN_SMALLEST = {
     for unit, size in sizes.items()
 }  # fmt: skip
 _KNOWN = {spelling: unit for unit, spellings in _SPELLINGS.items() for spelling in spellings.split()}
+_SPEEDS = {"mph": "mile/hour", "kmh": "km/hour", "kph": "km/hour", "kmph": "km/hour"}
+_PER = {"h": "hour", "s": "second"}
+"""Units of one letter behind a stroke."""
 _POWERS = {"square": "^2", "sq": "^2", "squared": "^2", "cubic": "^3", "cubed": "^3", "cu": "^3"}
 _LETTERS = frozenset("mgshlL")
 """Units of one letter; other letters are names."""
@@ -110,8 +113,10 @@ def one_spelling(words: str) -> str:
             power = _POWERS[low]
         elif re.fullmatch(r"\^\{?\d\}?", low):
             power = "^" + low.strip("^{}")
-        elif low in _KNOWN:
-            names.append(_KNOWN[low])
+        elif low in _KNOWN or low in _SPEEDS:
+            names.append(_KNOWN.get(low) or _SPEEDS[low])
+        elif names and (low == "per" or low in _PER):
+            names += [_PER[low]] if low in _PER else []
         elif low == "m":
             names.append("m")
         else:

@@ -129,6 +129,17 @@ SAME = [
     ("\\text{DNE}", "\\text{does not exist}"), ("\\emptyset", "\\text{none}"), ("y=2x+3", "f(x)=2x+3"),
     ("75\\text{ cents}", "\\$0.75"), ("2\\text{ hours}", "120\\text{ minutes}"), ("1.5\\text{ m}", "150\\text{ cm}"),
     ("\\$1,250", "1250"), ("\\$-5", "-5"),
+    ("x\\ne 0", "\\text{all nonzero real numbers}"), ("[0,\\infty)", "\\text{all non-negative real numbers}"),
+    ("(0,1)", "]0,1["), ("(0,1]", "]0,1]"), ("[0,1)", "[0,1["), ("\\{1,2,3,4,5\\}", "\\{1,2,\\dots,5\\}"),
+    ("2,4,6,8,10", "2,4,\\ldots,10"), ("1,2,3,\\ldots,20", "1,2,\\ldots,20"),
+    ("f^{-1}(x)=\\frac{x-1}{2}", "\\frac{x-1}{2}"), ("3x^2", "\\frac{dy}{dx}=3x^2"), ("3x^2", "y''=3x^2"),
+    ("1\\text{ hour }30\\text{ minutes}", "90\\text{ minutes}"), ("\\text{1 hour 30 minutes}", "90\\text{ minutes}"),
+    ("5\\text{ feet }6\\text{ inches}", "66\\text{ inches}"),
+    ("1\\text{ hour and }30\\text{ minutes}", "1.5\\text{ hours}"), ("15\\text{ mph}", "15\\text{ miles per hour}"),
+    ("15\\text{ mph}", "15\\text{ mi/h}"), ("15\\text{ km/h}", "15\\text{ kilometers per hour}"),
+    ("15\\text{ m/s}", "15"), ("\\text{July 5}", "\\text{July 5th}"),
+    ("\\text{Alice and Bob}", "\\text{Bob and Alice}"), ("\\text{A,B}", "\\text{A and B}"),
+    ("101_2", "101\\text{ base }2"), ("101_2", "\\text{101 base 2}"), ("A3_{16}", "A3\\text{ (base 16)}"),
 ]  # fmt: skip
 
 DIFFERENT = [
@@ -231,6 +242,18 @@ DIFFERENT = [
     ("\\$75", "0.75\\text{ cents}"), ("2\\text{ hours}", "120\\text{ seconds}"), ("2\\text{ m}", "2\\text{ feet}"),
     ("1\\text{ m}^2", "100\\text{ cm}^2"), ("x\\equiv 3\\pmod 7", "8k+3"), ("x\\equiv 3\\pmod 7", "x=7k+4"),
     ("x\\equiv 3\\pmod 7", "y=7k+3"), ("x\\equiv 3\\pmod 7", "7x+3"),
+    ("(0,1)", "[0,1["), ("[0,1]", "]0,1["), ("(0,1)", "]0,2["), ("\\{1,2,3,4,5\\}", "\\{1,2,\\dots,6\\}"),
+    ("\\{1,2,3,4,5\\}", "\\{1,3,\\dots,5\\}"), ("1,2,4,8", "1,2,\\ldots,8"), ("1,5", "1,\\ldots,5"),
+    ("f^{-1}(x)=\\frac{x-1}{2}", "2x+1"), ("3x^2", "\\frac{dy}{dx}=2x^2"),
+    ("1\\text{ hour }30\\text{ minutes}", "130\\text{ minutes}"),
+    ("1\\text{ hour }30\\text{ minutes}", "1.3\\text{ hours}"),
+    ("1\\text{ hour }30\\text{ minutes}", "30\\text{ minutes}"),
+    ("30\\text{ minutes }1\\text{ hour}", "31\\text{ hours}"), ("15\\text{ mph}", "15\\text{ km/h}"),
+    ("15\\text{ m/s}", "15\\text{ m/h}"), ("15\\text{ m/s}", "15\\text{ m}"),
+    ("15\\text{ miles per hour}", "15\\text{ miles}"), ("\\text{July 5}", "\\text{July 15th}"),
+    ("\\text{Alice and Bob}", "\\text{Alice and Carl}"), ("\\text{Alice and Bob}", "\\text{Alice}"),
+    ("101_2", "101\\text{ base }3"), ("101_2", "5\\text{ base }10"), ("x\\ne 0", "\\text{all positive real numbers}"),
+    ("[0,\\infty)", "\\text{all nonzero real numbers}"),
 ]  # fmt: skip
 
 SAME_ONE_WAY = [
@@ -238,5 +261,6 @@ SAME_ONE_WAY = [
     ("3", "3 \\pmod 7"), ("23", "x^2+y^2=23"), ("5", "x+y=5"),
     ("x\\equiv 3\\pmod 7", "x=7k+3, k\\in\\mathbb{Z}"), ("x\\equiv 3\\pmod 7", "7k+3"), ("x\\equiv 3\\pmod 7", "3+7n"),
     ("n \\equiv 6 \\pmod 7", "7k-1"),
+    ("x^2+C", "x^2+c"), ("x^2+C", "x^2+k"),
 ]  # fmt: skip
 """The same, but not with the second for the gold answer: it would take the question, or another base, for right."""

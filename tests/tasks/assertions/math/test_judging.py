@@ -33,6 +33,9 @@ def test_boxed_takes_the_box_alone() -> None:
         ("3,5", r"\boxed{3} and therefore, \boxed{5}", False),
         ("7", r"\boxed{3}, \boxed{7}", True),  # no list is asked for, so the last stands
         ("5", r"\boxed{\text{The value is $5$}}", True),
+        ("7", r"It is $\boxed{7}$, not $\boxed{8}$.", True),
+        ("8", r"It is $\boxed{7}$, not $\boxed{8}$.", False),
+        ("8", r"It was not $\boxed{7}$. It is $\boxed{8}$.", True),
     ],
 )
 def test_a_list_may_be_given_one_box_each(gold: str, reply: str, right: bool) -> None:
