@@ -2,6 +2,7 @@
 
     python -m benchmarks.healthy                   # 20 runs, some 15 minutes on two cores
     python -m benchmarks.healthy --runs 3          # one of each kind
+    python -m benchmarks.healthy --policy FOLDER   # keep the policy of the questions there, and use it again
 
 Three kinds, each with seeds of its own: the quickstart; questions in one turn (a policy that a minute or two of
 supervised training have taught to answer them, three times in four with the right number); and the quickstart with the
@@ -71,7 +72,7 @@ def write_questions(path: Path, count: int, seed: int) -> None:
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
 
 
-def warm_start(folder: Path, steps: int) -> Path:
+def warm_start(folder: Path, out: Path, steps: int) -> None:
     """The quickstart policy after supervised training on such questions; a share of the answers is wrong."""
     tasks = folder / "shown.jsonl"
     count = 32 * steps
@@ -85,13 +86,11 @@ def warm_start(folder: Path, steps: int) -> Path:
             said.append({"role": "user", "content": shown})
             said.append({"role": "assistant", "content": f"#### {right if draw.random() < 0.75 else other}"})
             file.write(json.dumps({"messages": said}) + "\n")
-    out = folder / "policy"
     run(sft.main, [
         "--model_name_or_path", "quickstart", "--data", str(folder / "messages.jsonl"), "--output_dir", str(out),
         "--epochs", "1", "--batch_tokens", "3000", "--learning_rate", "1e-3", "--warmup_steps", "10",
         "--context_weight", "0", "--save_dtype", "float32",
     ])  # fmt: skip
-    return out
 
 
 def run(main: Callable[[list[str]], int], flags: list[str]) -> None:
@@ -120,6 +119,7 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=20, help="how many of the list")
     parser.add_argument("--steps", type=int, default=150, help="of the supervised training on questions")
+    parser.add_argument("--policy", type=Path, help="folder of the policy of the questions; made where it is missing")
     args = parser.parse_args(argv)
     total = 0
     print(f"{len(GUARDS)} guards on in each run\n")
@@ -128,7 +128,9 @@ def main(argv: list[str] | None = None) -> int:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         warnings.simplefilter("ignore")
-        policy = warm_start(folder, args.steps)
+        policy = args.policy or folder / "policy"
+        if not policy.exists():
+            warm_start(folder, policy, args.steps)
         write_questions(folder / "pool.jsonl", 400, seed=2)
         write_questions(folder / "held_out.jsonl", 32, seed=3)
         kinds = {
