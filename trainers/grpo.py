@@ -383,7 +383,7 @@ def _introduce(run: Run, trainer: GiGPOTrainer, callback: RunCallback, first_ste
         + (f", {processes} processes" if processes > 1 else "")
     )
     console.note(f"confirmation at the end: {run.tasks.confirm_text}")
-    for note in (*([run.coverage] if run.coverage else []), *run.inherited):
+    for note in run.remarks():
         console.note(note)
     said = callback.record.warnings()
     for note in run.notes():

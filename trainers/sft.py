@@ -24,16 +24,17 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # we use processes; re
 import torch
 import transformers
 
-from agents.models.card import ModelCard, read_card, write_card
+from agents.models.card import ModelCard, find_card, write_card
 from agents.models.errors import ModelError
 from agents.models.loading import ModelKind, load_model, resolve_model
+from agents.models.manifest import MANIFEST, write_manifest
 from tasks.families.words import ALL_WORDS
 from trainers.run.jsonl import RunFolderError
 from trainers.run.pipes import start
 from trainers.run.writable import refuse_unwritable
-from trainers.warmstart.config import CONFIGS, WARM_START, SFTConfigError, SFTSettings, load_settings
+from trainers.warmstart.config import CONFIGS, DEMONSTRATIONS, WARM_START, SFTConfigError, SFTSettings, load_settings
 from trainers.warmstart.corpus import Corpus, CorpusError
-from trainers.warmstart.data import demonstration_messages, generated_corpus, read_corpus
+from trainers.warmstart.data import demonstration_messages, generated_corpus, read_corpus, spoken_in
 from trainers.warmstart.loop import Progress, train
 from trainers.warmstart.model import build_model
 from trainers.warmstart.tokenizer import TokenizerError, save_tokenizer, train_tokenizer
@@ -106,6 +107,7 @@ def run(settings: SFTSettings, *, dry: bool = False, say: Callable[[str], None] 
     if dry:
         say(_plan(settings, kept))
         return folder
+    card = card_of_data(settings)
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / METRICS, "w", encoding="utf-8") as log:
         last = train(
@@ -116,11 +118,12 @@ def run(settings: SFTSettings, *, dry: bool = False, say: Callable[[str], None] 
             device=device,
             report=lambda progress: _report(progress, begin, say, log),
         )
-    weights = save(model, tokenizer, folder, settings)
+    weights = save(model, tokenizer, folder, settings, card)
     record = _record(settings, kept, left_out, model, tokenizer, device, last)
     record["weights_sha256"] = weights
     record["wall_seconds"] = round(time.perf_counter() - begin, 1)
     (folder / RECIPE).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+    write_manifest(folder)
     say(f"saved {folder} (weights sha256 {weights[:16]}...) after {record['wall_seconds']} s")
     return folder
 
@@ -141,29 +144,64 @@ def check_folder(folder: Path, *, overwrite: bool) -> None:
         raise OutputError(f"{folder}: was not made by this program, so --overwrite leaves it alone; choose another")
 
 
-def save(model: Any, tokenizer: Any, folder: Path, settings: SFTSettings) -> str:
-    """Write a Hugging Face folder (an adapter is merged first) and return the sha256 of its weights."""
+def save(model: Any, tokenizer: Any, folder: Path, settings: SFTSettings, card: ModelCard | None = None) -> str:
+    """Write a Hugging Face folder (an adapter is merged first) and return the sha256 of its weights.
+
+    `card` says how the data speaks; `None` is that of generated demonstrations.
+    """
     if settings.lora_r:
         model = model.merge_and_unload()
     model.to("cpu", getattr(torch, settings.save_dtype))
-    for old in folder.glob("*.safetensors*"):
-        old.unlink()
+    for old in (*folder.glob("*.safetensors*"), folder / MANIFEST):
+        old.unlink(missing_ok=True)
     model.save_pretrained(folder)
     for path in folder.glob("*.safetensors"):
         path.chmod(0o644)  # written through a temporary file, which only the owner may read
     new = settings.model_name_or_path is None
     save_tokenizer(tokenizer, folder, plain=new)
-    write_card(folder, ModelCard(prompt_style="compact") if settings.data is None else _card(settings))
+    write_card(folder, card or ModelCard(prompt_style=DEMONSTRATIONS))
+    write_manifest(folder)
     digest = hashlib.sha256()
     for path in sorted(folder.glob("*.safetensors")):
         digest.update(path.read_bytes())
     return digest.hexdigest()
 
 
-def _card(settings: SFTSettings) -> ModelCard:
-    """The card of the model that was trained on: its prompt style stays."""
+def card_of_data(settings: SFTSettings) -> ModelCard:
+    """What the model that is made says about how it is spoken to: as its data speaks.
+
+    Raises:
+        SFTConfigError: The data speaks otherwise than the model was made for, or in several ways, unasked.
+    """
+    asked = None if settings.prompt_style == "auto" else settings.prompt_style
+    if settings.data is None:
+        return ModelCard(prompt_style=DEMONSTRATIONS)
     source = resolve_model(settings.model_name_or_path or "")
-    return read_card(source.location) if source.kind is not ModelKind.HUB else ModelCard()
+    own = find_card(source.location) if source.kind is not ModelKind.HUB else None
+    spoken = spoken_in(Path(settings.data), passed_only=settings.passed_only)
+    styles = sorted({card.prompt_style for card in spoken})
+    if asked is not None and styles not in ([], [asked]):
+        raise SFTConfigError(f"prompt_style={asked}: the trajectories in {settings.data} speak {', '.join(styles)}")
+    if asked is None and len(styles) > 1:
+        raise SFTConfigError(
+            f"data={settings.data}: speaks {' and '.join(styles)}, and a policy is made for one prompt style. Give it "
+            "trajectories of one"
+        )
+    if asked is None and own is not None and styles not in ([], [own.prompt_style]):
+        raise SFTConfigError(
+            f"data={settings.data}: speaks {styles[0]}, and the model {settings.model_name_or_path} was made for "
+            f"{own.prompt_style}. To train it so all the same, say so: --prompt_style {styles[0]}"
+        )
+    if len(spoken) == 1:
+        (card,) = spoken
+        if own is not None and (own.environment, own.prompt_hash) == (card.environment, card.prompt_hash):
+            return own  # with its caps
+        return card
+    if spoken:  # of several environments: what is common to them is the style
+        return ModelCard(prompt_style=styles[0])
+    if own is not None and asked in (None, own.prompt_style):
+        return own
+    return ModelCard(prompt_style=asked or ModelCard().prompt_style)
 
 
 def _corpus(settings: SFTSettings, tokenizer: Any, limit: int | None) -> Corpus:

@@ -15,6 +15,7 @@ from agents.chat import ChatError, ChatTemplate
 from agents.commands.pages import clean, replay_page
 from agents.commands.recorded_tasks import recorded_tasks
 from agents.jsonl import RecordError
+from agents.models.card import find_card
 from agents.models.errors import ModelError
 from agents.policies.bytes import ByteTokenizer
 from agents.replay import Replayed, ReplayError, replay, template_for
@@ -70,7 +71,7 @@ def _again(
 ) -> Replayed:
     if episode.task_id not in tasks:
         raise ReplayError(f"there is no task '{episode.task_id}' in {where}: say where it is with --tasks")
-    setting = {"prompt_style": args.prompt_style, "max_turns": args.max_turns}
+    setting = {"prompt_style": args.prompt_style or _unsaid_style(args, episode), "max_turns": args.max_turns}
     template = None
     if named is not None:
         template = template_for(episode, named)
@@ -84,6 +85,18 @@ def _again(
         sandbox=args.sandbox,
         setting={key: value for key, value in setting.items() if value is not None},
     )
+
+
+def _unsaid_style(args: argparse.Namespace, episode: Trajectory) -> str | None:
+    """The prompt style of a record that does not name it: of the model's card, or of the run that the file lies in."""
+    if episode.environment.get("prompt_style"):
+        return None
+    named = [Path(args.model)] if args.model and Path(args.model).is_dir() else []
+    cards = (find_card(folder) for folder in (*named, *Path(args.file).resolve().parents[:2]))
+    try:
+        return next((card.prompt_style for card in cards if card is not None), None)
+    except ValueError as error:
+        raise RecordError(str(error)) from error
 
 
 def _at_hand(episode: Trajectory) -> ChatTemplate | None:

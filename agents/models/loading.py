@@ -27,8 +27,9 @@ ADAPTER_CONFIG = "adapter_config.json"
 KEPT = ("best", "last")
 """What a run folder keeps: the chosen checkpoint, or, where nothing was held out, the last one."""
 WEIGHTS = ("*.safetensors", "pytorch_model*.bin", "adapter_model.bin")
-_ONLY_RESUMED = ("optimizer.", "scheduler.", "rng_state", "trainer_state", "training_args", "turngym_batch_")
-"""How files of a checkpoint begin that a model is not loaded from."""
+_NOT_READ = ("optimizer.", "scheduler.", "rng_state", "trainer_state", "training_args", "turngym_batch_", "README",
+             "recipe.json", "metrics.jsonl")  # fmt: skip
+"""How names of files begin that a model is not loaded from: those that only a resumed run reads, and notes."""
 
 
 class ModelKind(StrEnum):
@@ -175,7 +176,7 @@ def check_files(source: ModelSource) -> None:
     """
     if source.kind not in (ModelKind.FOLDER, ModelKind.ADAPTER):
         return
-    found = damage_of(Path(source.location), leave_out=lambda name: name.startswith(_ONLY_RESUMED))
+    found = damage_of(Path(source.location), leave_out=lambda name: name.startswith(_NOT_READ))
     if found:
         more = f" (and {len(found) - 1} more files)" if len(found) > 1 else ""
         raise ModelError(f"the model in {source.location} is damaged: {found[0]}{more}. {BY_HAND}")

@@ -81,6 +81,12 @@ class Run:
     card: ModelCard = ModelCard()
     inherited: tuple[str, ...] = ()
 
+    def remarks(self) -> list[str]:
+        """What a person may like to know as it starts, and need not act on."""
+        remarks = [self.coverage] if self.coverage else []
+        gone = kept_note(self.settings.config)
+        return [*remarks, *self.inherited, *([gone] if gone else [])]
+
     def notes(self) -> list[str]:
         """What a person should know before it starts: about the tasks, and settings that do nothing."""
         c = self.settings.config
@@ -299,6 +305,20 @@ def idle_selection(config: GiGPOConfig, tasks: TaskSets) -> list[str]:
     if config.load_best_model_at_end:
         notes.append("load_best_model_at_end changes nothing in the run folder: `best/` holds the chosen weights.")
     return notes
+
+
+def kept_note(config: GiGPOConfig) -> str | None:
+    """Which checkpoints will be gone at the end, for who wants to measure them later; `None` where all stay."""
+    keep = config.save_total_limit
+    if config.save_strategy != "steps" or not keep:
+        return None
+    steps = sorted({*range(int(config.save_steps), config.max_steps + 1, int(config.save_steps)), config.max_steps})
+    if len(steps) <= keep:
+        return None
+    return (
+        f"save_total_limit={keep}: of {len(steps)} checkpoints (steps {steps[0]} to {steps[-1]}) the last {keep} and "
+        "best/ stay to be measured later; --save_total_limit 0 keeps all"
+    )
 
 
 def unseen_text(tasks: TaskSets) -> str:

@@ -9,6 +9,8 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from envs.answer_prompts import ANSWER_STYLES
+from envs.prompts import STYLES
 from trainers.demonstrations import Recipe
 from trainers.errors import ConfigError
 from trainers.run.settings_file import read_settings
@@ -17,6 +19,10 @@ from trainers.warmstart.model import ModelShape
 CONFIGS = Path(__file__).resolve().parent.parent / "configs"
 WARM_START = CONFIGS / "warm_start.yaml"
 """The recipe of the shipped quickstart policy."""
+
+
+DEMONSTRATIONS = "compact"
+"""Prompt style of generated demonstrations."""
 
 
 class SFTConfigError(ValueError):
@@ -38,6 +44,13 @@ class SFTSettings:
         metadata={
             "help": "JSONL of trajectories (`trajectories/*.jsonl` of a run) or of {'messages': [...]}. "
             "None generates demonstrations of the quickstart families."
+        },
+    )
+    prompt_style: str = field(
+        default="auto",
+        metadata={
+            "help": "How the data speaks, for the model's card: auto (as trajectories say, else as the model was made "
+            "for) | standard | compact | base."
         },
     )
     passed_only: bool = field(default=True, metadata={"help": "Of trajectories, keep those that passed."})
@@ -87,6 +100,14 @@ class SFTSettings:
                 raise SFTConfigError(f"{name}={getattr(self, name)}: must be 0 or more, below 1")
         if self.data is None and self.n_demonstrations < 1:
             raise SFTConfigError(f"n_demonstrations={self.n_demonstrations}: must be 1 or more")
+        styles = ("auto", *STYLES, *ANSWER_STYLES)
+        if self.prompt_style not in styles:
+            raise SFTConfigError(f"prompt_style={self.prompt_style!r}: one of {', '.join(dict.fromkeys(styles))}")
+        if self.data is None and self.prompt_style not in ("auto", DEMONSTRATIONS):
+            raise SFTConfigError(
+                f"prompt_style={self.prompt_style}: generated demonstrations speak {DEMONSTRATIONS}; name data= of "
+                "another style, or leave it out"
+            )
         if self.save_dtype not in ("float32", "bfloat16", "float16"):
             raise SFTConfigError(f"save_dtype={self.save_dtype!r}: one of float32, bfloat16, float16")
         if not 0.0 <= self.context_until <= 1.0:

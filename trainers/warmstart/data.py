@@ -13,9 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from agents.jsonl import RecordError, read_records
+from agents.models.card import ModelCard
 from agents.trajectory import Trajectory
 from tasks.families import MIX, source, stream
 from trainers.demonstrations import Recipe, demonstrations, problem_key
+from trainers.run.machine import ENVIRONMENTS
 from trainers.warmstart.corpus import ConversationEncoder, Corpus, CorpusError
 
 CHUNK = 1000
@@ -103,6 +105,38 @@ def read_corpus(path: Path, tokenizer: Any, *, passed_only: bool = True) -> Corp
         reason = f"none of its {failed} trajectories passed; train on all with --no-passed_only" if failed else "empty"
         raise CorpusError(f"{path}: nothing to train on: {reason}")
     return Corpus.of(sequences)
+
+
+def spoken_in(path: Path, *, passed_only: bool = True) -> set[ModelCard]:
+    """How the environments of a file's trajectories spoke to the policy; empty where no line says it.
+
+    Args:
+        path: As `read_corpus` reads it.
+        passed_only: Of trajectories that passed.
+
+    Raises:
+        CorpusError: The file cannot be read.
+    """
+    told: set[ModelCard] = set()
+    for _, record in _records(path):
+        said = record.get("environment")
+        if "turns" not in record or not isinstance(said, dict) or not said.get("prompt_style"):
+            continue
+        if passed_only and record.get("passed") is not True:
+            continue
+        names = (name for name, kind in ENVIRONMENTS.items() if kind.__name__ == said.get("env"))
+        stops = said.get("stops")
+        told.add(
+            ModelCard(
+                prompt_style=str(said["prompt_style"]),
+                environment=next(names, ""),
+                prompt_hash=str(said.get("prompt_hash") or ""),
+                tools=said.get("tools"),
+                revise=said.get("revise"),
+                stops=None if stops is None else tuple(stops),
+            )
+        )
+    return told
 
 
 def _records(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:

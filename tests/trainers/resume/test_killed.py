@@ -16,6 +16,7 @@ import pytest
 from sandboxes import probe
 from sandboxes.sweep import sweep
 from tests.trainers.runs import Moment, run_name, start
+from trainers.run.going_on import DamagedError, going_on
 
 SANDBOX = next((name for name in ("bubblewrap", "landlock") if probe(name).ok), None)
 pytestmark = [
@@ -26,17 +27,19 @@ pytestmark = [
 
 ARGS = [
     "--resume", "--use_cpu", "true", "--tasks", "generated:quickstart?n=24&seed=5",
-    "--held_out", "generated:quickstart?n=6&seed=6", "--held_out_greedy", "false", "--best_metric", "sampled_reward",
-    "--per_device_train_batch_size", "8", "--slots", "8", "--learning_rate", "3e-4",
-    "--max_steps", "4", "--eval_steps", "1", "--save_steps", "2", "--save_total_limit", "1",
+    "--held_out", "generated:quickstart?n=6&seed=6", "--best_metric", "sampled_reward",
+    "--adapter", "lora", "--num_iterations", "2", "--turn_resample", "true", "--turn_resample_warmup", "24",
+    "--per_device_train_batch_size", "8", "--slots", "8", "--learning_rate", "3e-3", "--warmup_steps", "0",
+    "--max_steps", "9", "--eval_steps", "3", "--save_steps", "3", "--save_total_limit", "2",
 ]  # fmt: skip
+"""T2PO that calibrates itself, a new adapter, checkpoints inside a generation cycle, two held-out arms."""
 
 EARLY = (r"tasks.lock|config.yaml|environment.json|step_00000[01]|best", 0, 14)
 SAVING = (r"saving|checkpoint|best.old", 3, 20)
 BEST = (r"best", 12, 26)
 MEASURING = (r"held_out", 3, 12)
 LINES = (r"open /(metrics.jsonl|steps.csv|held_out.jsonl|warnings.jsonl|guards.jsonl)", 2, 8)
-THE_END = (r"checkpoint-4/turngym_state|os.rename /(saving/checkpoint-4|checkpoint-2)|summary|report", 1, 8)
+THE_END = (r"checkpoint-9/turngym_|os.rename /(saving/checkpoint-9|checkpoint-3)|summary|report", 1, 14)
 SOMEWHERE = ("", 10, 120)
 LATER = ("", 10, 60)
 """Which events, and from which to which of them: in a run, and in one that goes on."""
@@ -49,12 +52,17 @@ def moment(draw: random.Random, part: tuple[str, int, int]) -> Moment:
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory) -> dict[str, Any]:
+def made(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("whole") / "run"
     process = start([*ARGS, "--output_dir", str(folder)], folder, folder.with_name("log"))
     process.join()
     assert process.exitcode == 0, folder.with_name("log").read_text()
-    return content(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def whole(made) -> dict[str, Any]:
+    return content(made)
 
 
 def content(folder: Path) -> dict[str, Any]:
@@ -71,7 +79,7 @@ def content(folder: Path) -> dict[str, Any]:
     for path in sorted([*folder.glob("trajectories/*"), *folder.glob("held_out/*")]):
         episodes = [json.loads(line) for line in path.read_text().splitlines()]
         out[path.name] = [(e["task_id"], e["reward"], [turn["ids"] for turn in e["turns"]]) for e in episodes]
-    for path in (*folder.glob("checkpoint-*/model.safetensors"), *folder.glob("best/*")):
+    for path in (*folder.glob("checkpoint-*/*.safetensors"), *folder.glob("best/*")):
         out[str(path.relative_to(folder))] = path.read_bytes()
     out["summary"] = json.loads((folder / "summary.json").read_text())["held_out"]
     out["config"] = [line for line in (folder / "config.yaml").read_text().splitlines() if "output_dir" not in line]
@@ -122,6 +130,37 @@ def test_killed_at_random(tmp_path, whole, seed):
     died = kill_twice(tmp_path, moments, whole)
     print(seed, *died, sep="\n  ")
     assert len(died) == 2
+
+
+@pytest.mark.slow
+def test_a_damaged_checkpoint_is_refused_and_going_back_ends_the_run_as_it_was(tmp_path, made, whole):
+    """Every file of the last checkpoint, cut in half; then one real refusal, and the way out that it names."""
+    folder, log = tmp_path / "run", tmp_path / "log"
+    shutil.copytree(made, folder)
+    newest = folder / "checkpoint-9"
+    files = sorted(path for path in newest.rglob("*") if path.is_file())
+    assert {"adapter_model.safetensors", "optimizer.pt", "turngym_batch_0.pt"} <= {path.name for path in files}
+    for path in files:
+        text = path.read_bytes()
+        for spoiled in (text[: len(text) // 2], b"", files[0].read_bytes() if path != files[0] else b"{}"):
+            path.write_bytes(spoiled)
+            with pytest.raises(DamagedError, match=r"checkpoint-9 is damaged.*`--resume --from 6`"):
+                going_on(folder)
+        path.write_bytes(text)
+    (newest / "optimizer.pt").write_bytes((newest / "optimizer.pt").read_bytes()[:1000])
+    before = sorted(folder.rglob("*"))
+    command = [*ARGS, "--output_dir", str(folder)]
+    process = start(command, folder, log)
+    process.join()
+    assert process.exitcode == 2 and sorted(folder.rglob("*")) == before, log.read_text()
+    assert "optimizer.pt is shorter than written (1,000 of" in log.read_text()
+    process = start([*command, "--from", "6"], folder, log)
+    process.join()
+    assert process.exitcode == 0, log.read_text()
+    again = content(folder)
+    again["names"].remove("config.before_resume_1.yaml")  # of the copy, which stands elsewhere
+    assert {name for name in whole if again.get(name) != whole[name]} == set()
+    assert (folder / "superseded" / "checkpoint-9" / "optimizer.pt").stat().st_size == 1000
 
 
 @pytest.mark.slow
