@@ -204,7 +204,7 @@ def train(run: Run) -> int:
         if callback:
             _introduce(run, trainer, callback, first_step)
         try:
-            start = Weights(trainer.accelerator.unwrap_model(trainer.model)) if run.tasks.split.confirm else None
+            start = Weights(trainer.accelerator.unwrap_model(trainer.model)) if run.tasks.confirm else None
             with callback.console if callback else nullcontext():
                 if over and checkpoint:
                     trainer.stand_at(checkpoint)
@@ -229,7 +229,7 @@ def train(run: Run) -> int:
                     stopped = Stopped.GUARD if callback.stopped else stopped
                 if not from_main(stopped is Stopped.GUARD):
                     began = time.perf_counter()
-                    confirmation, episodes = confirm(trainer, run.tasks.split.confirm, start, run.tasks.confirm_text)
+                    confirmation, episodes = confirm(trainer, run.tasks.confirm, start, run.tasks.confirm_text)
                     if callback:
                         callback.on_confirmation(confirmation, episodes, time.perf_counter() - began)
         except KeyboardInterrupt as error:

@@ -84,7 +84,7 @@ def load_of(run: Run, shape: DecoderShape) -> Load:
     if c.beta:
         reference = shape.parameters if not lora else lora if run.peft is None else 0
     # A GPU's copy of the start waits in main memory.
-    keeps = bool(run.tasks.split.confirm) and machine(use_cpu=c.use_cpu).name == MAIN_MEMORY
+    keeps = bool(run.tasks.confirm) and machine(use_cpu=c.use_cpu).name == MAIN_MEMORY
     return Load(
         shape=shape,
         dtype=policy.dtype,
@@ -101,7 +101,7 @@ def load_of(run: Run, shape: DecoderShape) -> Load:
 
 def episodes_at_once(run: Run) -> int:
     """Episodes that one process has in flight: of a step, or of the larger side of an evaluation."""
-    c, side = run.settings.config, max(len(run.tasks.held_out), len(run.tasks.unseen))
+    c, side = run.settings.config, max(map(len, (run.tasks.held_out, run.tasks.unseen, run.tasks.confirm)))
     most = max(c.generation_batch_size, side * c.held_out_samples)
     return min(run.settings.env.slots, -(-most // c.world_size))
 
@@ -109,7 +109,7 @@ def episodes_at_once(run: Run) -> int:
 def longest_episode(run: Run) -> int:
     """Tokens of an episode that uses every turn and every token of each reply."""
     said = MESSAGE_TOKENS.get(run.prompt_style, MESSAGE_TOKENS["standard"])
-    intent = max(len(task.intent) for task in [*run.tasks.pool, *run.tasks.measured]) // CHARACTERS
+    intent = max(len(task.intent) for task in run.tasks.everything) // CHARACTERS
     return said + intent + most_turns(run) * (reply_cap(run) + said)
 
 

@@ -134,7 +134,7 @@ def prepare(settings: Settings) -> Run:
     tasks = load_task_sets(env, settings.config.seed, resumed)
     curriculum_notes = read_rules(settings.config, tasks.pool)
     check_metric(settings.config, tasks)
-    everything = [*tasks.pool, *tasks.measured, *tasks.split.confirm]
+    everything = tasks.everything
     if why := unfit_task(env.env, everything):
         raise ConfigError(why)
     coverage = self_test(everything)
@@ -328,7 +328,7 @@ def unseen_text(tasks: TaskSets) -> str:
 
 def reply_cap(run: Run) -> int:
     """Ids of one reply at most, for the sampler; each task's own budget caps it further."""
-    largest = max(task.budget.turn_tokens for task in [*run.tasks.pool, *run.tasks.measured, *run.tasks.split.confirm])
+    largest = max(task.budget.turn_tokens for task in run.tasks.everything)
     return min(run.settings.t2po.max_turn_tokens or largest, largest)
 
 

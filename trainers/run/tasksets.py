@@ -56,6 +56,16 @@ class TaskSets:
         """All that is only measured on."""
         return self.held_out + self.unseen
 
+    @property
+    def confirm(self) -> tuple[Task, ...]:
+        """What start and `best/` are measured on once more, at the end; nothing is trained or chosen on them."""
+        return self.split.confirm
+
+    @property
+    def everything(self) -> tuple[Task, ...]:
+        """All that is played."""
+        return self.pool + self.measured + self.confirm
+
 
 def load_task_sets(env: EnvArguments, seed: int, resumed: Path | None = None) -> TaskSets:
     """Load and split the tasks of a run.

@@ -17,7 +17,7 @@ def run(*, max_turn_tokens: int = 0, env: str = "ClawGym-v0", max_turns: int = 0
             t2po=SimpleNamespace(max_turn_tokens=max_turn_tokens),
             env=SimpleNamespace(env=env, max_turns=max_turns, tools=tools, revise=0),
         ),
-        tasks=SimpleNamespace(pool=pool, measured=[task(budget={"turn_tokens": 300})]),
+        tasks=SimpleNamespace(pool=pool, everything=[*pool, task(budget={"turn_tokens": 300})]),
     )
 
 
