@@ -70,8 +70,9 @@ def rows(runs: int, measurements: Sequence[int], *, tasks: int, fresh: int, seed
         )
         points = [fmean(c.held_out_points for c in found), fmean(c.confirmed_points for c in found)]
         yield (
-            f"{tasks} tasks x {count:>2} measurements, {runs} runs: p < {ALPHA:g} on the tasks that chose {_share(old, runs)}, "
-            f"mean {points[0]:+.2f} points; on {fresh} fresh tasks {_share(new, runs)}, mean {points[1]:+.2f} points"
+            f"{tasks} tasks x {count:>2} measurements, {runs} runs: p < {ALPHA:g} on the tasks that chose "
+            f"{_share(old, runs)}, mean {points[0]:+.2f} points; on {fresh} fresh tasks {_share(new, runs)}, "
+            f"mean {points[1]:+.2f} points"
         )
 
 

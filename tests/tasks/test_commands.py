@@ -188,6 +188,12 @@ def test_split_shows_both_sides_and_locks_them(tmp_path: Path, capsys: pytest.Ca
     assert "is locked here, but stands in pool now" in capsys.readouterr().err and path.read_bytes() == before
     assert run(["split", spec, "--unseen", "copi"]) == 1
     assert "did you mean 'copy'?" in capsys.readouterr().err
+    assert run(["split", spec, "--confirm", "0.25", "--out", str(tmp_path / "b.lock")]) == 0
+    assert re.search(r"^all +22 +8 +10$", capsys.readouterr().out, re.MULTILINE)
+    assert json.loads((tmp_path / "b.lock").read_text())["made_from"]["confirm"] == 0.25
+    assert len(apply_lock(load_tasks(spec), tmp_path / "b.lock").confirm) == 10
+    for share, words in (("1.5", "confirm is 1.5: a share"), ("0.9", "leave nothing of a pool of 32")):
+        assert run(["split", spec, "--confirm", share]) == 1 and words in capsys.readouterr().err
 
 
 def test_a_junit_file_overwrites_nothing_else(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,8 +7,8 @@ import pytest
 
 from tasks.problems import TaskError
 from tasks.sources import load_tasks
-from tasks.split_lock import apply_lock, parted_twins, verify_lock, write_lock
-from tasks.splits import Split, split_by_outcome, split_tasks
+from tasks.split_lock import apply_lock, locked_sides, parted_twins, verify_lock, write_lock
+from tasks.splits import Split, split_by_outcome, split_tasks, take_confirm
 
 TASKS = load_tasks("generated:quickstart?n=40")
 SPLIT = split_tasks(TASKS, held_out_fraction=0.25, seed=0, unseen_families=2)
@@ -138,3 +138,21 @@ def test_an_old_lock_with_twins_on_both_sides_loads_and_is_warned_of(tmp_path: P
     assert warnings[0].startswith(f"{path}: held_out: twin-") and "is the exact twin of " in warnings[0]
     assert "in pool: " in warnings[0] and "The sides stay as they are locked" in warnings[0]
     assert parted_twins(SPLIT, path) == ()
+
+
+def test_a_confirm_side_is_locked_like_the_others(tmp_path: Path) -> None:
+    path, without = tmp_path / "with.lock", tmp_path / "without.lock"
+    split = take_confirm(SPLIT, 5)
+    write_lock(split, path)
+    write_lock(SPLIT, without)
+    again = apply_lock(TASKS[::-1], path)
+    assert again.hash == split.hash and {t.id for t in again.confirm} == {t.id for t in split.confirm}
+    assert locked_sides(path) == ("pool", "held_out", "unseen", "confirm")
+    assert locked_sides(without) == ("pool", "held_out", "unseen") and "confirm" not in without.read_text()
+    with pytest.raises(TaskError, match="is locked here, but stands in confirm now"):
+        verify_lock(split, without)
+    record = json.loads(path.read_text())
+    record["confirm"] = {}
+    path.write_text(json.dumps(record))
+    with pytest.raises(TaskError, match="hash: does not fit the rest"):
+        locked_sides(path)

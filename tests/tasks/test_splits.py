@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tasks.problems import TaskError
 from tasks.sources import load_tasks
-from tasks.splits import Choice, Split, disjoint, problem, split_by_outcome, split_tasks
+from tasks.splits import Choice, Split, disjoint, problem, split_by_outcome, split_tasks, take_confirm
 from tasks.task import Task
 
 
@@ -199,3 +199,37 @@ def test_with_one_task_a_family_the_alphabet_does_not_choose() -> None:
 def test_tasks_without_families_can_leave_none_unseen() -> None:
     with pytest.raises(TaskError, match="the tasks have none"):
         split_tasks(load_tasks("library"), unseen_families=["nope"])
+
+
+def test_a_confirm_side_comes_out_of_the_pool_and_moves_nothing_else() -> None:
+    drawn = split_tasks(TASKS, held_out_fraction=0.2, seed=0, unseen_families=2)
+    split = take_confirm(drawn, 30, seed=0)
+    assert (split.held_out, split.unseen) == (drawn.held_out, drawn.unseen) and len(split.confirm) == 30
+    assert {t.id for t in split.pool} | {t.id for t in split.confirm} == {t.id for t in drawn.pool}
+    assert list(split.sides) == ["pool", "held_out", "unseen", "confirm"] and split.hash != drawn.hash
+    assert take_confirm(drawn, 30, seed=0).hash == split.hash != take_confirm(drawn, 30, seed=1).hash
+    assert take_confirm(drawn, 0) is drawn
+    for wanted in (-1, len(drawn.pool)):
+        with pytest.raises(TaskError, match="leave nothing of a pool of"):
+            take_confirm(drawn, wanted)
+    with pytest.raises(TaskError, match="has tasks for a confirmation already"):
+        take_confirm(split, 1)
+
+
+def test_twins_move_to_the_confirm_side_together_and_tasks_with_a_side_stay() -> None:
+    twins = [make(f"{name}-{i}", intent=f"do {name}") for name in "abcdefgh" for i in range(2)]
+    kept = [make(f"kept-{i}", split="pool") for i in range(4)]
+    split = take_confirm(split_tasks([*twins, *kept], held_out_fraction=0.0), 8)
+    names = [task.id[0] for task in split.confirm]
+    assert len(names) == 8 and all(names.count(name) == 2 for name in names)
+    assert {task.id for task in kept} <= {task.id for task in split.pool}
+    fixed = Split(tuple(kept), ())
+    assert take_confirm(fixed, 2) is fixed
+
+
+def test_what_is_confirmed_on_is_nowhere_else() -> None:
+    with pytest.raises(TaskError, match="1 confirmation tasks are also in the pool: a"):
+        Split((make("a"),), (), confirm=(make("a"),))
+    for sides in ({"held_out": (make("b"),)}, {"held_out": (), "unseen": (make("b"),)}):
+        with pytest.raises(TaskError, match="1 confirmation tasks are also held out: c"):
+            Split((make("a"),), **sides, confirm=(make("c", intent="make b"),))

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from tests.trainers.fake_run import HOSTILE, make_run
+from trainers.measuring.confirmation import Confirmation
 from trainers.report import main, write_report
-from trainers.reporting.data import view_run
+from trainers.reporting.data import headline, view_run
 from trainers.reporting.figures import smooth
 from trainers.reporting.samples import sample_episodes, shown
 from trainers.run.folder import read_run
@@ -187,3 +188,29 @@ def test_chromium_opens_it_without_console_messages(name: str, request: pytest.F
     assert picture.exists(), done.stderr[-2000:]
     assert picture.stat().st_size > 50_000
     assert "CONSOLE" not in done.stderr, [line for line in done.stderr.splitlines() if "CONSOLE" in line]
+
+
+def test_the_confirmation_leads_the_page(run: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "confirmed"
+    shutil.copytree(run, folder)
+    without = view_run(read_run(folder))
+    assert without.cards[0].name == "held-out pass, sampled" and "python -m trainers.evaluate before" in without.lead
+    data = read_run(folder)
+    assert data.baseline is not None and data.best is not None
+    found = Confirmation("24 fresh tasks", data.best.step, data.baseline.settings, data.best.settings)
+    (folder / "confirmation.json").write_text(json.dumps(found.to_json()))
+    view = view_run(read_run(folder))
+    assert [card.name for card in view.cards[:2]] == [
+        "confirmed pass, sampled (24 fresh tasks)",
+        "confirmed pass, greedy (24 fresh tasks)",
+    ]
+    assert "paired p" in view.cards[0].detail and "points [" in view.cards[0].detail
+    assert "T=1, max_tokens=64" in view.cards[0].detail
+    assert "held-out figure leans high; the confirmed one, on 24 fresh tasks, does not" in view.lead
+    assert headline([read_run(folder)]).startswith("Confirmed pass: ")
+    text = write_report([folder]).read_text(encoding="utf-8")
+    assert text.index("confirmed pass, sampled") < text.index("held-out pass, sampled")
+    (folder / "confirmation.json").write_text(json.dumps(Confirmation(why="confirm=0").to_json()))
+    none = view_run(read_run(folder))
+    assert (none.cards[0].name, none.cards[0].after, none.cards[0].detail) == ("confirmed pass", "none", "confirm=0")
+    assert none.lead.endswith("(not confirmed: confirm=0)") and headline([read_run(folder)]).startswith("Held-out pass")

@@ -18,6 +18,7 @@ from trainers.stats import (
     pass_at_k,
     permutation_test,
     sign_flip_test,
+    task_differences,
     tasks_needed,
     wilson,
 )
@@ -137,6 +138,12 @@ def test_paired_test_without_common_tasks() -> None:
     test = paired_test({"a": [True]}, {"b": [True]})
     assert (test.p_value, test.tasks, test.unpaired) == (1.0, 0, 2)
     assert math.isnan(test.difference)
+
+
+def test_differences_are_of_shared_tasks_and_per_task() -> None:
+    first = {"a": [True, False], "b": [False], "c": [True], "d": []}
+    second = {"a": [True, True], "b": [False], "e": [True], "d": [True]}
+    assert task_differences(first, second) == [0.5, 0.0]
 
 
 def test_effective_n_of_saturated_groups_is_the_number_of_tasks() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tasks.problems import TaskError
-from tasks.sources import SETS, _several, is_spec, load_tasks, schemes
+from tasks.sources import SETS, _several, is_spec, load_tasks, schemes, specs
 
 
 def ids(spec: str) -> list[str]:
@@ -38,3 +38,8 @@ def test_question_sets_are_specs(name: str) -> None:
     with pytest.raises(TaskError) as error:
         load_tasks(f"{name}:/no/such/folder")
     assert "PATH" in str(error.value) and "hub" in str(error.value)
+
+
+def test_the_parts_of_a_spec(tmp_path: Path) -> None:
+    assert specs("generated:copy?n=3,library:merge-contacts") == ["generated:copy?n=3", "library:merge-contacts"]
+    assert specs(tmp_path) == [tmp_path] and specs(["library", tmp_path]) == ["library", tmp_path]

@@ -26,7 +26,7 @@ pytestmark = [
 ]
 
 ARGS = [
-    "--resume", "--use_cpu", "true", "--tasks", "generated:quickstart?n=24&seed=5",
+    "--resume", "--use_cpu", "true", "--tasks", "generated:quickstart?n=40&seed=5", "--confirm", "0.45",
     "--held_out", "generated:quickstart?n=6&seed=6", "--best_metric", "sampled_reward",
     "--adapter", "lora", "--num_iterations", "2", "--turn_resample", "true", "--turn_resample_warmup", "24",
     "--per_device_train_batch_size", "8", "--slots", "8", "--learning_rate", "3e-3", "--warmup_steps", "0",
@@ -40,6 +40,7 @@ BEST = (r"best", 12, 26)
 MEASURING = (r"held_out", 3, 12)
 LINES = (r"open /(metrics.jsonl|steps.csv|held_out.jsonl|warnings.jsonl|guards.jsonl)", 2, 8)
 THE_END = (r"checkpoint-9/turngym_|os.rename /(saving/checkpoint-9|checkpoint-3)|summary|report", 1, 14)
+CONFIRMING = (r"held_out/confirm_|confirmation.json", 0, 3)
 SOMEWHERE = ("", 10, 120)
 LATER = ("", 10, 60)
 """Which events, and from which to which of them: in a run, and in one that goes on."""
@@ -81,7 +82,9 @@ def content(folder: Path) -> dict[str, Any]:
         out[path.name] = [(e["task_id"], e["reward"], [turn["ids"] for turn in e["turns"]]) for e in episodes]
     for path in (*folder.glob("checkpoint-*/*.safetensors"), *folder.glob("best/*")):
         out[str(path.relative_to(folder))] = path.read_bytes()
-    out["summary"] = json.loads((folder / "summary.json").read_text())["held_out"]
+    summary = json.loads((folder / "summary.json").read_text())
+    out["summary"] = (summary["held_out"], summary["confirmation"])
+    out["confirmation"] = (folder / "confirmation.json").read_bytes()
     out["config"] = [line for line in (folder / "config.yaml").read_text().splitlines() if "output_dir" not in line]
     out["names"] = sorted(path.name for path in folder.iterdir() if path.name != "superseded")
     return out
@@ -118,13 +121,26 @@ def test_killed_twice(tmp_path, whole):
     shutil.rmtree(tmp_path)
 
 
-PARTS = [(EARLY, SAVING), (MEASURING, THE_END), (BEST, LINES), (SAVING, LATER), (SOMEWHERE, LATER)]
+@pytest.mark.slow
+def test_killed_before_and_while_the_choice_is_confirmed(tmp_path, whole):
+    """Half a second after the last state of the last checkpoint, while it is played; then while it is written."""
+    said = json.loads(whole["confirmation"])
+    assert said["why"] == "" and said["step"] > 0 and said["before"]["sampled"]["n"] == 21, "nothing is confirmed here"
+    playing = Moment(r"open /checkpoint-9/turngym_state", 0, after=0.5)
+    first, second = kill_twice(tmp_path, [playing, Moment(r"confirmation.json", 0)], whole)
+    assert first.startswith("killed 0.50 s after") and "confirmation.json" in second
+    aside = {path.name for path in (tmp_path / "run" / "superseded" / "held_out").iterdir()}
+    assert {"confirm_start_sampled.jsonl", "confirm_best_sampled.jsonl"} <= aside
+    shutil.rmtree(tmp_path)
+
+
+PARTS = [(EARLY, SAVING), (MEASURING, THE_END), (BEST, LINES), (SAVING, LATER), (SOMEWHERE, LATER), (CONFIRMING, LATER)]
 
 
 @pytest.mark.whole
 @pytest.mark.parametrize("seed", range(len(PARTS)))
 def test_killed_at_random(tmp_path, whole, seed):
-    """Ten kills: in each part of a run, and three anywhere, between two changes to its files."""
+    """Twelve kills: in each part of a run, and three anywhere, between two changes to its files."""
     draw = random.Random(seed)
     moments = [moment(draw, part) for part in PARTS[seed]]
     died = kill_twice(tmp_path, moments, whole)

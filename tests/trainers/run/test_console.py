@@ -9,8 +9,10 @@ from rich.console import Console
 from agents.rollout.progress import RolloutState
 from tests.trainers.fake_run import FakeTiming, held_out_episodes, task
 from trainers.heldout import PoolRate
+from trainers.measuring.confirmation import Confirmation
 from trainers.run.console import RunConsole
 from trainers.run.summary import Clock, RunSummary
+from trainers.run.tables import confirmation_lines, p_text, percent
 
 TASKS = [task(i, "held") for i in range(30)]
 
@@ -157,3 +159,46 @@ def test_closing_summary_without_held_out_tasks() -> None:
     RunConsole(10, console=target).close(s, folder=Path("runs/x"), report=None)
     assert "last step: 10 (no held-out measurement chose one" in out.getvalue()
     assert s.to_json()["held_out"] == {"best_step": 8, "best_metric": "", "last_step": 10}
+
+
+def test_the_confirmation_is_the_headline() -> None:
+    target, out = console(False)
+    s = summary()
+    s.confirmation = Confirmation("30 fresh [tasks]", 8, s.before, s.after)
+    s.clock.confirm = 1.5
+    RunConsole(10, console=target).close(s, folder=Path("runs/x"), report=None)
+    first, sampled, greedy, _, chose, *_ = [line for line in out.getvalue().splitlines()][1:]
+    assert first == "confirmed on 30 fresh [tasks], on which nothing was trained or chosen: start against step 8"
+    b, a, test = s.before["sampled"], s.after["sampled"], s.test("sampled")
+    interval = s.confirmation.interval("sampled")
+    assert interval is not None
+    assert sampled == (
+        f"  sampled: {b.passed}/30 = {percent(b.pass_rate)} [{100 * b.low:.1f}, {100 * b.high:.1f}], 0 excluded -> "
+        f"{a.passed}/30 = {percent(a.pass_rate)} [{100 * a.low:.1f}, {100 * a.high:.1f}], 0 excluded; decode: T=1, "
+        f"max_tokens=64; difference {100 * test.difference:+.1f} points [{100 * interval.low:+.1f}, "
+        f"{100 * interval.high:+.1f}], paired p {p_text(test.p_value)} (exact McNemar: {test.better} tasks better, "
+        f"{test.worse} worse)"
+    )
+    assert greedy.startswith("  greedy: ") and chose == "what chose the step (its figures lean high):"
+    assert out.getvalue().index("held-out, sampled: start and chosen step 8") > out.getvalue().index(chose)
+    assert "confirmation          │     1.5 " in out.getvalue()
+    record = s.to_json()["confirmation"]
+    assert list(s.to_json())[0] == "confirmation" and record["why_none"] == "" and record["best_step"] == 8
+    assert record["sampled"]["difference_interval"] == [interval.low, interval.high]
+    assert record["sampled"]["paired_test"]["p_value"] == test.p_value
+    assert record["sampled"]["decode"] == {"before": b.sampling, "after": a.sampling}
+    assert s.to_json()["timing"]["confirm_seconds"] == 1.5
+    assert s.clock.other(12.0) == 12.0 - s.clock.rollout - s.clock.held_out - s.clock.learn - 1.5
+
+
+def test_why_there_is_no_confirmation_is_the_headline() -> None:
+    target, out = console(False)
+    s = summary()
+    s.confirmation = Confirmation(why="confirm=0")
+    RunConsole(10, console=target).close(s, folder=Path("runs/x"), report=None)
+    assert "\nconfirmed: nothing (confirm=0)\n" in out.getvalue()
+    assert s.to_json()["confirmation"] == {"tasks": "", "why_none": "confirm=0", "best_step": None}
+    lost = replace(s.after["sampled"], outcomes={}, sampling="T=0.5")
+    both = Confirmation("2 tasks", 8, {"sampled": s.before["sampled"]}, {"sampled": lost})
+    line = confirmation_lines(both)[1]
+    assert line.endswith("decode: T=1, max_tokens=64, then T=0.5; no task was graded in both")

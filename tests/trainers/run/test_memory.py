@@ -156,6 +156,12 @@ def test_parts_of_a_seven_billion_run():
     assert full.parts["gradients"] == full.parts["reference for the KL"] == 2 * 7_615_616_512
     assert full.total > estimate(seven()).total
     assert estimate(seven(checkpointing=True)).total < estimate(seven()).total
+    kept = estimate(seven(start=40_370_176)).parts["the start, for the confirmation"]
+    assert kept == 4 * 40_370_176 and "the start, for the confirmation" not in lora
+    full = seven(lora=0, start=7_615_616_512)
+    text = "\n".join(lines(full, estimate(full), Machine("main memory", 24 * GIB, 20 * GIB)))
+    assert estimate(full).parts["the start, for the confirmation"] == 2 * 7_615_616_512
+    assert "confirm=0 (no confirmation)" in text
 
 
 def test_what_does_not_fit_says_by_how_much_and_what_helps_most():

@@ -11,7 +11,8 @@ import torch
 import yaml
 
 from tasks.splits import Split
-from tests.trainers.fake_run import episode, make_run, task
+from tests.trainers.fake_run import episode, held_out_episodes, make_run, task
+from trainers.measuring.confirmation import Confirmation
 from trainers.run.folder import read_run
 from trainers.run.jsonl import RunFolderError
 from trainers.run.record import RunRecord
@@ -196,3 +197,24 @@ def test_same_seed_same_files(tmp_path: Path) -> None:
     assert names and names == sorted(str(p.relative_to(two)) for p in two.rglob("*") if p.is_file())
     for name in set(names) - timed:
         assert (one / name).read_bytes() == (two / name).read_bytes(), name
+
+
+def test_a_confirmation_is_written_whole_and_moves_aside_when_the_run_goes_on(tmp_path: Path) -> None:
+    folder = make_run(tmp_path / "run", steps=10, n_held_out=6)
+    record = RunRecord(folder, resume=True)
+    played, settings = held_out_episodes([task(i, "fresh") for i in range(6)], 0, 10, 0)
+    found = Confirmation("6 fresh tasks", 10, settings, settings)
+    record.write_confirmation(found, {"start": played, "best": played})
+    names = {f"confirm_{policy}_{arm}.jsonl" for policy in ("start", "best") for arm in ("sampled", "greedy")}
+    assert names <= {path.name for path in (folder / "held_out").iterdir()}
+    assert len((folder / "held_out" / "confirm_start_greedy.jsonl").read_text().splitlines()) == 6
+    assert read_run(folder).confirmation == found
+    first = (folder / "confirmation.json").read_bytes()
+    record.resume_at(10)
+    assert read_run(folder).confirmation is None
+    assert not names & {path.name for path in (folder / "held_out").iterdir()}
+    assert (folder / "superseded" / "confirmation.json").read_bytes() == first
+    assert names <= {path.name for path in (folder / "superseded" / "held_out").iterdir()}
+    (folder / "confirmation.json").write_text('{"step": 1, "chosen": 2}')
+    with pytest.raises(RunFolderError, match=r"confirmation.json: not a confirmation \(.*chosen"):
+        read_run(folder)

@@ -99,3 +99,9 @@ def test_patience_that_nothing_can_spend_is_named(flags: str, says: str) -> None
     measured = [task()] if "eval" in flags else []
     tasks: Any = SimpleNamespace(measured=measured)
     assert [note.startswith(says) for note in idle_selection(parse(flags.split()).config, tasks)] == [True]
+
+
+@pytest.mark.parametrize(("share", "refused"), [("-0.1", True), ("0.6", True), ("0", False), ("0.5", False)])
+def test_the_share_of_the_confirmation_has_its_range(share: str, refused: bool) -> None:
+    said = [problem for problem in _setting_problems(parse(["--confirm", share])) if problem.startswith("confirm=")]
+    assert bool(said) == refused
