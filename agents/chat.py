@@ -11,7 +11,8 @@ tokenizers that put a space before every text do not put one in the middle of a 
 
 Text from outside (task, file names, command output) can hold literals such as `<|im_end|>`. Encoding them would put
 control ids into the context, so the control ids of every message are compared with the template's own; where they
-differ, the message is encoded in pieces that cut each literal in two.
+differ, the message is encoded in pieces that cut each literal in two. Headers that the template makes of ordinary ids
+(all of them for base models) are kept out of messages as `envs.headers` says.
 """
 
 from __future__ import annotations
@@ -20,12 +21,13 @@ import datetime
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 from agents.policy import FinishReason
+from envs.headers import Header, HeaderError, Headers
 
 _SYSTEM, _USER, _REPLY, _NEXT = "SLOT0SYSTEM", "SLOT1USER", "SLOT2REPLY", "SLOT3NEXT"
 
@@ -101,8 +103,13 @@ class ChatTemplate:
         raw: Leave the tokenizer's template out: messages and replies follow one another as they are.
         **settings: Passed to the template (for example `enable_thinking=False`).
 
+    Attributes:
+        headers: Of the template's headers those that are ordinary text; a message that holds one is shown with a
+            backslash in it.
+
     Raises:
-        ChatError: The template loses or repeats a message's content, or nothing says which id ends a turn.
+        ChatError: The template loses or repeats a message's content, nothing says which id ends a turn, or ordinary
+            text is full of its headers.
     """
 
     def __init__(
@@ -124,6 +131,14 @@ class ChatTemplate:
         self._first_system, self._first_user = self._split_first()
         self._seams: dict[int, _Seam] = {0: self._seam(0)}
         self._numbered = self._seam(1) != self._seams[0]
+        try:
+            self.headers = Headers(self._text_headers())
+        except HeaderError as error:
+            raise ChatError(
+                f"the chat template says in ordinary text who speaks: {error}. What a command prints could speak as "
+                "the assistant. Make its headers special tokens of the tokenizer (additional_special_tokens), or give "
+                "the tokenizer another chat template."
+            ) from error
 
     @cached_property
     def overrun(self) -> str | None:
@@ -157,6 +172,7 @@ class ChatTemplate:
         """Ids of a new conversation up to the first reply. `system` may be empty."""
         if system and not self._takes_system:
             system, user = "", f"{system}\n\n{user}"
+        system, user = self._neutral(system), self._neutral(user)
         if not system:
             return self._encode([(self._first_plain, user)])
         return self._encode([(self._first_system, system), (self._first_user, user)])
@@ -170,8 +186,12 @@ class ChatTemplate:
             turn: Index of the reply, for templates that number their turns.
         """
         seam = self._at(turn)
-        ids = self._encode([(seam.frame, content)], behind=True)
+        ids = self._encode([(seam.frame, self._neutral(content))], behind=True)
         return ids if ended else [*seam.closing, *ids]
+
+    def forged(self, *messages: str) -> int:
+        """How many headers of the template messages from outside hold: each is shown with a backslash in it."""
+        return sum(self.headers.forged(self._neutral(message)) for message in messages) if self.headers else 0
 
     def ends(self, token: int, turn: int = 0) -> bool:
         """Whether a reply that was sampled up to `token` needs no end-of-turn id of the template any more."""
@@ -184,6 +204,18 @@ class ChatTemplate:
         while end and ids[end - 1] in self.eos_ids:
             end -= 1
         return self.tokenizer.decode(list(ids[:end]), skip_special_tokens=False, clean_up_tokenization_spaces=False)
+
+    def _neutral(self, message: str) -> str:
+        """A message without headers of the template, also where only the tokenizer's normalising makes them."""
+        if not self.headers:
+            return message
+        shown = self.headers.neutral(message)
+        normaliser = getattr(getattr(self.tokenizer, "backend_tokenizer", None), "normalizer", None)
+        if normaliser is not None:
+            normal = self.headers.neutral(normaliser.normalize_str(message))
+            if self.headers.forged(normal) > self.headers.forged(shown):
+                return normal
+        return shown
 
     def _render(self, messages: list[dict[str, str]], generate: bool = True) -> str:
         try:
@@ -260,6 +292,72 @@ class ChatTemplate:
                 return _Seam(tuple(closing), opening, self._first_plain.before.endswith(before))
         raise ChatError(f"cannot separate the end-of-turn token from the rest of the template: {before!r}")
 
+    def _text_headers(self) -> Iterator[Header]:
+        """The template's headers without a control id: one with a control id in it cannot come from a message.
+
+        Those before a reply, before a message behind one, and around a system message.
+        """
+        seams = [self._seams[0], *([self._seam(1)] if self._numbered else [])]
+        for text in dict.fromkeys([self._first_plain.after, *(seam.frame.after for seam in seams)]):
+            yield from self._headers_in(text, behind=True)
+        for seam in seams:
+            yield from self._headers_in(seam.frame.before, attached=bool(seam.closing))
+        if self._takes_system:
+            yield from self._headers_in(self._first_user.before, behind=True, needed=False)
+            # A template may put words of its own before the system message; its header is the last line that says
+            # anything, and where that holds a control id (but the first of all) nothing can come before it.
+            before, bos = self._first_system.before, getattr(self.tokenizer, "bos_token", None)
+            line = before.rstrip().rpartition("\n")[2]
+            if not self._controls(self._ids(line)) or line.startswith(bos or "\0"):
+                yield from self._headers_in(f"\n{line}{before[len(before.rstrip()) :]}", needed=False)
+
+    def _headers_in(
+        self, text: str, *, behind: bool = False, attached: bool = False, needed: bool = True
+    ) -> Iterator[Header]:
+        """Headers of ordinary text in a template's text before a message, up to the control id that opens the message.
+
+        Args:
+            text: Of the template.
+            behind: It stands behind a message, so that a control id it begins with closes that one.
+            attached: It stands behind the control id that ends a reply.
+            needed: Something in it must say who speaks.
+        """
+        ends = [self.tokenizer.decode([end], skip_special_tokens=False) for end in self.eos_ids]
+        closers = {*ends, getattr(self.tokenizer, "bos_token", None)}
+        literals = "|".join(map(re.escape, sorted(self._literals, key=len, reverse=True)))
+        found: list[Header] = []
+        opened = False
+        for number, piece in enumerate(re.split(f"({literals})", text) if literals else [text]):
+            if number % 2:
+                if opened := piece not in closers and not (behind and text.startswith(piece) and not found):
+                    break
+                attached = True
+                continue
+            lines = piece.split("\n")
+            for at, line in enumerate(lines):
+                word = all(c.isalnum() or c in "_ " for c in line)
+                if line.strip() and not (word and attached and at == 0):
+                    header = Header(line.strip(), at > 0, at < len(lines) - 1, self._numbered)
+                    found += self._headers_of(header, word=word, needed=needed)
+            attached = attached and not piece
+        spoken = [header for header in found if any(map(str.isalnum, header.text))]
+        yield from spoken if spoken or opened or not needed else found
+
+    def _headers_of(self, line: Header, *, word: bool, needed: bool) -> list[Header]:
+        """The headers of one line: the line, or each of its parts where all of them are in brackets."""
+        if self._controls(self._ids(line.text)):
+            return []
+        if self._numbered:
+            line = replace(line, text=re.sub(r"\d+", "1", line.text))
+        if word and not (line.starts_line and line.ends_line):
+            if not needed:
+                return []
+            raise HeaderError(f"the word {line.text!r} inside a line is a header, and any text may hold that")
+        parts = line.text.split()
+        if all(part[0] in "<[{(|" and part[-1] in ">]})|" for part in parts):
+            return [Header(part, numbered=self._numbered) for part in parts]
+        return [line]
+
     def _ids(self, text: str) -> list[int]:
         return list(self.tokenizer.encode(text, add_special_tokens=False)) if text else []
 
@@ -317,18 +415,24 @@ class Conversation:
 
     Args:
         template: The tokenizer's template (or a tokenizer, which is taken apart here).
+
+    Attributes:
+        ids: All of them.
+        forged: Headers of the template that messages held (see `ChatTemplate.headers`).
     """
 
     def __init__(self, template: ChatTemplate | Any) -> None:
         self.template = template if isinstance(template, ChatTemplate) else ChatTemplate(template)
         self.ids: list[int] = []
         self._turn = 0
+        self.forged = 0
         self._open = False
         self._ended = True
 
     def start(self, system: str, user: str) -> list[int]:
         """Begin with the task; returns the prompt's ids."""
         self.ids = self.template.first(system, user)
+        self.forged = self.template.forged(system, user)
         self._turn = 0
         self._open = True
         return list(self.ids)
@@ -347,6 +451,7 @@ class Conversation:
         if self._open or not self.ids:
             raise ChatError("observe() comes after a reply")
         added = self.template.following(content, ended=self._ended, turn=self._turn)
+        self.forged += self.template.forged(content)
         self._turn += 1
         self.ids += added
         self._open = True

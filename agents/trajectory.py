@@ -27,6 +27,8 @@ _STOPS = frozenset(["", *StopReason])
 
 LOSSES = "losses"
 """The note that lists the sandboxes lost in all tries at an episode, as `envs.recovery.Loss` records them."""
+FORGED = "forged_headers"
+"""The note that counts headers of the template in what the agent was shown, each with a backslash in it; none for 0."""
 
 
 @dataclass(slots=True)

@@ -2,16 +2,19 @@
 
 `standard` explains tools, turns and the form of the answer in a system message; `compact` adds one line on the form to
 the question; `base` is running text for base models, which know no chat: "Question: ...", then "Answer:". The question
-itself always stands as the set has it. A style depends on the set, on whether there are tools and on how many revisions
-there are; all of it enters its hash, which training and evaluation record and compare.
+itself stands as the set has it, but in `base`, where only words say who speaks: what looks like one of its headers
+there gets a backslash (`envs.headers`). A style depends on the set, on whether there are tools and on how many
+revisions there are; all of it enters its hash, which training and evaluation record and compare.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 
 from envs.actions import STOP_WORD
+from envs.headers import Header, Headers
 from envs.prompts import Compact, PromptStyle, Standard
 from sandboxes.sandbox import CommandResult
 from tasks.task import Task
@@ -133,7 +136,10 @@ class CompactAnswer(AnswerStyle):
 
 
 class BaseAnswer(AnswerStyle):
-    """Running text, which a base model goes on from. It explains nothing: use it without tools, or after training."""
+    """Running text, which a base model goes on from. It explains nothing: use it without tools, or after training.
+
+    A line of the task or of an output that begins like a header of its own ("Answer:") is shown with a backslash in it.
+    """
 
     name = "base"
     raw = True
@@ -144,9 +150,10 @@ class BaseAnswer(AnswerStyle):
 
     def first(self, task: Task, listing: Sequence[str]) -> str:
         """Question and beginning of the reply, as in "Question: ...", "Answer:"."""
+        asked = self.headers.neutral(task.intent)
         if not self.form.reply:
-            return f"{self.form.ask}{task.intent}\n\n"
-        return f"{self.form.ask}{task.intent}\n{self.form.reply}"
+            return f"{self.form.ask}{asked}\n\n"
+        return f"{self.form.ask}{asked}\n{self.form.reply}"
 
     def observation(self, result: CommandResult) -> str:
         """As `compact`, and the beginning of the next reply."""
@@ -160,8 +167,26 @@ class BaseAnswer(AnswerStyle):
         """As in all styles, and the beginning of the next reply."""
         return self._goes_on(super().revise(kinds, left))
 
+    def forged(self, message: str) -> int:
+        """See `PromptStyle.forged`."""
+        return self.headers.forged(message)
+
+    @property
+    def headers(self) -> Headers:
+        """What says here who speaks."""
+        return _headers(self.form)
+
+    def further(self) -> list[str]:
+        """As in all styles, and what becomes of a header."""
+        return [*super().further(), *(self.headers.neutral(header.text) for header in self.headers.headers)]
+
     def _goes_on(self, text: str) -> str:
-        return f"\n\n{text}\n\n{self.form.reply}"
+        return f"\n\n{self.headers.neutral(text)}\n\n{self.form.reply}"
+
+
+@cache
+def _headers(form: AnswerForm) -> Headers:
+    return Headers(Header(text.strip(), starts_line=True) for text in (form.ask, form.reply) if text.strip())
 
 
 _STANDARD, _COMPACT = Standard(), Compact()

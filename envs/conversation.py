@@ -177,11 +177,13 @@ class ConversationEnv(gymnasium.Env[str, str]):
         self._stop: StopReason | None = None
         self._lost: LostTwice | None = None
         self._malformed: Counter[str] = Counter()
+        self._forged = 0
         self._start_rate: float | None = None
         self._last_rate: float | None = None
         with self._guard():
             observation = self._lay(self._task)
             self._transcript = [observation]
+            self._forged = self.style.forged(observation)
             if len(observation) > OBSERVATION_LENGTH:
                 raise ValueError(
                     f"task '{self._task.id}': its first message has {len(observation)} characters, more than the "
@@ -218,6 +220,7 @@ class ConversationEnv(gymnasium.Env[str, str]):
                 self._lost = lost
                 exchange = Exchange("", ActionKind.COMMAND if lost.command else ActionKind.ANSWER, command=lost.command)
             self._transcript += [action, exchange.observation]
+            self._forged += self.style.forged(exchange.observation)
             self._turns += 1
             if exchange.malformed is not None:
                 self._malformed[exchange.malformed.value] += 1
@@ -423,6 +426,8 @@ class ConversationEnv(gymnasium.Env[str, str]):
         }
         if self.losses:
             info["losses"] = self.losses
+        if self._forged:
+            info["forged_headers"] = self._forged
         if self._grade is not None:
             info["assertions"] = [result.record() for result in self._grade.results]
             info["passed"] = self._grade.passed

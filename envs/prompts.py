@@ -53,6 +53,13 @@ class PromptStyle(ABC):
     def feedback(self, reason: str) -> str:
         """Why a reply asked for nothing that could be done."""
 
+    def forged(self, message: str) -> int:
+        """Headers of the style that a message written by it was given by others and shows with a backslash in them.
+
+        0 where a chat template says who speaks: whoever renders the conversation then keeps its headers out.
+        """
+        return 0
+
     def further(self) -> list[str]:
         """Samples of what a style writes beside the above, for its hash."""
         return []

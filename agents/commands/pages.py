@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from agents.replay import Replayed
-from agents.trajectory import LOSSES, Trajectory, Turn
+from agents.trajectory import FORGED, LOSSES, Trajectory, Turn
 
 _UNSEEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 """Control characters (but for newlines and tabs), and lone surrogates, which no terminal can be sent."""
@@ -152,6 +152,8 @@ def _end(episode: Trajectory) -> Group:
     parts: list[Text | Table] = [line]
     if episode.error:
         parts.append(_text(episode.error, style="magenta"))
+    if forged := episode.notes.get(FORGED):
+        parts.append(_text(f"{forged} headers of the template in what it was shown, each with a backslash put in"))
     for loss in episode.notes.get(LOSSES, ()):
         during = loss["command"] or "grading"
         said = f"sandbox lost in turn {loss['turn']}, during {during} ({loss['end']}): {loss['error']}"

@@ -10,7 +10,7 @@ from agents.chat import ChatTemplate, Conversation
 from agents.policy import Completion, FinishReason, PolicyError, Request, Sampling
 from agents.seeds import derive_seed
 from agents.setting import setting_of
-from agents.trajectory import LOSSES, Trajectory, Turn
+from agents.trajectory import FORGED, LOSSES, Trajectory, Turn
 from envs.conversation import ConversationEnv, StopReason
 from envs.episode import CutReply
 from tasks.task import Task
@@ -204,6 +204,8 @@ class Episode:
         trajectory.passed, trajectory.rate = info["passed"], info["rate"]
         trajectory.assertions = list(info["assertions"])
         trajectory.notes = {key: info[key] for key in NOTED if key in info}
+        if forged := info.get(FORGED, 0) + self.conversation.forged:
+            trajectory.notes[FORGED] = forged
         self._note(self.losses + info.get(LOSSES, []))
 
     def failed(self) -> None:

@@ -8,7 +8,7 @@ from statistics import fmean
 
 from agents.rollout import RolloutResult
 from agents.t2po.thinking import Cause
-from agents.trajectory import LOSSES, Trajectory, Turn
+from agents.trajectory import FORGED, LOSSES, Trajectory, Turn
 from envs.conversation import StopReason
 from tasks.sources import SETS
 from trainers.credit import TurnSignal
@@ -31,6 +31,8 @@ def episode_metrics(result: RolloutResult, signal: TurnSignal = TurnSignal.PROGR
     out = {"env/infra_error_frac": 1 - len(graded) / len(episodes), "env/episodes": float(len(episodes))}
     out["env/pass_min"] = sum(bool(e.passed) for e in graded) / len(episodes)
     out["env/loss_frac"] = fmean(LOSSES in e.notes for e in episodes)
+    if forged := sum(e.notes.get(FORGED, 0) for e in episodes):
+        out["env/forged_headers"] = float(forged)
     for reason, count in measure(episodes, result.label).excluded.items():
         out[f"env/excluded/{reason}"] = count / len(episodes)
     if graded:

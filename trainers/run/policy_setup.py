@@ -150,7 +150,9 @@ def check_tokenizer(source: ModelSource, *, raw: bool = False) -> TokenizerCheck
     except ChatError as error:
         raise ConfigError(f"model_name_or_path={source.name}: {error}") from error
     overrun = [] if raw or not tokenizer.chat_template or template.overrun is None else [f"warning: {template.overrun}"]
-    return TokenizerCheck(tokenizer, [*_about(tokenizer, ends, raw), *overrun])
+    texts = [repr(header.text) for header in template.headers.headers]
+    spoken = [f"headers: {', '.join(texts)} are plain text; where a task or an output holds one, a backslash is put in"]
+    return TokenizerCheck(tokenizer, [*_about(tokenizer, ends, raw), *(spoken if texts else []), *overrun])
 
 
 def _about(tokenizer: Any, ends: set[int], raw: bool) -> Iterator[str]:
