@@ -74,12 +74,14 @@ def test_what_an_engine_far_away_does_not_know(stored: str, tmp_path: Path, caps
     turn.entropies = turn.max_logprobs = turn.logprobs = None
     turn.entropy_bounds = [(0.0, 1.0)] * (len(turn.ids) - 1) + [(0.0, 1.0)]
     turn.finish, turn.timed_out = FinishReason.STOP_TEXT, True
+    episode.notes["forged_headers"] = 2
     with open(tmp_path / "b.jsonl", "w") as file:
         write_jsonl([episode], file)
     assert main(["show", str(tmp_path / "b.jsonl")]) == 0
     out = " ".join(capsys.readouterr().out.replace("│", " ").split())
     for text in ("mean entropy between 0.000 and 1.000", "ended by a stop text", "no log-probabilities", "timed out"):
         assert text in out, text
+    assert "2 headers of the template in what it was shown" in out
 
 
 def test_foreign_files_are_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,14 +6,17 @@ An option that a new version brings and nobody has looked at fails the first tes
 from __future__ import annotations
 
 import dataclasses
+import re
 
 import pytest
 import torch
 from peft import LoraConfig
 from trl import GRPOConfig
 
+from tests.shared_data import REPOSITORY
 from tests.trainers.test_gigpo import rows_of
 from tests.trainers.toy import make_config, make_tokenizer, make_trainer
+from trainers.config import GiGPOConfig
 from trainers.config.idle import ALWAYS, idle_notes
 from trainers.config.refusals import LOSSES, check_config, check_parts
 from trainers.errors import ConfigError
@@ -353,3 +356,22 @@ def test_options_around_the_loss_train_what_was_sampled(tmp_path, change, capsys
         assert trainer.batches[0]["completion_ids"].size(1) % 64 == 0
     if "log_completions" in change:
         assert len(list((tmp_path / "run" / "completions").glob("*.parquet"))) == 1
+
+
+def default_of(config: type, name: str):
+    (field,) = (f for f in dataclasses.fields(config) if f.name == name)
+    return field.default_factory() if field.default is dataclasses.MISSING else field.default
+
+
+def test_the_manual_lists_every_default_that_is_not_trl_s():
+    page = (REPOSITORY / "docs/trainers.md").read_text(encoding="utf-8")
+    section = page.partition("#### Defaults that are not TRL's\n")[2].partition("\nRefused are")[0]
+    listed = {
+        name: (theirs, ours)
+        for name, theirs, ours in re.findall(r"^\| `(\w+)` \| `(.*?)` \| `(.*?)` \|$", section, re.M)
+    }
+    names = [field.name for field in dataclasses.fields(GRPOConfig)]
+    pairs = {name: (default_of(GRPOConfig, name), default_of(GiGPOConfig, name)) for name in names}
+    differ = {name: tuple(map(str, pair)) for name, pair in pairs.items() if pair[0] != pair[1]}
+    assert listed == differ
+    assert f"`GiGPOConfig` has {len(differ)} defaults other than" in section

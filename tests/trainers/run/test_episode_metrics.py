@@ -59,3 +59,10 @@ def test_lost_sandboxes_and_checks_that_broke_are_counted() -> None:
 
 def test_no_figure_of_thinking_where_it_is_not_limited() -> None:
     assert not any(name.startswith("t2po/th") for name in episode_metrics(result({}, {})))
+
+
+def test_forged_headers_are_counted_where_there_were_any() -> None:
+    played = result({})
+    assert "env/forged_headers" not in episode_metrics(played)
+    played.trajectories[0].notes["forged_headers"] = 3
+    assert episode_metrics(played)["env/forged_headers"] == 3.0

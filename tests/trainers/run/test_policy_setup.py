@@ -172,6 +172,13 @@ def test_template_and_stops_are_checked_without_the_weights(tmp_path):
     (tmp_path / "good" / "generation_config.json").write_text('{"eos_token_id": [3, 99999]}')
     with pytest.raises(ConfigError, match=r"ends a turn with \[99999\]"):
         check_tokenizer(find_policy(PolicyArguments(model_name_or_path=str(tmp_path / "good"))))
+    zephyr = "{% for m in messages %}<|{{ m.role }}|>\n{{ m.content }}{{ eos_token }}\n{% endfor %}<|assistant|>\n"
+    plain = check_tokenizer(save_tokenizer(tmp_path / "plain", zephyr)).lines
+    assert any(line.startswith("headers: '<|assistant|>', '<|user|>'") and "a backslash" in line for line in plain)
+    assert not any(line.startswith("headers:") for line in about)
+    arrow = "{% for m in messages %}> {{ m.content }}{{ eos_token if m.role == 'assistant' }}\n{% endfor %}> "
+    with pytest.raises(ConfigError, match="says in ordinary text who speaks: '>' .* special tokens of the tokenizer"):
+        check_tokenizer(save_tokenizer(tmp_path / "arrow", arrow))
     with pytest.raises(ConfigError, match="shows a message 0 times"):
         check_tokenizer(save_tokenizer(tmp_path / "bad", "a fixed text"))
     assert find_policy(PolicyArguments(model_name_or_path="owner/name")).kind is ModelKind.HUB
