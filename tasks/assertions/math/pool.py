@@ -18,12 +18,19 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from tasks.assertions.math.process import Worker, WorkerDied, WorkerLate, WorkerSpent, WorkerUnavailable
+from tasks.assertions.math.process import (
+    Worker,
+    WorkerBroke,
+    WorkerDied,
+    WorkerLate,
+    WorkerSpent,
+    WorkerUnavailable,
+)
 
 SECONDS = 5.0
 """Processor time that one comparison may take."""
 HEAD_START = 0.25
-"""Processor time after which a comparison makes way for the others, and starts anew where it is in nobody's way."""
+"""Processor time after which a comparison makes way for the others, and starts anew among those that do the like."""
 PATIENCE = 12
 """Times as long on the clock, after which a worker counts as lost."""
 MEMORY = 3 << 30
@@ -65,6 +72,20 @@ class Reply:
     detail: str = ""
 
 
+class _Lane:
+    """Comparisons that have taken as long so far, with workers of their own: none waits for one of a later lane.
+
+    Args:
+        size: Workers at most.
+        nice: Whether they make way for all others on the processors.
+    """
+
+    def __init__(self, size: int, nice: bool) -> None:
+        self.nice = nice
+        self.free = threading.BoundedSemaphore(size)
+        self.idle: list[Worker] = []
+
+
 class Pool:
     """Compares answers in worker processes. May be used by any number of threads, also after a fork.
 
@@ -91,7 +112,7 @@ class Pool:
         self.seconds = seconds
         self.memory = memory
         self.started = self.killed = self.died = 0
-        self._idle: list[Worker] = []
+        self._lanes: list[_Lane] = []
         self._busy: dict[Worker, int] = {}
         self._generation = 0
         self._golds: dict[str, Reply] = {}
@@ -102,37 +123,47 @@ class Pool:
         """Compare two answers as they stand in their boxes; `how` is `fixed` or `minerva`.
 
         Waits for a worker to be free first. Most answers take milliseconds, so one that takes longer than `HEAD_START`
-        is begun again behind those that do the like: answers made to hang wait for each other, and no other for them.
+        is begun again behind those that do the like, by other workers: answers made to hang wait for each other, and no
+        other for them or for a worker that starts because of them.
         """
-        request: dict[str, Any] = {"gold": gold, "answer": answer, "how": how, "slow": False}
-        with self._free:
-            reply = self._ask(request, min(HEAD_START, self.seconds))
-        if reply.status is not Status.LATE or self.seconds <= HEAD_START:
-            return reply
-        with self._slow:
-            return self._ask({**request, "slow": True}, self.seconds)
+        request: dict[str, Any] = {"gold": gold, "answer": answer, "how": how}
+        slices = (HEAD_START, self.seconds) if self.seconds > HEAD_START else (self.seconds,)
+        for lane, seconds in zip(self._lanes, slices, strict=False):
+            with lane.free:
+                reply = self._ask(request, seconds, lane)
+            if reply.status is not Status.LATE:
+                break
+        return reply
 
-    def _ask(self, request: dict[str, Any], seconds: float) -> Reply:
+    def _ask(self, request: dict[str, Any], seconds: float, lane: _Lane) -> Reply:
         """Ask a worker. One that is lost (ended from outside, or late on a busy machine) costs a second try.
 
         What loses two is no accident.
         """
+        patience = PATIENCE * seconds
         for second_try in (False, True):
             try:
-                worker = self._take()
+                worker = self._take(lane)
             except WorkerUnavailable as error:
                 return Reply(Status.UNAVAILABLE, str(error))
             try:
-                found = worker.ask(request, seconds, PATIENCE * seconds)
+                found = worker.ask(request, seconds, patience)
             except WorkerSpent as error:
                 with self._lock:
                     self.killed += 1
-                self._give_back(worker)  # only the process in it that compared has ended
+                self._give_back(worker, lane)  # only the process in it that compared has ended
                 return Reply(Status.LATE, str(error))
+            except WorkerBroke:
+                with self._lock:
+                    self.died += 1
+                self._give_back(worker, lane)  # likewise
+                if second_try:
+                    return Reply(Status.DIED, "two workers died over it")
+                continue
             except WorkerLate:
                 self._end(worker, late=True)
                 if second_try:
-                    return Reply(Status.LATE, f"two workers gave no answer in {PATIENCE * seconds:g} s")
+                    return Reply(Status.LATE, f"two workers gave no answer in {patience:g} s")
                 continue
             except WorkerDied:
                 self._end(worker)
@@ -142,12 +173,13 @@ class Pool:
             except BaseException:  # such as Ctrl-C: its answer must not become that of the next request
                 self._end(worker)
                 raise
+            self._give_back(worker, lane)
             reply = Reply(Status(found["status"]), found.get("detail", ""))
-            if reply.status is Status.MEMORY:
-                self._end(worker)
-                return Reply(Status.MEMORY, f"needs more than {self.memory >> 20} MB")
-            self._give_back(worker)
-            return reply
+            return (
+                Reply(reply.status, f"needs more than {self.memory >> 20} MB")
+                if reply.status is Status.MEMORY
+                else reply
+            )
         raise AssertionError("unreachable: the second try returns")
 
     def gold_outcome(self, gold: str) -> Reply:
@@ -173,13 +205,16 @@ class Pool:
         Raises:
             WorkerUnavailable: it did not start.
         """
-        with self._free:
-            self._give_back(self._take())
+        first = self._lanes[0]
+        with first.free:
+            self._give_back(self._take(first), first)
 
     def close(self) -> None:
         """End the idle workers; busy ones end when they are given back. A later comparison starts new ones."""
         with self._lock:
-            idle, self._idle = self._idle, []
+            idle = [worker for lane in self._lanes for worker in lane.idle]
+            for lane in self._lanes:
+                lane.idle = []
             self._generation += 1
         for worker in idle:
             worker.end()
@@ -190,10 +225,10 @@ class Pool:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _take(self) -> Worker:
+    def _take(self, lane: _Lane) -> Worker:
         with self._lock:
-            while self._idle:
-                worker = self._idle.pop()
+            while lane.idle:
+                worker = lane.idle.pop()
                 if worker.served < REQUESTS:
                     self._busy[worker] = self._generation
                     return worker
@@ -201,15 +236,15 @@ class Pool:
             self.started += 1
             generation = self._generation
         # Outside the lock: several may start at once, and those that are there must not wait for them.
-        worker = Worker(self.memory)
+        worker = Worker(self.memory, lane.nice)
         with self._lock:
             self._busy[worker] = generation
         return worker
 
-    def _give_back(self, worker: Worker) -> None:
+    def _give_back(self, worker: Worker, lane: _Lane) -> None:
         with self._lock:
             if self._busy.pop(worker, None) == self._generation:
-                self._idle.append(worker)
+                lane.idle.append(worker)
                 return
         worker.end()
 
@@ -224,13 +259,12 @@ class Pool:
 
     def _reset(self) -> None:
         self._lock = threading.Lock()
-        self._free = threading.BoundedSemaphore(self.size)
-        self._slow = threading.BoundedSemaphore(self.size)
-        self._idle, self._busy, self._generation = [], {}, 0
+        self._lanes = [_Lane(self.size, nice=False), _Lane(self.size, nice=True)]
+        self._busy, self._generation = {}, 0
 
     def _after_fork(self) -> None:
         """In the child: the workers are the parent's, and so may be whoever holds the locks."""
-        for worker in (*self._idle, *self._busy):
+        for worker in (*(worker for lane in self._lanes for worker in lane.idle), *self._busy):
             worker.forget()
         self._reset()
 

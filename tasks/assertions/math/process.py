@@ -19,7 +19,7 @@ START_SECONDS = 60.0
 
 _BOOT = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
-    "from tasks.assertions.math.worker import main; main(int(sys.argv[2]))"
+    "from tasks.assertions.math.worker import main; main(int(sys.argv[2]), int(sys.argv[3]))"
 )
 
 
@@ -39,21 +39,26 @@ class WorkerSpent(RuntimeError):
     """A request used up its processor time. The worker is as good as new."""
 
 
+class WorkerBroke(RuntimeError):
+    """The process that compared ended without an answer. The worker is as good as new."""
+
+
 class Worker:
     """A process of its own program, not a fork: it holds no threads, locks or modules of the parent.
 
     Args:
         memory: Bytes of address space that it may take.
+        nice: Whether it makes way for other processes.
 
     Raises:
         WorkerUnavailable: it did not start.
     """
 
-    def __init__(self, memory: int) -> None:
+    def __init__(self, memory: int, nice: bool = False) -> None:
         self.served = 0
         try:
             self._process = subprocess.Popen(
-                [sys.executable, "-c", _BOOT, json.dumps(sys.path), str(memory)],
+                [sys.executable, "-c", _BOOT, json.dumps(sys.path), str(memory), str(int(nice))],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
@@ -96,15 +101,20 @@ class Worker:
 
         Raises:
             WorkerSpent: it needed more processor time.
+            WorkerBroke: the process that compared ended before answering.
             WorkerLate: no answer in time. The worker must be ended.
             WorkerDied: it ended before answering.
         """
         end = time.monotonic() + deadline
         self.served += 1
-        self._send(pack({**request, "seconds": seconds, "deadline": deadline}), end)
+        self._send(pack({**request, "number": self.served, "seconds": seconds, "deadline": deadline}), end)
         reply = self._receive(end)
+        while "status" in reply and reply["number"] != self.served:  # to a request whose process was thought lost
+            reply = self._receive(end)
         if "spent" in reply:
             raise WorkerSpent(f"took more than {seconds:g} s of processor time")
+        if "broke" in reply:
+            raise WorkerBroke("it ended without an answer")
         return reply
 
     def end(self) -> int | None:

@@ -2,7 +2,8 @@
 
 A frame is four bytes of length, the most significant first, and UTF-8 JSON. There are two: one imports what is needed
 and waits, its child compares. The kernel ends the child where a request takes more processor time than it may, whatever
-it is in the middle of; then the first says so and has another child within milliseconds. Both end where nobody holds
+it is in the middle of; then, or where the child ended in another way, the first says so and has another child within
+milliseconds. Both end where nobody holds
 the other end, and the child where a request takes longer than its deadline and nobody is left to kill it.
 """
 
@@ -24,7 +25,7 @@ HEADER = struct.Struct(">I")
 ORPHANED = 3
 """Seconds after its deadline at which a request ends the process, should its parent be gone."""
 SLOW = 5
-"""By how much the priority of a comparison that takes long is lowered."""
+"""By how much the priority of a worker for comparisons that take long is lowered."""
 USED = 3
 """Exit code of a child whose place another one is to take."""
 DETAIL = 300
@@ -33,8 +34,14 @@ SPENT = signal.SIGPROF
 """What ends the child when a request has used up its processor time."""
 
 
-def main(memory: int) -> None:
-    """Serve until the input ends. `memory`: bytes of address space that the process may take."""
+def main(memory: int, nice: int = 0) -> None:
+    """Serve until the input ends.
+
+    Args:
+        memory: Bytes of address space that the process may take.
+        nice: 1 where it makes way for other processes.
+    """
+    os.nice(SLOW * nice)
     replies = os.fdopen(os.dup(1), "wb")
     quiet = os.open(os.devnull, os.O_WRONLY)
     os.dup2(quiet, 1)  # what a library prints must not stand between two frames
@@ -63,17 +70,17 @@ def main(memory: int) -> None:
         _, status = os.waitpid(child, 0)
         if os.WIFSIGNALED(status) and os.WTERMSIG(status) == SPENT:
             write_frame(replies, {"spent": True})
+        elif os.WIFEXITED(status) and os.WEXITSTATUS(status) == 0:
+            return  # the input ended
         elif not (os.WIFEXITED(status) and os.WEXITSTATUS(status) == USED):
-            return  # the input ended, or something ended the child: for the parent, this worker is gone
+            write_frame(replies, {"broke": True})
 
 
 def _serve(replies: BinaryIO, compare: dict[str, Callable[[str, str], bool]], unreadable: type[Any]) -> None:
     while (request := read_frame(sys.stdin.buffer)) is not None:
         signal.alarm(math.ceil(request["deadline"]) + ORPHANED)
-        if request["slow"]:
-            os.nice(SLOW)
         signal.setitimer(signal.ITIMER_PROF, request["seconds"])
-        reply: dict[str, str]
+        reply: dict[str, Any]
         try:
             same = compare[request["how"]](request["gold"], request["answer"])
             reply = {"status": "same" if same else "different"}
@@ -85,11 +92,9 @@ def _serve(replies: BinaryIO, compare: dict[str, Callable[[str, str], bool]], un
             reply = {"status": "failed", "detail": f"{type(error).__name__}: {error}"[:DETAIL]}
         signal.setitimer(signal.ITIMER_PROF, 0)
         signal.alarm(0)
-        write_frame(replies, reply)
+        write_frame(replies, {**reply, "number": request["number"]})
         if reply["status"] == "memory":
-            return  # what is left of the heap is of no use to the next one
-        if request["slow"]:
-            os._exit(USED)  # a process cannot take its old priority back
+            os._exit(USED)  # what is left of the heap is of no use to the next one
 
 
 def _end_with_parent() -> None:
