@@ -91,7 +91,8 @@ def _unsaid_style(args: argparse.Namespace, episode: Trajectory) -> str | None:
     """The prompt style of a record that does not name it: of the model's card, or of the run that the file lies in."""
     if episode.environment.get("prompt_style"):
         return None
-    named = [Path(args.model)] if args.model and Path(args.model).is_dir() else []
+    model = getattr(args, "model", None)  # `rescore` has none
+    named = [Path(model)] if model and Path(model).is_dir() else []
     cards = (find_card(folder) for folder in (*named, *Path(args.file).resolve().parents[:2]))
     try:
         return next((card.prompt_style for card in cards if card is not None), None)

@@ -50,7 +50,7 @@ def measured(model: Path, tasks: list[str], out: Path, *more: str) -> dict[str, 
 
 
 STYLES = [("compact", SHELL), ("standard", SHELL), ("base", QUESTIONS)]
-CI = {("compact", "none"), ("base", "lora")}
+CI = {("compact", "none"), ("standard", "lora")}
 """The rest is tried by `-m whole`."""
 
 

@@ -144,8 +144,8 @@ class SFTSettings:
         return ModelShape(**self.model)
 
     def to_json(self) -> dict[str, Any]:
-        """The settings that shape the result: all but where it is made and where it goes."""
-        here = ("output_dir", "overwrite", "device", "processes", "logging_steps")
+        """The settings that shape the weights: not where they are made and go, nor what their card says."""
+        here = ("output_dir", "overwrite", "device", "processes", "logging_steps", "prompt_style")
         return {name: value for name, value in asdict(self).items() if name not in here}
 
 
