@@ -56,19 +56,17 @@ NAMES = ("Ada", "Ben", "Cleo", "Dan", "Eva", "Finn", "Gus", "Hal", "Ines", "Jan"
 THINGS = ("beads", "nuts", "stamps", "cards", "shells")
 
 
-def questions(seed: int) -> Iterator[tuple[str, int, int]]:
-    """Question, right answer, and the other number in it."""
+def questions(seed: int) -> Iterator[tuple[str, int]]:
+    """Question and answer."""
     draw = random.Random(seed)
     while True:
-        (one, two), thing = draw.sample(NAMES, 2), draw.choice(THINGS)
-        first, second = draw.sample(range(10, 100), 2)
-        text = f"{one} has {first} {thing}. {two} has {second} {thing}. How many {thing} does "
-        yield (text + f"{one} have?", first, second) if draw.random() < 0.5 else (text + f"{two} have?", second, first)
+        name, thing, number = draw.choice(NAMES), draw.choice(THINGS), draw.randrange(10, 100)
+        yield f"{name} has {number} {thing}. How many {thing} does {name} have?", number
 
 
 def write_questions(path: Path, count: int, seed: int) -> None:
     """Questions in GSM8K's public layout."""
-    rows = ({"question": text, "answer": f"{right}\n#### {right}"} for text, right, _ in islice(questions(seed), count))
+    rows = ({"question": text, "answer": f"{right}\n#### {right}"} for text, right in islice(questions(seed), count))
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
 
 
@@ -80,11 +78,13 @@ def warm_start(folder: Path, out: Path, steps: int) -> None:
     env = GSM8KEnv(load_tasks(f"gsm8k:{tasks}"), tools=False, prompt_style="compact")
     draw = random.Random(0)
     with (folder / "messages.jsonl").open("w", encoding="utf-8") as file:
-        for task, (_, right, other) in zip(env.tasks, questions(1), strict=False):
+        for task, (_, right) in zip(env.tasks, questions(1), strict=False):
             shown, _ = env.reset(seed=0, options={"task": task})
             said = [{"role": "system", "content": env.system_prompt}] * bool(env.system_prompt)
             said.append({"role": "user", "content": shown})
-            said.append({"role": "assistant", "content": f"#### {right if draw.random() < 0.75 else other}"})
+            said.append(
+                {"role": "assistant", "content": f"#### {right if draw.random() < 0.75 else draw.randrange(10, 100)}"}
+            )
             file.write(json.dumps({"messages": said}) + "\n")
     run(sft.main, [
         "--model_name_or_path", "quickstart", "--data", str(folder / "messages.jsonl"), "--output_dir", str(out),
@@ -118,10 +118,11 @@ def main(argv: list[str] | None = None) -> int:
     """Play all runs, print the list."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=20, help="how many of the list")
-    parser.add_argument("--steps", type=int, default=150, help="of the supervised training on questions")
+    parser.add_argument("--kind", choices=VARIANTS, help="only the runs of this kind")
+    parser.add_argument("--steps", type=int, default=80, help="of the supervised training on questions")
     parser.add_argument("--policy", type=Path, help="folder of the policy of the questions; made where it is missing")
     args = parser.parse_args(argv)
-    total = 0
+    total = played = 0
     print(f"{len(GUARDS)} guards on in each run\n")
     print(f"{'run':>3} {'kind':<11} {'seed':>4} {'steps':>5} {'episodes':>8} {'pass start':>10} {'end':>5} "
           f"{'seconds':>7} {'findings':>8}  flags")  # fmt: skip
@@ -142,6 +143,9 @@ def main(argv: list[str] | None = None) -> int:
             "t2po": T2PO,
         }  # fmt: skip
         for number, (kind, seed, flags) in enumerate(plan(args.runs), 1):
+            if args.kind not in (None, kind):
+                continue
+            played += 1
             out, clock = folder / f"run-{number}", time.perf_counter()
             run(grpo.main, [*COMMON, *kinds[kind], *flags, "--seed", str(seed), "--output_dir", str(out)])
             steps = [json.loads(line) for line in (out / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
@@ -153,7 +157,7 @@ def main(argv: list[str] | None = None) -> int:
                   f"{time.perf_counter() - clock:>7.0f} {len(findings):>8}  {' '.join(flags)}", flush=True)  # fmt: skip
             for finding in findings:
                 print(f"      {finding['severity']} {finding['guard']} (step {finding['step']}): {finding['message']}")
-    print(f"\n{total} findings in {len(plan(args.runs))} runs")
+    print(f"\n{total} findings in {played} runs")
     return int(total > 0)
 
 
