@@ -21,7 +21,7 @@ import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from itertools import islice
 from pathlib import Path
@@ -53,38 +53,37 @@ VARIANTS: dict[str, tuple[list[str], ...]] = {
 }
 """Flags of each run beside those of its kind; their number is that of its runs."""
 NAMES = ("Ada", "Ben", "Cleo", "Dan", "Eva", "Finn", "Gus", "Hal", "Ines", "Jan")
-THINGS = ("beads", "nuts", "stamps", "cards", "shells")
+LEGS = {"bird": 2, "duck": 2, "cat": 4, "dog": 4, "horse": 4, "cow": 4, "ant": 6, "bee": 6, "spider": 8, "crab": 10}
 
 
 def questions(seed: int) -> Iterator[tuple[str, int]]:
-    """Question and answer."""
+    """Question and answer; easy enough to be learned in a minute by a model of a million parameters."""
     draw = random.Random(seed)
     while True:
-        name, thing, number = draw.choice(NAMES), draw.choice(THINGS), draw.randrange(10, 100)
-        yield f"{name} has {number} {thing}. How many {thing} does {name} have?", number
+        one, two, animal = draw.choice(NAMES), draw.choice(NAMES), draw.choice(tuple(LEGS))
+        yield f"{one} asks {two}: how many legs does a {animal} have?", LEGS[animal]
 
 
-def write_questions(path: Path, count: int, seed: int) -> None:
+def write_questions(path: Path, asked: Iterable[tuple[str, int]]) -> None:
     """Questions in GSM8K's public layout."""
-    rows = ({"question": text, "answer": f"{right}\n#### {right}"} for text, right in islice(questions(seed), count))
+    rows = ({"question": text, "answer": f"{right}\n#### {right}"} for text, right in asked)
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
 
 
 def warm_start(folder: Path, out: Path, steps: int) -> None:
     """The quickstart policy after supervised training on such questions; a share of the answers is wrong."""
     tasks = folder / "shown.jsonl"
-    count = 32 * steps
-    write_questions(tasks, count, seed=1)
+    asked = list(islice(questions(1), 32 * steps))
+    write_questions(tasks, asked)
     env = GSM8KEnv(load_tasks(f"gsm8k:{tasks}"), tools=False, prompt_style="compact")
     draw = random.Random(0)
     with (folder / "messages.jsonl").open("w", encoding="utf-8") as file:
-        for task, (_, right) in zip(env.tasks, questions(1), strict=False):
+        for task, (_, right) in zip(env.tasks, asked, strict=True):
             shown, _ = env.reset(seed=0, options={"task": task})
             said = [{"role": "system", "content": env.system_prompt}] * bool(env.system_prompt)
             said.append({"role": "user", "content": shown})
-            said.append(
-                {"role": "assistant", "content": f"#### {right if draw.random() < 0.75 else draw.randrange(10, 100)}"}
-            )
+            answer = right if draw.random() < 0.75 else draw.choice(list(LEGS.values()))
+            said.append({"role": "assistant", "content": f"#### {answer}"})
             file.write(json.dumps({"messages": said}) + "\n")
     run(sft.main, [
         "--model_name_or_path", "quickstart", "--data", str(folder / "messages.jsonl"), "--output_dir", str(out),
@@ -119,7 +118,7 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=20, help="how many of the list")
     parser.add_argument("--kind", choices=VARIANTS, help="only the runs of this kind")
-    parser.add_argument("--steps", type=int, default=80, help="of the supervised training on questions")
+    parser.add_argument("--steps", type=int, default=60, help="of the supervised training on questions")
     parser.add_argument("--policy", type=Path, help="folder of the policy of the questions; made where it is missing")
     args = parser.parse_args(argv)
     total = played = 0
@@ -132,8 +131,9 @@ def main(argv: list[str] | None = None) -> int:
         policy = args.policy or folder / "policy"
         if not policy.exists():
             warm_start(folder, policy, args.steps)
-        write_questions(folder / "pool.jsonl", 400, seed=2)
-        write_questions(folder / "held_out.jsonl", 32, seed=3)
+        asked = list(dict(islice(questions(2), 800)).items())  # each text once, so that no side knows the other's
+        write_questions(folder / "held_out.jsonl", asked[:32])
+        write_questions(folder / "pool.jsonl", asked[32:])
         kinds = {
             "quickstart": QUICKSTART,
             "questions": [
