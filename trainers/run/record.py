@@ -40,6 +40,7 @@ from trainers.run.jsonl import (
 from trainers.run.occupied import GOES_ON, OCCUPIED, lock_folder, refuse_no_run, refuse_occupied, replace_run
 from trainers.run.steps_csv import StepRow, StepsCsv
 from trainers.run.summary import RunSummary
+from trainers.run.tables import summary_page
 
 CONFIG = "config.yaml"
 ENVIRONMENT = "environment.json"
@@ -49,6 +50,7 @@ METRICS = "metrics.jsonl"
 STEPS = "steps.csv"
 HELD_OUT = "held_out.jsonl"
 SUMMARY = "summary.json"
+SUMMARY_PAGE = "SUMMARY.md"
 REPORT = "report.html"
 EPISODES = "trajectories"
 HELD_OUT_EPISODES = "held_out"
@@ -254,7 +256,8 @@ class RunRecord:
         return [finding_of(line) for line in lines]
 
     def write_summary(self, summary: RunSummary) -> Path:
-        """summary.json; returns its path."""
+        """SUMMARY.md, then summary.json; returns the path of the latter."""
+        write_whole(self.path / SUMMARY_PAGE, summary_page(summary, self.path.resolve().name))
         write_json(self.path / SUMMARY, summary.to_json())
         return self.path / SUMMARY
 
@@ -301,7 +304,7 @@ class RunRecord:
                 moved += 1
         if step < 0:
             moved += self._best_aside(aside)
-        for name in (SUMMARY, REPORT):  # of an end that is none any more
+        for name in (SUMMARY, SUMMARY_PAGE, REPORT):  # of an end that is none any more
             (self.path / name).unlink(missing_ok=True)
         lines, _ = read_lines(self.path / METRICS)
         self._before = float(lines[-1]["wall_seconds"]) if lines else 0.0

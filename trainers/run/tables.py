@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 
 from rich.markup import escape
@@ -10,7 +11,8 @@ from rich.table import Table
 from envs.episode import StopReason
 from trainers.measuring.confirmation import Confirmation
 from trainers.measuring.measure import Measurement
-from trainers.stats import wilson
+from trainers.run.summary import RunSummary
+from trainers.stats import Interval, paired_test, wilson
 
 STOPS = tuple(reason.value for reason in StopReason)
 """Stop reasons, in the order shown."""
@@ -101,19 +103,36 @@ def confirmation_lines(c: Confirmation) -> list[str]:
     if c.why:
         return [f"confirmed: nothing ({c.why})"]
     lines = [f"confirmed on {c.source}, on which nothing was trained or chosen: start against step {c.step}"]
-    for arm, before in c.before.items():
-        after, test, interval = c.after[arm], c.test(arm), c.interval(arm)
-        how = before.sampling if before.sampling == after.sampling else f"{before.sampling}, then {after.sampling}"
-        head = f"  {arm}: {passes(before)} -> {passes(after)}; decode: {how}"
-        if interval is None:
-            lines.append(f"{head}; no task was graded in both")
-            continue
-        lines.append(
-            f"{head}; difference {100 * test.difference:+.1f} points [{100 * interval.low:+.1f}, "
-            f"{100 * interval.high:+.1f}], paired p {p_text(test.p_value)} ({test.test}: {test.better} tasks better, "
-            f"{test.worse} worse)"
-        )
-    return lines
+    return [*lines, *(f"  {arm}: {_against(c.before[arm], c.after[arm], c.interval(arm))}" for arm in c.before)]
+
+
+def _against(before: Measurement, after: Measurement, interval: Interval | None = None) -> str:
+    """Two policies on the same tasks, in one line; with the interval of their difference, if it is given."""
+    test = paired_test(before.outcomes, after.outcomes)
+    how = before.sampling if before.sampling == after.sampling else f"{before.sampling}, then {after.sampling}"
+    head = f"{passes(before)} -> {passes(after)}; decode: {how}"
+    if not test.tasks:
+        return f"{head}; no task was graded in both"
+    between = f" [{100 * interval.low:+.1f}, {100 * interval.high:+.1f}]" if interval else ""
+    return (
+        f"{head}; difference {100 * test.difference:+.1f} points{between}, paired p {p_text(test.p_value)} "
+        f"({test.test}: {test.better} tasks better, {test.worse} worse)"
+    )
+
+
+def summary_page(summary: RunSummary, name: str) -> str:
+    """The end of a run as a page of Markdown: the headline, what chose the step, what was warned of."""
+    headline, *arms = confirmation_lines(summary.confirmation)
+    lines = [f"# {name}: {summary.stopped}", "", f"**{headline}**", "", *(f"- {line.strip()}" for line in arms)]
+    lines += ["", "## What chose the step (its figures lean high)", ""]
+    for arm in summary.before:
+        lines.append(f"- held-out, {arm}: {_against(summary.before[arm], summary.after[arm])}")
+    chosen = f"step {summary.best_step} of {summary.last_step} by held-out {summary.best_metric}"
+    lines.append(f"- chosen: {chosen}" if summary.best_metric else f"- nothing: the last step is {summary.last_step}")
+    said = [*summary.warnings, *(finding.message for finding in summary.findings)]
+    if said:
+        lines += ["", "## Warnings", "", *(f"- {' '.join(message.split())}" for message in said)]
+    return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)) + "\n"
 
 
 def count_table(title: str, names: str, columns: Mapping[str, Mapping[str, Sequence[int]]]) -> Table:

@@ -84,6 +84,7 @@ def content(folder: Path) -> dict[str, Any]:
         out[str(path.relative_to(folder))] = path.read_bytes()
     summary = json.loads((folder / "summary.json").read_text())
     out["summary"] = (summary["held_out"], summary["confirmation"])
+    out["page"] = (folder / "SUMMARY.md").read_text()
     out["confirmation"] = (folder / "confirmation.json").read_bytes()
     out["config"] = [line for line in (folder / "config.yaml").read_text().splitlines() if "output_dir" not in line]
     out["names"] = sorted(path.name for path in folder.iterdir() if path.name != "superseded")
@@ -132,6 +133,21 @@ def test_killed_before_and_while_the_choice_is_confirmed(tmp_path, whole):
     aside = {path.name for path in (tmp_path / "run" / "superseded" / "held_out").iterdir()}
     assert {"confirm_start_sampled.jsonl", "confirm_best_sampled.jsonl"} <= aside
     shutil.rmtree(tmp_path)
+
+
+@pytest.mark.slow
+def test_training_is_the_same_without_a_confirmation(tmp_path, whole):
+    folder, log = tmp_path / "run", tmp_path / "log"
+    process = start([*ARGS, "--confirm", "0", "--output_dir", str(folder)], folder, log)
+    process.join()
+    assert process.exitcode == 0, log.read_text()
+    without = content(folder)
+    differ = {name for name in whole if without.get(name) != whole[name]}
+    confirmed = {"confirmation", "page", "summary", "tasks", "config"}
+    assert differ == confirmed | {"confirm_start_sampled.jsonl", "confirm_best_sampled.jsonl"}
+    assert without["summary"][0] == whole["summary"][0] and without["summary"][1]["why_none"] == "confirm=0"
+    assert [line for line in whole["tasks"] if line["split"] != "confirm"] == without["tasks"]
+    assert "confirmed: nothing (confirm=0)" in log.read_text()
 
 
 PARTS = [(EARLY, SAVING), (MEASURING, THE_END), (BEST, LINES), (SAVING, LATER), (SOMEWHERE, LATER), (CONFIRMING, LATER)]

@@ -154,13 +154,15 @@ def test_resume_keeps_what_the_checkpoint_knows_and_no_more(tmp_path: Path) -> N
     record.log(2, {"eval_sampled_reward": 0.5})
     record.log(2, {"train_loss": 0.1})
     (tmp_path / "run" / "guards.jsonl").write_text('{"step": 1, "guard": "a"}\n{"step": 3, "guard": "b"}\n')
-    for name in ("config.yaml.tmp", "summary.json", "report.html"):
+    for name in ("config.yaml.tmp", "summary.json", "SUMMARY.md", "report.html"):
         (tmp_path / "run" / name).write_text("half, or of an end that is none any more")
     assert record.resume_at(2, {0}) == 3
     metrics = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     assert [line["step"] for line in metrics if "reward" in line] == [1, 2] and len(metrics) == 2
     assert '"b"' not in (tmp_path / "run" / "guards.jsonl").read_text()
-    assert not {"config.yaml.tmp", "summary.json", "report.html"} & {p.name for p in (tmp_path / "run").iterdir()}
+    assert not {"config.yaml.tmp", "summary.json", "SUMMARY.md", "report.html"} & {
+        p.name for p in (tmp_path / "run").iterdir()
+    }
     (tmp_path / "run" / "best").mkdir()
     record.resume_at(-1)
     assert (tmp_path / "run" / "superseded" / "best").is_dir() and not (tmp_path / "run" / "best").exists()
