@@ -65,7 +65,7 @@ def test_a_run_leaves_a_whole_record(tmp_path, capsys):
     why = "confirm=0.1 of 32 tasks is 3, and fewer than 20 say too little (more tasks would do)"
     assert f"confirmation at the end: none: {why}" in " ".join(out.split())
     assert f"confirmed: nothing ({why}" in out and summary["confirmation"]["why_none"].startswith(why)
-    assert (folder / "SUMMARY.md").read_text().startswith(f"# run: finished\n\n**confirmed: nothing ({why}")
+    assert (folder / "SUMMARY.md").read_text().startswith(f"# Run: finished\n\n**confirmed: nothing ({why}")
     assert not (folder / "best.old").exists()
     logged = [line["step"] for line in lines(folder / "metrics.jsonl") if "eval_sampled_pass_rate" in line]
     assert logged == [0, 1, 2]  # each evaluation once, the last one too

@@ -257,7 +257,7 @@ class RunRecord:
 
     def write_summary(self, summary: RunSummary) -> Path:
         """SUMMARY.md, then summary.json; returns the path of the latter."""
-        write_whole(self.path / SUMMARY_PAGE, summary_page(summary, self.path.resolve().name))
+        write_whole(self.path / SUMMARY_PAGE, summary_page(summary))
         write_json(self.path / SUMMARY, summary.to_json())
         return self.path / SUMMARY
 

@@ -120,10 +120,10 @@ def _against(before: Measurement, after: Measurement, interval: Interval | None 
     )
 
 
-def summary_page(summary: RunSummary, name: str) -> str:
+def summary_page(summary: RunSummary) -> str:
     """The end of a run as a page of Markdown: the headline, what chose the step, what was warned of."""
     headline, *arms = confirmation_lines(summary.confirmation)
-    lines = [f"# {name}: {summary.stopped}", "", f"**{headline}**", "", *(f"- {line.strip()}" for line in arms)]
+    lines = [f"# Run: {summary.stopped}", "", f"**{headline}**", "", *(f"- {line.strip()}" for line in arms)]
     lines += ["", "## What chose the step (its figures lean high)", ""]
     for arm in summary.before:
         lines.append(f"- held-out, {arm}: {_against(summary.before[arm], summary.after[arm])}")

@@ -194,14 +194,14 @@ def test_the_confirmation_is_the_headline() -> None:
 def test_the_summary_page_leads_with_it_and_has_no_line_break_of_a_message() -> None:
     s = summary()
     s.confirmation, s.warnings = Confirmation("30 fresh tasks", 8, s.before, s.after), ["one\n# two"]
-    lines = summary_page(s, "mine").splitlines()
-    assert lines[:3] == ["# mine: finished", "", f"**{confirmation_lines(s.confirmation)[0]}**"]
+    lines = summary_page(s).splitlines()
+    assert lines[:3] == ["# Run: finished", "", f"**{confirmation_lines(s.confirmation)[0]}**"]
     assert [f"  {line[2:]}" for line in lines[4:6]] == confirmation_lines(s.confirmation)[1:]
     assert lines[7] == "## What chose the step (its figures lean high)" and lines[9].startswith("- held-out, sampled: ")
     assert lines[11:] == ["- chosen: step 8 of 10 by held-out sampled_pass_rate", "", "## Warnings", "", "- one # two"]
     s.confirmation, s.warnings, s.best_metric, s.before = Confirmation(why="confirm=0"), [], "", {}
-    assert summary_page(s, "mine") == (
-        "# mine: finished\n\n**confirmed: nothing (confirm=0)**\n\n"
+    assert summary_page(s) == (
+        "# Run: finished\n\n**confirmed: nothing (confirm=0)**\n\n"
         "## What chose the step (its figures lean high)\n\n- nothing: the last step is 10\n"
     )
 
