@@ -7,6 +7,7 @@ with certainty nothing is cut, and the last number stands.
 
 from __future__ import annotations
 
+import re as fast_re
 from fractions import Fraction
 
 import regex as re  # possessive quantifiers of `re` match wrongly before Python 3.11.5 (gh-106052)
@@ -78,9 +79,18 @@ _CONVERSIONS = frozenset(map(Fraction, (3, 7, 10, 12, 16, 24, 60, 100, 365, 1000
 _NUMBER_WORD = re.compile(r"(?:[0-9]|teen|ty|\b(?:one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve)) \Z")
 
 
+_LAST = fast_re.compile(r"= ?\$?[0-9][0-9,]*(?:\.[0-9]+)?(?:[ *.]|[a-z]{1,20}(?=[ *.])|[a-z]{1,20}\Z)*\Z")
+_LAST_LENGTH = 80
+_HINT = fast_re.compile(r"[Hh]eck|[Cc]onfirm|[Vv]erif|[Pp]roof|[Hh]mm|[Ss]ame as|[Ee]quivalent|[Bb]ecause|[Ss]ince")
+"""Without any of these, what stands behind the last sign of equality is the answer: the most usual ending."""
+
+
 def answer_end(text: str) -> int:
     """Return where the answer of a reply ends at the latest: the length of the text where nothing is to be left out."""
     end = len(text)
+    last = _LAST.search(text, max(0, end - _LAST_LENGTH))
+    if last is not None and not _HINT.search(text, max(0, end - WINDOW)):
+        return end
     for _ in range(MOST_CUTS):
         cut = _cut(text, end)
         if cut is None:

@@ -359,19 +359,24 @@ def _only(head: str, tail: str) -> bool:
     )
 
 
-_END = fast_re.compile(
-    r"(?:[a-z] (?:is|are|was|were|has|have|had|makes|equals|costs|cost|left)|[0-9A-Za-z)] =) "
-    r"(\$?([1-9][0-9]{0,2}(?:,[0-9]{3}){1,4}|[0-9]{1,15}))"
-    r"(?: (?!(?:hundred|thousand|million|billion|trillion|squared|cubed|factorial|choose|mod|modulo|otherwise|else"
-    r"|percent|times|plus|minus|over)\b)[a-z]{3,20})?\.?\s*\Z"
+_NUMBER_AT_END = r"(\$?([1-9][0-9]{0,2}(?:,[0-9]{3}){1,4}|[0-9]{1,15}))"
+_NO_UNIT = (
+    r"(?!(?:hundred|thousand|million|billion|trillion|squared|cubed|factorial|choose|mod|modulo|otherwise|else|percent"
+    r"|times|plus|minus|over|or|and|if|unless|when|is|was|but|no|not|half|maybe|perhaps|possibly|probably|potentially"
+    r"|alternatively|either|versus|vs|pi|divided|multiplied|to|through)\b)"
 )
+_END = fast_re.compile(
+    rf"(?:[a-z] (?:is|are|was|were|has|have|had|makes|equals|costs|cost|left)|[0-9A-Za-z)] =) {_NUMBER_AT_END}"
+    rf"(?: {_NO_UNIT}[a-z]{{3,20}})?\.?\s*\Z"
+)
+_RESULT_AT_END = fast_re.compile(rf"[0-9A-Za-z)] ?= ?{_NUMBER_AT_END}(?: {_NO_UNIT}[a-z]{{2,20}}){{0,6}}\.?\s*\Z")
 """The usual last words of a reply without a marker, read without the machinery below, and to the same end."""
-_USUAL_LENGTH = 60
+_USUAL_LENGTH = 80
 
 
 def _usual_end(text: str) -> Extraction | None:
     start = max(0, len(text) - _USUAL_LENGTH)
-    found = _END.search(text, start)
+    found = _END.search(text, start) or _RESULT_AT_END.search(text, start)
     if found is None:
         return None
     return Extraction(found[1], int(found[2].replace(",", "")), Rule.LAST_NUMBER, *found.span(1))
