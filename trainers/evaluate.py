@@ -58,6 +58,7 @@ from trainers.measuring.evaluation import EvaluationRecord
 from trainers.measuring.manner import AUTO, DEFAULT_ENV, Manner, differences, insist, manner_of
 from trainers.measuring.measure import Measurement, measure, tag_counts, wrote_on
 from trainers.measuring.sides import side_rates
+from trainers.run.disk import disk_full
 from trainers.run.jsonl import RunFolderError
 from trainers.run.machine import AHEAD, ENVIRONMENTS, MIXED_TASKS, environment_settings, set_threads, unfit_task
 from trainers.run.pipes import start
@@ -92,6 +93,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     except PolicyError as error:
         print(f"trainers.evaluate: the policy failed: {error}", file=sys.stderr)
+        return 1
+    except OSError as error:
+        if not disk_full(error):
+            raise
+        print(f"trainers.evaluate: no space left on the disk: {error.filename or error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("trainers.evaluate: stopped", file=sys.stderr)

@@ -29,6 +29,7 @@ from agents.models.errors import ModelError
 from agents.models.loading import ModelKind, load_model, resolve_model
 from agents.models.manifest import MANIFEST, write_manifest
 from tasks.families.words import ALL_WORDS
+from trainers.run.disk import disk_full
 from trainers.run.jsonl import RunFolderError
 from trainers.run.pipes import start
 from trainers.run.writable import refuse_unwritable
@@ -316,6 +317,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (SFTConfigError, CorpusError, TokenizerError, OutputError, ModelError, RunFolderError) as error:
         print(f"trainers.sft: {error}", file=sys.stderr)
         return 2
+    except Exception as error:  # a writer in another language raises errors of its own
+        if not disk_full(error):
+            raise
+        print("trainers.sft: no space left on the disk: make room, and start again with --overwrite", file=sys.stderr)
+        return 1
     return 0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,6 +12,8 @@ from typing import Any
 import pytest
 
 from agents.__main__ import main
+from agents.commands.again import _unsaid_style
+from agents.models.card import ModelCard, write_card
 from agents.models.loading import load_model
 from agents.policies.bytes import ByteTokenizer
 from agents.policies.scripted import OraclePolicy, _Scripted
@@ -298,3 +301,20 @@ def test_a_command_that_submits_too(folder: Path) -> None:
     text = replace(episode, source="fieldnotes", environment={})
     result = replay(text, task, sandbox="bubblewrap")
     assert result.differences == [] and result.now.stop_reason == "submitted" and result.same_grade
+
+
+def test_a_record_that_names_no_style_has_that_of_the_card_at_hand(tmp_path: Path) -> None:
+    episode = Trajectory("one", "", 0, None, [], environment={})
+    model, run = tmp_path / "model", tmp_path / "run"
+    for folder, style in ((model, "base"), (run, "compact")):
+        folder.mkdir()
+        write_card(folder, ModelCard(style))
+    args = argparse.Namespace(model=str(model), file=str(run / "trajectories" / "a.jsonl"))
+    assert _unsaid_style(args, episode) == "base"
+    args.model = None
+    assert _unsaid_style(args, episode) == "compact"
+    args.file = str(tmp_path / "a.jsonl")
+    assert _unsaid_style(args, episode) is None
+    episode.environment["prompt_style"] = "standard"
+    args.model = str(model)
+    assert _unsaid_style(args, episode) is None  # as the record says

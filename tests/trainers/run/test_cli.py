@@ -191,9 +191,18 @@ def test_values_of_a_file_are_read_as_flags_are(tmp_path):
         (["--num_generations", "3"], "per_device_train_batch_size x processes x steps_per_generation"),
         (["--eval_steps", "0"], "eval_steps=0.0: above 0"),
         (["--lr_scheduler_kwargs", "{bad"], "lr_scheduler_kwargs: no JSON"),
+        (["--from", "20"], "--from 20: goes with --resume"),
+        (["--resume", "--from", "last"], "--from: needs the step of a checkpoint"),
+        (["--resume", "--from"], "--from: needs the step of a checkpoint"),
     ],
 )
 def test_what_cannot_work_says_what_to_do(flags, said):
     with pytest.raises(ConfigError) as refused:
         parse([*CPU, *flags])
     assert said in str(refused.value)
+
+
+def test_how_a_run_was_started_is_no_setting_of_it(tmp_path):
+    settings = parse([*CPU, "--resume", "--from=20", "--output_dir", str(tmp_path)])
+    assert settings.start == 20 and not {"from", "start", "resume"} & settings.resolved().keys()
+    assert parse(CPU).start is None

@@ -7,7 +7,14 @@ import pytest
 
 from tests.agents.fakes import task
 from trainers.run.cli import parse
-from trainers.run.setup import _setting_problems, idle_selection, make_env_factory, most_turns, reply_cap
+from trainers.run.setup import (
+    _setting_problems,
+    idle_selection,
+    kept_note,
+    make_env_factory,
+    most_turns,
+    reply_cap,
+)
 
 
 def run(*, max_turn_tokens: int = 0, env: str = "ClawGym-v0", max_turns: int = 0, tools: bool = True) -> Any:
@@ -105,3 +112,18 @@ def test_patience_that_nothing_can_spend_is_named(flags: str, says: str) -> None
 def test_the_share_of_the_confirmation_has_its_range(share: str, refused: bool) -> None:
     said = [problem for problem in _setting_problems(parse(["--confirm", share])) if problem.startswith("confirm=")]
     assert bool(said) == refused
+
+
+@pytest.mark.parametrize(
+    ("flags", "gone"),
+    [
+        (["--max_steps", "60", "--save_steps", "20"], "of 3 checkpoints (steps 20 to 60) the last 2 and best/"),
+        (["--max_steps", "50", "--save_steps", "20"], "of 3 checkpoints (steps 20 to 50) the last 2 and best/"),
+        (["--max_steps", "40", "--save_steps", "20"], None),
+        (["--max_steps", "60", "--save_steps", "20", "--save_total_limit", "0"], None),
+        (["--max_steps", "60", "--save_strategy", "no"], None),
+    ],
+)
+def test_checkpoints_that_will_be_gone_are_told_of(flags: list[str], gone: str | None) -> None:
+    note = kept_note(parse(["--use_cpu", "true", *flags]).config)
+    assert note is None if gone is None else gone in str(note)
