@@ -160,7 +160,8 @@ class ExactResume(GRPOTrainer):
 
     def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
         super()._save(output_dir, state_dict)
-        self.write_own_card(Path(output_dir or self.args.output_dir))
+        if self.args.should_save:  # several processes may come here
+            self.write_own_card(Path(output_dir or self.args.output_dir))
 
     def write_own_card(self, folder: Path) -> None:
         """Put the policy's card into a folder of weights."""
