@@ -266,7 +266,7 @@ class T2PO:
         controls = [self._control(request) for request in requests]
         top = TOP if self._reads_top else 0
         controlled = [
-            request if control is None and not top else replace(request, control=control or request.control, top=top)
+            replace(request, control=control or request.control, top=max(top, request.top))
             for request, control in zip(requests, controls, strict=True)
         ]
         answers: list[Answer]

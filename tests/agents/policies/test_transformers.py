@@ -225,12 +225,16 @@ class Watches(Force):
         self.tops = [*getattr(self, "tops", []), top_mean]
 
 
+@pytest.mark.parametrize("fixed", [False, True])
 @pytest.mark.parametrize("temperature", [0.0, 0.7])
-def test_the_likeliest_ids_are_reported_where_they_are_asked_for(temperature: float) -> None:
+def test_the_likeliest_ids_are_reported_where_they_are_asked_for(temperature: float, fixed: bool) -> None:
     made = model()
+    policy = TransformersPolicy(made, tokenizer())
+    if fixed:
+        policy._stepper = GraphStepper(policy._decoder, policy._table.cache, capture=False)
     control = Watches({1: 50})
     requests = [ask(0, control=control, top=5), ask(1, top=10_000), ask(2), ask(3, control=Force({}), top=5)]
-    replies = TransformersPolicy(made, tokenizer()).complete(requests, Sampling(temperature, 12))
+    replies = policy.complete(requests, Sampling(temperature, 12))
     for request, reply in zip(requests, replies, strict=True):
         assert (reply.top_means is not None) == (request.top > 0)
         if reply.top_means is None:
