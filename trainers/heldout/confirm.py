@@ -14,8 +14,10 @@ from typing import Any
 
 import torch
 
+from agents.models.manifest import damage_of
 from tasks.task import Task
 from trainers.config.held_out import UNSEEN, take_apart
+from trainers.heldout.best import BestLostError
 from trainers.heldout.held_out import HeldOut
 from trainers.heldout.selection import HeldOutSelection, random_states_kept
 from trainers.heldout.stock import load_weights
@@ -82,6 +84,9 @@ def confirm(
 
     Returns:
         What came of it, and the episodes; none where nothing needed to be measured.
+
+    Raises:
+        BestLostError: A file of `best/` is not what was written.
     """
     held_out = trainer.held_out
     if (none := not_needed(held_out, tasks, source)) is not None:
@@ -90,12 +95,15 @@ def confirm(
     if start is None:
         raise ValueError("confirm: the weights of the start are needed (`Weights(model)` before training)")
     trainer.accelerator.wait_for_everyone()  # one process writes `best/`, all load it
+    best = Path(held_out.output_dir) / BEST
+    if damage := damage_of(best):
+        raise BestLostError(f"{damage[0].path} {damage[0].what}: these are not the weights that were chosen")
     model = trainer.accelerator.unwrap_model(trainer.model)
     trainer.model.eval()
     with random_states_kept():
         start.put(model)
         before = held_out.play(trainer, tasks, PREFIX)
-        load_weights(model, Path(held_out.output_dir) / "best")
+        load_weights(model, best)
         after = held_out.play(trainer, tasks, PREFIX)
     deciding = take_apart(held_out.metric).arm.removeprefix(UNSEEN)
     arms = sorted(before, key=lambda name: name != deciding)

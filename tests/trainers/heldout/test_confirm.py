@@ -14,7 +14,7 @@ from agents.policy import Sampling
 from benchmarks.selection import main, simulate
 from tests.trainers.toy import make_model, make_task, make_tokenizer, make_trainer
 from trainers.heldout import Best, HeldOut
-from trainers.heldout.best import save_best
+from trainers.heldout.best import BestLostError, save_best
 from trainers.heldout.confirm import PREFIX, Weights, confirm
 from trainers.measuring.confirmation import Confirmation
 from trainers.stats import bootstrap_mean, paired_test
@@ -101,6 +101,15 @@ def test_nothing_is_measured_where_there_is_nothing_to_confirm(tmp_path):
     rule.best = Best(1, 0.6, rule.metric, "better")
     with pytest.raises(ValueError, match="weights of the start are needed"):
         confirm(never_played(rule), FRESH, None, "three tasks")
+
+
+def test_a_damaged_best_is_never_measured(tmp_path):
+    trainer, start, _ = trained(tmp_path)
+    path = tmp_path / "best" / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-8])
+    with pytest.raises(BestLostError, match=r"best/model\.safetensors .*not the weights that were chosen"):
+        confirm(trainer, FRESH, start)
+    trainer.close()
 
 
 def test_weights_are_a_copy_and_fit_their_model_only():

@@ -27,7 +27,7 @@ pytestmark = [
 
 ARGS = [
     "--resume", "--use_cpu", "true", "--tasks", "generated:quickstart?n=40&seed=5", "--confirm", "0.45",
-    "--held_out", "generated:quickstart?n=6&seed=6", "--best_metric", "sampled_reward",
+    "--held_out", "generated:quickstart?n=6&seed=7", "--best_metric", "sampled_reward",
     "--adapter", "lora", "--num_iterations", "2", "--turn_resample", "true", "--turn_resample_warmup", "24",
     "--per_device_train_batch_size", "8", "--slots", "8", "--learning_rate", "3e-3", "--warmup_steps", "0",
     "--max_steps", "9", "--eval_steps", "3", "--save_steps", "3", "--save_total_limit", "2",
@@ -144,7 +144,8 @@ def test_training_is_the_same_without_a_confirmation(tmp_path, whole):
     without = content(folder)
     differ = {name for name in whole if without.get(name) != whole[name]}
     confirmed = {"confirmation", "page", "summary", "tasks", "config"}
-    assert differ == confirmed | {"confirm_start_sampled.jsonl", "confirm_best_sampled.jsonl"}
+    arms = {f"confirm_{policy}_{arm}.jsonl" for policy in ("start", "best") for arm in ("sampled", "greedy")}
+    assert differ == confirmed | arms
     assert without["summary"][0] == whole["summary"][0] and without["summary"][1]["why_none"] == "confirm=0"
     assert [line for line in whole["tasks"] if line["split"] != "confirm"] == without["tasks"]
     assert "confirmed: nothing (confirm=0)" in log.read_text()
