@@ -87,7 +87,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--runs", type=int, default=4000)
     parser.add_argument("--measurements", type=int, nargs="+", default=[4, 11])
     parser.add_argument("--tasks", type=int, default=320, help="held out")
-    parser.add_argument("--fresh", type=int, default=232, help="of the confirmation (those of the quickstart)")
+    parser.add_argument("--fresh", type=int, default=186, help="of the confirmation (those of the quickstart)")
     parser.add_argument("--seed", type=int, default=0)
     a = parser.parse_args(argv)
     for line in rows(a.runs, a.measurements, tasks=a.tasks, fresh=a.fresh, seed=a.seed):

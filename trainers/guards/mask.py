@@ -17,10 +17,16 @@ TRAINED, SAMPLED = "mask/trained_tokens", "mask/sampled_tokens"
 
 @dataclass
 class MaskByLength(Guard):
-    """The loss mask has as many ones as tokens were sampled; padding is told by length, never by its id."""
+    """The loss mask has as many ones as tokens were sampled; padding is told by length, never by its id.
+
+    Attributes:
+        pad_id: Which id pads; `None` where it also ends replies.
+        usual: Share of completions that may hold it: at temperature 1 any id is sampled now and then.
+    """
 
     name: ClassVar[str] = GuardName.MASK_BY_LENGTH
     pad_id: int | None = None
+    usual: float = 0.1
 
     def begin(self, facts: Facts) -> Iterator[Alarm]:
         """Which id pads. One that also ends replies is expected in them."""
@@ -28,11 +34,11 @@ class MaskByLength(Guard):
         return iter(())
 
     def episodes(self, step: int, played: RolloutResult) -> Iterator[Alarm]:
-        """Completions that hold the pad id."""
+        """Completions that hold the pad id, where they are more than chance."""
         if self.pad_id is None:
             return
         hit = sum(any(self.pad_id in turn.ids for turn in episode.turns) for episode in played.trajectories)
-        if hit:
+        if hit > self.usual * len(played.trajectories):
             yield note(
                 "pad_inside",
                 f"mask: {hit} of {len(played.trajectories)} completions of step {step} hold the pad id {self.pad_id} "

@@ -147,7 +147,7 @@ def test_the_figures_are_the_paired_ones(tmp_path):
 def test_runs_that_learn_nothing_are_not_told_to_be_better():
     """Eleven measurements: p < .05 comes twice as often as it says on the tasks that chose, and not on fresh ones."""
     rng = np.random.default_rng(0)
-    runs = [simulate(rng, tasks=320, measurements=11, fresh=232) for _ in range(1000)]
+    runs = [simulate(rng, tasks=320, measurements=11, fresh=186) for _ in range(1000)]
     old, new = (
         np.mean([p < 0.05 for p in ps]) for ps in zip(*((r.held_out_p, r.confirmed_p) for r in runs), strict=True)
     )
