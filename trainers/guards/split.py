@@ -91,7 +91,11 @@ class SplitLint(Guard):
             )
 
 
+FEW = 10
+"""Tasks below which their attempts do not show how unlike the tasks are: only the tasks themselves then count."""
+
+
 def _effective(m: Measurement) -> tuple[int, int]:
     """Passed and graded, as independent episodes."""
-    n = round(m.effective_n)
+    n = round(m.effective_n) if m.tasks >= FEW else m.tasks
     return round((m.pass_rate or 0.0) * n), n

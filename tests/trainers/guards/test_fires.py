@@ -113,6 +113,13 @@ def test_2_split_lint_fires_on_sides_that_are_not_equally_hard():
     assert fair.findings == []
 
 
+def test_2_a_first_step_of_few_tasks_counts_as_few_however_often_each_is_tried():
+    watch = on(GuardName.SPLIT_LINT)
+    watch.measured(evaluation(0, 0.1, best=True))
+    watch.episodes(1, result(attempts(0.7, tasks=POOL[:3], k=8)))  # 24 episodes would be p < 0.001
+    assert watch.findings == []
+
+
 def test_2_split_lint_fires_on_overlap_and_on_choice_by_outcome():
     watch = Watch({GuardName.SPLIT_LINT: None})
     renamed = POOL[0].model_copy(update={"id": "another-name", "intent": f" {POOL[0].intent.upper()}!"})
