@@ -5,22 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 from envs.answers import AnswerEnv
-from envs.clawgym import ClawGymEnv
 from envs.conversation import ConversationEnv
-from envs.gsm8k import GSM8KEnv
-from envs.ifeval import IFEvalEnv
-from envs.math import MATHEnv
 from envs.mixed import MixedEnv, kind_of_env
+from envs.registry import BUILT_IN, environment, id_of
 from envs.rewards import RewardRule
-from envs.sandboxed import Place, SandboxedEnv
+from envs.sandboxed import Place
 from tasks.model import unknown_key
 from tasks.task import Task
 
 OWN_REWARD = "own_reward"
 """The key that says that the reward is not the one `reward` names: a subclass or a rule of the user's pays another."""
-_ENVS: dict[str, type[SandboxedEnv]] = {
-    kind.__name__: kind for kind in (ClawGymEnv, AnswerEnv, GSM8KEnv, MATHEnv, IFEvalEnv)
-}
+_SHIPPED: list[type[ConversationEnv]] = [AnswerEnv, *map(environment, BUILT_IN)]
+_BY_CLASS = {kind.__name__: kind for kind in _SHIPPED if kind is not MixedEnv}
+"""Those that ship stand in records under the names of their classes."""
 _KEYS = ("env", "prompt_hash", "prompt_style", "max_turns", "reward", "turn_penalty", "subtract_baseline",
          "agent_errors", "allow_exposed_judges", "tools", "revise", "stops")  # fmt: skip
 _SHOWN = ("env", "prompt_hash", OWN_REWARD)
@@ -37,7 +34,7 @@ def setting_of(env: ConversationEnv) -> dict[str, Any]:
     if isinstance(env, MixedEnv):
         env = env._member  # who carries the task out
     setting: dict[str, Any] = {
-        "env": next((kind.__name__ for kind in type(env).__mro__ if kind in _ENVS.values()), type(env).__name__),
+        "env": _name(type(env)),
         "prompt_hash": env.prompt_hash,
         "prompt_style": env.style.name,
         "max_turns": env.max_turns,
@@ -53,9 +50,19 @@ def setting_of(env: ConversationEnv) -> dict[str, Any]:
     return setting
 
 
+def _name(kind: type[ConversationEnv]) -> str:
+    """What stands for a class in a record: its own name or its nearest base's that ships, or its registered id."""
+    for base in kind.__mro__:
+        if base in _BY_CLASS.values():
+            return base.__name__
+        if issubclass(base, ConversationEnv) and (name := id_of(base)) is not None:
+            return name
+    return kind.__name__
+
+
 def pays_otherwise(env: ConversationEnv) -> bool:
     """Whether a subclass or a rule of somebody else's stands between grade and reward, so that no one here knows it."""
-    ours = next((kind for kind in type(env).__mro__ if kind in _ENVS.values() or kind is MixedEnv), None)
+    ours = next((kind for kind in type(env).__mro__ if kind in _BY_CLASS.values() or kind is MixedEnv), None)
     same = ours is not None and all(getattr(type(env), name) is getattr(ours, name) for name in _PAYS)
     return not same or type(env.rule) is not RewardRule
 
@@ -70,7 +77,7 @@ def env_for(task: Task, setting: dict[str, Any], sandbox: Place = "auto") -> Con
         if key not in (*_KEYS, *_SHOWN):
             raise ValueError(unknown_key(key, _KEYS, "setting of an environment"))
     settings = {key: value for key, value in setting.items() if key not in _SHOWN}
-    name = setting.get("env", kind_of_env(task).__name__)
-    if name not in _ENVS:
-        raise ValueError(unknown_key(name, _ENVS, "environment"))
-    return _ENVS[name]([task], task=task.id, sandbox=sandbox, **settings)
+    name = setting.get("env")
+    kind = kind_of_env(task) if name is None else _BY_CLASS.get(name) or environment(name)
+    made: Any = kind
+    return made([task], task=task.id, sandbox=sandbox, **settings)

@@ -12,6 +12,7 @@ from envs.answer_actions import read_answer
 from envs.answer_prompts import AnswerForm, AnswerStyle, answer_style
 from envs.episode import AgentErrors, CutReply, Exchange, OptionalInt, StopReason
 from envs.prompts import PromptStyle, listing
+from envs.registry import asking_for
 from envs.rewards import RewardKind
 from envs.sandboxed import Place, SandboxedEnv, TaskSource
 from sandboxes.sandbox import CommandResult, Snapshot
@@ -20,9 +21,6 @@ from tasks.assertions.grade import Grade
 from tasks.grader import SandboxGrader
 from tasks.outcome import Outcome, cut_short
 from tasks.task import Task
-
-ASKED_BY = {"number_equals": "GSM8K-v0", "math_equivalent": "MATH-v0", "instruction": "IFEval-v0"}
-"""Which environment asks for an answer that is judged so: another one would ask for another form of it."""
 
 NO_WORKSPACE = "no-workspace"
 """In an anchor, where a workspace's hash stands after the first command."""
@@ -67,12 +65,6 @@ class AnswerEnv(SandboxedEnv):
     """How the set asks, and how an answer looks."""
     default_stops: ClassVar[tuple[str, ...]] = ()
     """Stop sequences of the set: a reply ends there."""
-    judged_by: ClassVar[str | None] = None
-    """Kind of assertion that judges what this environment asks for; any where it is None."""
-    may_revise: ClassVar[bool] = False
-    """Whether an answer may be revised. Where only one is right, saying that it is wrong would let the agent guess."""
-    default_tasks: ClassVar[str | None] = None
-    """Where tasks come from if nothing is said."""
     style: AnswerStyle
 
     def __init__(
@@ -153,9 +145,11 @@ class AnswerEnv(SandboxedEnv):
             if item.weight and not item.on_answer:
                 return f"is judged by more than its answer ('{item.name}'): ClawGym-v0 and Mixed-v0 take it"
         kinds = [str(leaf.kind) for item in task.assertions if item.weight for leaf in leaves(item)]
-        others = [ASKED_BY[kind] for kind in kinds if kind in ASKED_BY]
-        if cls.judged_by is not None and others and cls.judged_by not in kinds:
-            return f"is judged in the form that {others[0]} asks for: {others[0]} and Mixed-v0 take it"
+        if cls.judged_by is None or cls.judged_by in kinds:
+            return None
+        other = next((found for kind in kinds if (found := asking_for(kind))), None)
+        if other is not None:
+            return f"is judged in the form that {other[0]} asks for: {other[0]} and Mixed-v0 take it"
         return None
 
     # -- the turn loop ----------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import gymnasium
 from gymnasium.error import ResetNeeded
@@ -50,6 +50,12 @@ class ConversationEnv(gymnasium.Env[str, str]):
     """
 
     metadata: dict[str, Any] = {"render_modes": ["ansi"], "render_fps": 1}
+    default_tasks: ClassVar[str | None] = None
+    """Where tasks come from if nothing is said."""
+    judged_by: ClassVar[str | None] = None
+    """Kind of assertion that judges the answer this environment asks for: in a mix it carries such tasks out."""
+    may_revise: ClassVar[bool] = False
+    """Whether an answer may be revised. Where only one is right, saying that it is wrong would let the agent guess."""
 
     def __init__(
         self,

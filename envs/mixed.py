@@ -5,17 +5,15 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from typing import Any
+from typing import Any, ClassVar
 
 from envs.answer_prompts import ANSWER_STYLES
 from envs.answers import AnswerEnv
 from envs.clawgym import ClawGymEnv
 from envs.conversation import ConversationEnv
 from envs.episode import AgentErrors, Exchange, Phase, StopReason
-from envs.gsm8k import GSM8KEnv
-from envs.ifeval import IFEvalEnv
-from envs.math import MATHEnv
 from envs.prompts import PromptStyle, prompt_style
+from envs.registry import asking_for, environments
 from envs.rewards import RewardKind
 from envs.sandboxed import Place, SandboxedEnv, TaskSource, resolve_tasks
 from envs.workplace import Workplace
@@ -23,15 +21,8 @@ from tasks.assertions.base import BaseAssertion, leaves
 from tasks.outcome import Outcome
 from tasks.task import Task
 
-BY_KIND: dict[str, type[AnswerEnv]] = {
-    "number_equals": GSM8KEnv,
-    "math_equivalent": MATHEnv,
-    "instruction": IFEvalEnv,
-}
-"""Which environment asks for an answer that is judged so."""
 
-
-def kind_of_env(task: Task) -> type[ClawGymEnv] | type[AnswerEnv]:
+def kind_of_env(task: Task) -> type[SandboxedEnv]:
     """The environment that carries a task out.
 
     Where something beside the answer decides it is ClawGym; else the kind of the first assertion that decides says
@@ -39,7 +30,8 @@ def kind_of_env(task: Task) -> type[ClawGymEnv] | type[AnswerEnv]:
     """
     if AnswerEnv.unfit(task) is not None:
         return ClawGymEnv
-    return next((BY_KIND[kind] for kind in _kinds(task.assertions) if kind in BY_KIND), AnswerEnv)
+    asking = (asking_for(kind) for kind in _kinds(task.assertions))
+    return next((kind for _, kind in filter(None, asking) if issubclass(kind, SandboxedEnv)), AnswerEnv)
 
 
 def _kinds(assertions: Sequence[BaseAssertion]) -> Iterator[str]:
@@ -52,6 +44,9 @@ class MixedEnv(ConversationEnv):
     Observations, rewards and `info` are those of the environment that carries the task out; `info["environment"]` names
     it. `info` therefore has other keys for shell tasks than for questions.
     """
+
+    default_tasks: ClassVar[str | None] = "gsm8k:sample,library"
+    may_revise: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -116,8 +111,8 @@ class MixedEnv(ConversationEnv):
     @property
     def prompt_hash(self) -> str:
         """Over what the environment of every set says, whichever of them the tasks need."""
-        kinds: list[type[SandboxedEnv]] = [ClawGymEnv, AnswerEnv, GSM8KEnv, MATHEnv, IFEvalEnv]
-        hashes = [self._enter(kind).style.hash() for kind in kinds]
+        asking = [kind for _, kind in environments() if kind.judged_by and issubclass(kind, SandboxedEnv)]
+        hashes = [self._enter(kind).style.hash() for kind in (ClawGymEnv, AnswerEnv, *asking)]
         return hashlib.sha256(" ".join(hashes).encode()).hexdigest()[:16]
 
     @property
@@ -178,7 +173,7 @@ class MixedEnv(ConversationEnv):
         if member is None:
             extra: dict[str, Any] = {}
             if issubclass(kind, AnswerEnv):
-                extra = {"tools": self.tools, "revise": self.revisions if kind is IFEvalEnv else 0}
+                extra = {"tools": self.tools, "revise": self.revisions if kind.may_revise else 0}
             member = self._members[kind] = kind([], sandbox=self._place, **extra, **self._settings)
         return member
 

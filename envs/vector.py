@@ -24,12 +24,8 @@ from typing import Any
 import numpy as np
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from envs.clawgym import ClawGymEnv
 from envs.conversation import ConversationEnv, StopReason
-from envs.gsm8k import GSM8KEnv
-from envs.ifeval import IFEvalEnv
-from envs.math import MATHEnv
-from envs.mixed import MixedEnv
+from envs.registry import environment
 from sandboxes import SandboxPool
 from sandboxes.sandbox import SandboxError, SandboxUnavailable
 from tasks.assertions.grade import GradeError
@@ -195,7 +191,7 @@ def vectorized(
     autoreset_mode: str | AutoresetMode = "NextStep",
     **kwargs: Any,
 ) -> ConversationVectorEnv:
-    """Environments of one class side by side: what stands behind the vector entry points below.
+    """Environments of one class side by side: what stands behind the vector entry points.
 
     Args:
         make: The class.
@@ -220,13 +216,11 @@ def vectorized(
     return ConversationVectorEnv([one] * num_envs, autoreset_mode=autoreset_mode)
 
 
-clawgym = partial(vectorized, ClawGymEnv)
-"""The vector entry point of `ClawGym-v0`."""
-gsm8k = partial(vectorized, GSM8KEnv)
-"""The vector entry point of `GSM8K-v0`."""
-math = partial(vectorized, MATHEnv)
-"""The vector entry point of `MATH-v0`."""
-ifeval = partial(vectorized, IFEvalEnv)
-"""The vector entry point of `IFEval-v0`."""
-mixed = partial(vectorized, MixedEnv)
-"""The vector entry point of `Mixed-v0`."""
+def __getattr__(name: str) -> Callable[..., ConversationVectorEnv]:
+    """The vector entry point of an environment has its id as name: `envs.vector:ClawGym-v0`."""
+    if name.startswith("_"):
+        raise AttributeError(name)
+    try:
+        return partial(vectorized, environment(name))
+    except ValueError as error:
+        raise AttributeError(str(error)) from error

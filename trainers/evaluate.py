@@ -41,6 +41,7 @@ from agents.seeds import derive_seed
 from agents.trajectory import Trajectory
 from envs.conversation import ConversationEnv
 from envs.mixed import kind_of_env
+from envs.registry import environment, environment_ids
 from envs.sandboxed import ExposedJudge, refuse_exposed
 from sandboxes import Backend, SandboxPool, SandboxUnavailable, open_sandbox
 from tasks.assertions.timing import reset_timings, timing_table
@@ -60,7 +61,7 @@ from trainers.measuring.measure import Measurement, measure, tag_counts, wrote_o
 from trainers.measuring.sides import side_rates
 from trainers.run.disk import disk_full
 from trainers.run.jsonl import RunFolderError
-from trainers.run.machine import AHEAD, ENVIRONMENTS, MIXED_TASKS, environment_settings, set_threads, unfit_task
+from trainers.run.machine import AHEAD, environment_settings, set_threads, unfit_task
 from trainers.run.pipes import start
 from trainers.run.tables import count_table, measurement_table, percent
 from trainers.run.writable import refuse_unwritable
@@ -129,8 +130,11 @@ def play(
 
 
 def _evaluate(a: argparse.Namespace, console: Console) -> int:
-    if a.env is not None and a.env not in ENVIRONMENTS:
-        raise EvaluateError(f"--env {a.env}: can be measured now: {', '.join(ENVIRONMENTS)}")
+    if a.env is not None:
+        try:
+            environment(a.env)
+        except ValueError as error:
+            raise EvaluateError(f"--env {a.env}: {error}") from error
     named = read_name(a.model)
     asked = a.prompt_style != AUTO
     try:
@@ -174,7 +178,7 @@ def _evaluate(a: argparse.Namespace, console: Console) -> int:
     style = manner.prompt_style
     workers = a.sandbox_workers or os.cpu_count() or 1
     make = partial(
-        ENVIRONMENTS[a.env],
+        environment(a.env),
         tasks=tasks[:1],
         max_turns=manner.max_turns or None,
         reward=a.reward,
@@ -268,9 +272,7 @@ def _check_machine(a: argparse.Namespace) -> None:
 
 
 def _default_tasks(env: str) -> str:
-    if env == "Mixed-v0":
-        return MIXED_TASKS
-    return getattr(ENVIRONMENTS[env], "default_tasks", None) or DEFAULT_TASKS
+    return environment(env).default_tasks or DEFAULT_TASKS
 
 
 def _tasks(a: argparse.Namespace) -> tuple[list[Task], Split | None]:
@@ -418,7 +420,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     add("--output_dir", help="where episodes and figures go (default runs/eval-<model>-<time>)")
     add("--compare", nargs=2, metavar=("A", "B"), help="two evaluation or run folders: paired p-value; plays nothing")
-    add("--env", help=f"{' | '.join(ENVIRONMENTS)}; default: what the policy was trained in, else {DEFAULT_ENV}")
+    add("--env", help=f"{' | '.join(environment_ids())}; default: what the policy was trained in, else {DEFAULT_ENV}")
     add(
         "--no_tools",
         type=_switch,

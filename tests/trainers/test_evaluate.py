@@ -114,7 +114,7 @@ def test_an_occupied_folder_is_refused_before_anything_runs(
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        (["--env", "Chess-v0"], "can be measured now: ClawGym-v0"),
+        (["--env", "Chess-v0"], "--env Chess-v0: unknown environment 'Chess-v0': "),
         (["--samples", "0"], "--samples is 0: at least 1"),
         (["--temperature", "-1"], "must be a number and not negative"),
         (["--greedy", "--samples", "4"], "plays the same episode again"),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from envs.registry import BUILT_IN
+
 
 @dataclass
 class EnvArguments:
@@ -11,7 +13,7 @@ class EnvArguments:
 
     env: str = field(
         default="ClawGym-v0",
-        metadata={"help": "Environment: ClawGym-v0 | GSM8K-v0 | MATH-v0 | IFEval-v0 | Mixed-v0."},
+        metadata={"help": f"Environment: {' | '.join(BUILT_IN)}, or one of your own (module:Id-v0)."},
     )
     tasks: str = field(
         default="generated:quickstart?n=2000&seed=1",

@@ -13,7 +13,7 @@ from agents.models.card import ModelCard
 from envs.answers import AnswerEnv
 from envs.conversation import ConversationEnv
 from envs.mixed import MixedEnv
-from trainers.run.machine import ENVIRONMENTS
+from envs.registry import id_of
 
 AUTO = "auto"
 DEFAULT_ENV = "ClawGym-v0"
@@ -105,7 +105,7 @@ def card_of_env(env: ConversationEnv, max_turn_tokens: int, name: str = "") -> M
     """
     if not isinstance(env, ConversationEnv):
         return None
-    known = next((key for key, kind in ENVIRONMENTS.items() if type(env) is kind), type(env).__name__)
+    known = id_of(type(env)) or type(env).__name__
     asks = env if isinstance(env, AnswerEnv | MixedEnv) else None
     return ModelCard(
         prompt_style=env.style.name,

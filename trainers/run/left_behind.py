@@ -8,7 +8,7 @@ its figures, its files.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +22,8 @@ from agents.policies.transformers import TransformersPolicy
 from agents.policy import PolicyError, Sampling
 from agents.rollout import Job, RolloutEngine
 from agents.trajectory import Trajectory, read_jsonl
+from envs.conversation import ConversationEnv
+from envs.registry import environment
 from sandboxes import SandboxPool
 from tasks.task import Task
 from trainers.config.held_out import Arm
@@ -29,7 +31,7 @@ from trainers.guards.events import LeftBehind
 from trainers.heldout.selection import random_states_kept
 from trainers.heldout.stock import saved_weights
 from trainers.measuring.manner import manner_of
-from trainers.run.machine import ENVIRONMENTS, environment_settings
+from trainers.run.machine import environment_settings
 from trainers.run.record import HELD_OUT_EPISODES
 
 if TYPE_CHECKING:
@@ -94,8 +96,9 @@ def _play(
     manner = manner_of(card)
     jobs = [Job(tasks[e.task_id], e.attempt, e.seed or 0) for e in then]
     cap = manner.max_turn_tokens or max(job.task.budget.turn_tokens for job in jobs)
+    kind: Callable[..., ConversationEnv] = environment(manner.env)
     make_env = partial(
-        ENVIRONMENTS[manner.env],
+        kind,
         tasks=[jobs[0].task],
         sandbox=sandboxes,
         max_turns=manner.max_turns or None,

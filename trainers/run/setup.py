@@ -13,6 +13,7 @@ from agents.models.loading import ModelKind, ModelSource
 from agents.t2po import T2POConfig
 from envs.answers import AnswerEnv
 from envs.conversation import ConversationEnv
+from envs.registry import environment
 from envs.rewards import RewardKind
 from envs.sandboxed import ExposedJudge, refuse_exposed
 from sandboxes import Backend, SandboxPool, SandboxUnavailable, open_sandbox
@@ -32,7 +33,7 @@ from trainers.rollouts.errors import RulesError
 from trainers.rollouts.names import VLLM
 from trainers.rollouts.settings import make_rules
 from trainers.run.cli import Settings
-from trainers.run.machine import ENVIRONMENTS, environment_settings, unfit_task
+from trainers.run.machine import environment_settings, unfit_task
 from trainers.run.occupied import GOES_ON, OCCUPIED, REPLACES, refuse_no_run, refuse_occupied
 from trainers.run.policy_setup import find_policy, make_peft
 from trainers.run.record import CONFIG, TASKS
@@ -257,8 +258,10 @@ def _setting_problems(settings: Settings) -> Iterator[str]:
         yield "held_out_fraction=0: held_out=split then holds out nothing. Use a share above 0, or held_out=none."
     if not 0 <= env.confirm <= 0.5:
         yield f"confirm={env.confirm:g}: a share of the tasks from 0 (leave it out) to 0.5."
-    if env.env not in ENVIRONMENTS:
-        yield f"env={env.env}: can be trained now: {', '.join(ENVIRONMENTS)}"
+    try:
+        environment(env.env)
+    except ValueError as error:
+        yield f"env={env.env}: {error}"
 
 
 def _negative_rewards(env: EnvArguments) -> str | None:
@@ -337,7 +340,7 @@ def most_turns(run: Run) -> int:
     env = run.settings.env
     if env.max_turns:
         return env.max_turns
-    if issubclass(ENVIRONMENTS[env.env], AnswerEnv) and not env.tools and not env.revise:
+    if issubclass(environment(env.env), AnswerEnv) and not env.tools and not env.revise:
         return 1  # the reply is the answer
     return max(task.budget.max_turns for task in run.tasks.pool)
 
@@ -345,8 +348,9 @@ def most_turns(run: Run) -> int:
 def make_env_factory(run: Run, sandboxes: SandboxPool | None = None) -> Callable[[], ConversationEnv]:
     """Opens one environment of the run. Its sandboxes come from the pool; without one it has a sandbox of its own."""
     env = run.settings.env
+    kind: Callable[..., ConversationEnv] = environment(env.env)
     return partial(
-        ENVIRONMENTS[env.env],
+        kind,
         tasks=list(run.tasks.pool[:1]),
         sandbox=sandboxes or run.backend,
         max_turns=env.max_turns or None,

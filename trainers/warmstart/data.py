@@ -15,9 +15,9 @@ from typing import Any
 from agents.jsonl import RecordError, read_records
 from agents.models.card import ModelCard
 from agents.trajectory import Trajectory
+from envs.registry import BUILT_IN
 from tasks.families import MIX, source, stream
 from trainers.demonstrations import Recipe, demonstrations, problem_key
-from trainers.run.machine import ENVIRONMENTS
 from trainers.warmstart.corpus import ConversationEncoder, Corpus, CorpusError
 
 CHUNK = 1000
@@ -124,12 +124,13 @@ def spoken_in(path: Path, *, passed_only: bool = True) -> set[ModelCard]:
             continue
         if passed_only and record.get("passed") is not True:
             continue
-        names = (name for name, kind in ENVIRONMENTS.items() if kind.__name__ == said.get("env"))
+        told_env = str(said.get("env") or "")
+        names = (name for name, place in BUILT_IN.items() if place.endswith(f":{told_env}"))
         stops = said.get("stops")
         told.add(
             ModelCard(
                 prompt_style=str(said["prompt_style"]),
-                environment=next(names, ""),
+                environment=next(names, told_env if ":" in told_env else ""),
                 prompt_hash=str(said.get("prompt_hash") or ""),
                 tools=said.get("tools"),
                 revise=said.get("revise"),

@@ -1,0 +1,169 @@
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib.metadata import EntryPoint
+from pathlib import Path
+
+import gymnasium as gym
+import pytest
+
+import envs
+from envs import registry
+from envs.answer_prompts import AnswerForm
+from envs.registry import BUILT_IN, asking_for, environment, environment_ids, id_of, register_environment, takes
+from sandboxes import probe
+
+ROOT = Path(__file__).parents[2]
+EXAMPLE = re.search(r'```python\n("""Guess-v0.*?)```', (ROOT / "docs/envs.md").read_text(encoding="utf-8"), re.DOTALL)
+TASK = """\
+id: t{0}
+intent: I think of a number.
+assertions: [{{kind: number_equals, gold: "{0}"}}]
+oracle: {{answer: "{0}"}}
+"""
+
+
+@pytest.fixture(autouse=True)
+def as_before() -> Iterator[None]:
+    called, known = dict(registry._called), dict(gym.envs.registration.registry)
+    yield
+    registry._called.clear()
+    registry._called.update(called)
+    gym.envs.registration.registry.clear()
+    gym.envs.registration.registry.update(known)
+
+
+class Riddle(envs.AnswerEnv):
+    form = AnswerForm("riddle")
+    default_tasks = "ifeval:sample"
+
+    def __init__(self, *args: object, **settings: object) -> None:
+        super().__init__(*args, **settings)  # type: ignore[arg-type]
+
+
+def test_every_row_is_an_environment_and_gymnasium_knows_it() -> None:
+    assert environment_ids()[: len(BUILT_IN)] == list(BUILT_IN)
+    for name in BUILT_IN:
+        kind = environment(name)
+        assert issubclass(kind, envs.ConversationEnv) and id_of(kind) == name
+        assert {name, f"TurnGym/{name}"} <= set(gym.envs.registration.registry)
+
+
+def test_rows_say_who_asks_for_which_answer() -> None:
+    found = {judge: asking_for(judge) for judge in ("number_equals", "math_equivalent", "instruction", "file_exists")}
+    assert {judge: row and row[0] for judge, row in found.items()} == {
+        "number_equals": "GSM8K-v0", "math_equivalent": "MATH-v0", "instruction": "IFEval-v0", "file_exists": None,
+    }  # fmt: skip
+
+
+def test_a_call_makes_an_id_that_gymnasium_and_its_vector_form_know() -> None:
+    register_environment("Riddle-v3", Riddle)
+    register_environment("Riddle-v3", f"{__name__}:Riddle")  # the same place again
+    assert environment("Riddle-v3") is Riddle and id_of(Riddle) == f"{__name__}:Riddle-v3"
+    assert environment(f"{__name__}:Riddle-v3") is Riddle
+    env = gym.make_vec("Riddle-v3", num_envs=2)
+    assert type(env).__name__ == "ConversationVectorEnv"
+    env.close()
+
+
+def test_settings_are_found_behind_a_constructor_that_passes_them_on() -> None:
+    assert takes(Riddle, "tools") and takes(Riddle, "max_turns") and not takes(Riddle, "teapot")
+    assert not takes(envs.ClawGymEnv, "tools")
+
+
+@pytest.mark.parametrize(
+    ("name", "entry", "why"),
+    [
+        ("Riddle", Riddle, "write a name and a version"),
+        ("GSM8K-v0", Riddle, "environment GSM8K-v0 is envs.gsm8k:GSM8KEnv already, and cannot be"),
+    ],
+)
+def test_what_is_refused_at_once(name: str, entry: type[envs.ConversationEnv], why: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(why)):
+        register_environment(name, entry)
+
+
+@pytest.mark.parametrize(
+    ("name", "entry", "why"),
+    [
+        (
+            "Gone-v0",
+            "no_such_module:Gone",
+            "environment Gone-v0: no_such_module cannot be imported: ModuleNotFoundError",
+        ),
+        ("Gone-v0", "envs.gsm8k:Gone", "environment Gone-v0 is None, and must be a class that extends"),
+        ("Text-v0", "pathlib:Path", "must be a class that extends envs.ConversationEnv"),
+    ],
+)
+def test_what_is_refused_when_it_is_asked_for(name: str, entry: str, why: str) -> None:
+    register_environment(name, entry)
+    with pytest.raises(ValueError, match=re.escape(why)):
+        environment(name)
+
+
+def test_an_unknown_id_names_the_nearest() -> None:
+    with pytest.raises(ValueError, match="unknown environment 'GSM8k-v0': did you mean 'GSM8K-v0'"):
+        environment("GSM8k-v0")
+    with pytest.raises(ValueError, match="environment nowhere:X-v0: nowhere cannot be imported"):
+        environment("nowhere:X-v0")
+
+
+def test_entry_points_of_other_packages_are_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    entry = EntryPoint("Riddle-v7", f"{__name__}:Riddle", registry.GROUP)
+    monkeypatch.setattr(registry, "plugins", lambda group: {"Riddle-v7": entry} if group == registry.GROUP else {})
+    registry.register_all()
+    assert environment_ids()[-1] == "Riddle-v7" and environment("Riddle-v7") is Riddle
+    assert id_of(Riddle) == f"{__name__}:Riddle-v7" and "Riddle-v7" in gym.envs.registration.registry
+
+
+@pytest.fixture
+def outside(tmp_path: Path) -> Path:
+    """A folder with the manual's environment and tasks of it, and nothing else."""
+    assert EXAMPLE is not None and len(EXAMPLE[1].splitlines()) <= 60
+    (tmp_path / "guess.py").write_text(EXAMPLE[1])
+    (tmp_path / "guess_tasks").mkdir()
+    for number in range(1, 41):
+        (tmp_path / "guess_tasks" / f"t{number}.yaml").write_text(TASK.format(number))
+    return tmp_path
+
+
+def run(*command: str, cwd: Path, code: int = 0) -> str:
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, *command], cwd=cwd, env=env, capture_output=True, text=True, timeout=600)
+    assert done.returncode == code, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.skipif(not (probe("bubblewrap").ok or probe("landlock").ok), reason="no safe sandbox works here")
+def test_the_manuals_environment_is_measured_trained_and_replayed_by_its_id(outside: Path) -> None:
+    said = run(
+        "-m", "trainers.evaluate", "--env", "guess:Guess-v0", "--model", "oracle", "--output_dir", "e", cwd=outside
+    )
+    assert "40/40" in said
+    replayed = run("-m", "agents", "replay", "e/episodes_sampled.jsonl", "--tasks", "guess_tasks", cwd=outside)
+    assert "40" in replayed
+    run(
+        "-m", "trainers.grpo", "--env", "guess:Guess-v0", "--tasks", "guess_tasks",
+        "--model_name_or_path", "quickstart", "--use_cpu", "true", "--max_steps", "2",
+        "--num_generations", "4", "--per_device_train_batch_size", "8",
+        "--max_turns", "3", "--max_turn_tokens", "8", "--held_out_limit", "4", "--output_dir", "r", cwd=outside,
+    )  # fmt: skip
+    assert "environment: guess:Guess-v0" in (outside / "r" / "config.yaml").read_text().replace("env:", "environment:")
+    said = run(
+        "-m",
+        "trainers.evaluate",
+        "--model",
+        "r/checkpoint-2",
+        "--tasks",
+        "guess_tasks",
+        "--output_dir",
+        "a",
+        cwd=outside,
+    )
+    assert "Guess-v0" in (outside / "a" / "config.yaml").read_text()
+    run("-m", "trainers.evaluate", "--env", "guess:Gess-v0", "--model", "oracle", cwd=outside, code=2)
