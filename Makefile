@@ -23,7 +23,7 @@ help: ## this list
 ifeq ($(shell uname -s),Linux)
 
 train: ## install into .venv, train the quickstart policy in a sandbox, write runs/quickstart
-	@.ci/venv $(VENV)
+	@.ci/venv $(VENV) train
 	@$(PY) -m trainers.grpo $(ARGS)
 
 test: ## run the tests
@@ -55,7 +55,7 @@ format: ## let ruff sort imports and format
 	@$(PY) -m ruff format .
 
 bench: ## run the benchmarks
-	@.ci/venv $(VENV)
+	@.ci/venv $(VENV) train
 	@set -e; for file in benchmarks/*.py; do echo "== $$file"; $(PY) -m benchmarks.$$(basename "$$file" .py); done
 
 docs: ## build the manual into site/

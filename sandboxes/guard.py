@@ -1,4 +1,4 @@
-"""Stop with one line when another package has taken one of our import names.
+"""Stop with one line when another package has taken one of our import names, or one that is needed is not installed.
 
 TurnGym ships five top-level packages, and three of their names (``agents``, ``envs``, ``tasks``) are also used by other
 projects. Python imports whichever comes first on the path, and ``pip`` overwrites files of the same name without a
@@ -9,6 +9,9 @@ Each package calls :func:`check_packages` first thing in its ``__init__`` with i
 
 The check costs about a millisecond: where each name would be imported from, and, for an installed wheel, whether the
 package folder still is what the wheel's ``RECORD`` lists. Other distributions are read only to name the culprit.
+
+What loads or trains weights needs packages that ``pip install turngym`` does not bring. Their imports stand where they
+are used, and :func:`missing_extra` turns the failure of any of them into the line that a command ends with.
 """
 
 from __future__ import annotations
@@ -24,6 +27,12 @@ from pathlib import Path
 DISTRIBUTION = "turngym"
 HOME = Path(__file__).resolve().parent.parent
 """The folder that holds our five packages: the source tree, or a ``site-packages``."""
+
+TRAIN = (
+    "accelerate", "datasets", "huggingface_hub", "peft", "pyarrow", "safetensors", "tokenizers", "torch",
+    "transformers", "trl",
+)  # fmt: skip
+"""What the extra ``train`` installs, by the names under which it is imported."""
 
 _checked: set[str] = set()
 
@@ -51,6 +60,18 @@ def check_packages(*names: str) -> None:
                 raise SystemExit(problem)
             raise PackageShadowedError(problem)
         _checked.add(name)
+
+
+def missing_extra(error: ImportError) -> str | None:
+    """Say in one line which extra brings the package whose import failed.
+
+    Returns:
+        ``None`` where no extra brings it, or where it is installed and something else is wrong with it.
+    """
+    package = (error.name or "").partition(".")[0]
+    if not isinstance(error, ModuleNotFoundError) or package not in TRAIN:
+        return None
+    return f'this needs {package}, which is not installed. Remedy: pip install "{DISTRIBUTION}[train]"'
 
 
 def find_problem(name: str, home: Path) -> str | None:

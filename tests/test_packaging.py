@@ -98,8 +98,10 @@ def constraints() -> dict[str, str]:
 
 
 def declared() -> list[Requirement]:
+    """What the core and all extras name, without the extras that other extras hold."""
     extras = PROJECT["optional-dependencies"].values()
-    return [Requirement(text) for text in [*PROJECT["dependencies"], *(text for extra in extras for text in extra)]]
+    every = map(Requirement, [*PROJECT["dependencies"], *(text for extra in extras for text in extra)])
+    return [requirement for requirement in every if requirement.name != PROJECT["name"]]
 
 
 def test_constraints_satisfy_what_the_project_declares() -> None:

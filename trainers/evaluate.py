@@ -27,7 +27,6 @@ from pathlib import Path
 
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
-import torch
 from rich.console import Console
 
 from agents.models.card import ModelCard
@@ -159,7 +158,7 @@ def _evaluate(a: argparse.Namespace, console: Console) -> int:
     coverage = self_test(tasks)
     if coverage is not None and coverage.hopeless:
         raise EvaluateError(f"--tasks {a.tasks}: the verifiers cannot be trusted here: {coverage.text()}")
-    _check_machine(a)
+    _check_machine(a, named)
     with open_sandbox(a.sandbox) as sandbox:
         backend = str(sandbox.backend)
         try:
@@ -261,10 +260,14 @@ def _evaluate(a: argparse.Namespace, console: Console) -> int:
     return 0 if all(m.graded or m.in_process for m in measured.values()) else 1
 
 
-def _check_machine(a: argparse.Namespace) -> None:
+def _check_machine(a: argparse.Namespace, named: PolicyName) -> None:
     """Refuse names of a sandbox or a device that are none, or not here."""
     if a.sandbox not in ("auto", *Backend):
         raise EvaluateError(f"--sandbox {a.sandbox}: one of {', '.join(('auto', *Backend))}")
+    if named.kind is not PolicyKind.WEIGHTS:
+        return
+    import torch  # slow, and only weights in this process need it
+
     try:
         torch.empty(0, device="cpu" if a.device == "auto" else a.device)
     except (RuntimeError, AssertionError) as error:

@@ -34,8 +34,8 @@ os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
 from trainers.run.help import asks_for_help, short_help
 from trainers.run.pipes import start
 
-if __name__ == "__main__" and asks_for_help(sys.argv[1:]):
-    start(lambda: print(short_help()) or 0)  # before what follows, which takes seconds to import
+if __name__ == "__main__":  # before what follows, which takes seconds to import and needs the extra `train`
+    start((lambda: print(short_help()) or 0) if asks_for_help(sys.argv[1:]) else "trainers.grpo")
 
 import transformers
 
@@ -480,7 +480,3 @@ def _quiet() -> None:
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     warnings.filterwarnings("ignore", module=r"(trl|transformers|torch|accelerate|peft)\b.*")
-
-
-if __name__ == "__main__":
-    start(main)

@@ -21,6 +21,11 @@ from typing import Any, TextIO
 
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # we use processes; read once, at import
 
+from trainers.run.pipes import start
+
+if __name__ == "__main__":  # before what follows, which takes seconds to import and needs the extra `train`
+    start("trainers.sft")
+
 import torch
 import transformers
 
@@ -31,7 +36,6 @@ from agents.models.manifest import MANIFEST, write_manifest
 from tasks.families.words import ALL_WORDS
 from trainers.run.disk import disk_full
 from trainers.run.jsonl import RunFolderError
-from trainers.run.pipes import start
 from trainers.run.writable import refuse_unwritable
 from trainers.warmstart.config import CONFIGS, DEMONSTRATIONS, WARM_START, SFTConfigError, SFTSettings, load_settings
 from trainers.warmstart.corpus import Corpus, CorpusError
@@ -323,7 +327,3 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("trainers.sft: no space left on the disk: make room, and start again with --overwrite", file=sys.stderr)
         return 1
     return 0
-
-
-if __name__ == "__main__":
-    start(main)

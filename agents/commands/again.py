@@ -101,9 +101,16 @@ def _unsaid_style(args: argparse.Namespace, episode: Trajectory) -> str | None:
 
 
 def _at_hand(episode: Trajectory) -> ChatTemplate | None:
-    """The template of a tokenizer that ships with this package, if the episode was recorded with one."""
+    """The template of a tokenizer that ships with this package, if the episode was recorded with one.
+
+    Raises:
+        ReplayError: Such a tokenizer cannot be loaded here.
+    """
     for name in ("bytes", "quickstart"):
-        template = template_for(episode, _tokenizer(name))
+        try:
+            template = template_for(episode, _tokenizer(name))
+        except ModelError as error:
+            raise ReplayError(f"its ids cannot be compared: {error}; `rescore` compares grades alone") from error
         if template.fingerprint == episode.tokenizer:
             return template
     return None

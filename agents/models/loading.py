@@ -13,13 +13,15 @@ import os
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
-
-import torch
+from typing import TYPE_CHECKING, Any
 
 from agents.models import smollm2
 from agents.models.errors import ModelError
 from agents.models.manifest import BY_HAND, damage_of
+from sandboxes.guard import missing_extra
+
+if TYPE_CHECKING:
+    import torch
 
 QUICKSTART = Path(__file__).parent / "quickstart"
 NAMES = ("quickstart", "smollm2")
@@ -115,7 +117,7 @@ def resolve(name_or_path: str | Path) -> str:
 def load_model(
     name_or_path: str | Path,
     *,
-    dtype: torch.dtype | str = torch.float32,
+    dtype: torch.dtype | str = "float32",
     device: str | torch.device | None = None,
     trust_remote_code: bool = False,
     trainable: bool = False,
@@ -137,8 +139,8 @@ def load_model(
     """
     source = resolve_model(name_or_path)
     check_files(source)
-    wanted = torch_dtype(dtype) if isinstance(dtype, str) and dtype != "auto" else dtype
     try:
+        wanted = torch_dtype(dtype) if isinstance(dtype, str) and dtype != "auto" else dtype
         model = _load_weights(source, wanted, trust_remote_code, trainable)
         tokenizer = _load_tokenizer(source, trust_remote_code)
     except ModelError:
@@ -303,6 +305,8 @@ def torch_dtype(name: str) -> torch.dtype:
     Raises:
         ModelError: There is none such.
     """
+    import torch
+
     found = getattr(torch, name, None)
     if not isinstance(found, torch.dtype) or not found.is_floating_point:
         raise ModelError(f"unknown dtype {name!r}: use float32, bfloat16, float16 or auto")
@@ -310,6 +314,8 @@ def torch_dtype(name: str) -> torch.dtype:
 
 
 def _explain(source: ModelSource, error: Exception) -> str:
+    if isinstance(error, ImportError) and (needed := missing_extra(error)):
+        return f"cannot load the model {source.name!r}: {needed}"
     reason = str(error).strip().split("\n", 1)[0] or type(error).__name__
     if source.kind is ModelKind.HUB:
         offline = os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE")

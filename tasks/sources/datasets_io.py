@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from sandboxes.guard import missing_extra
 from tasks.model import unknown_key
 from tasks.problems import Problem, TaskError
 
@@ -194,9 +195,11 @@ def from_hub(name: str, scheme: str, split: str, config: str | None = None) -> l
     Raises:
         TaskError: it cannot be had: no such set, split or configuration, or no network. Names the other ways.
     """
-    import datasets  # only here: nothing else needs the half second that this takes
-
     place = f"hub:{name}[{split}]"
+    try:
+        import datasets  # only here: nothing else needs the half second that this takes
+    except ModuleNotFoundError as error:
+        raise TaskError(Problem(f"cannot be fetched: {missing_extra(error) or error}", place)) from error
     try:
         table = datasets.load_dataset(name, config, split=split)
         rows = [dict(row) for row in table]
@@ -241,9 +244,11 @@ def _from_file(file: Path) -> Iterator[Row]:
 def _values(file: Path) -> Iterator[tuple[int, Any]]:
     """The rows of a file as they stand there, each with its line."""
     if file.suffix == ".parquet":
-        import pyarrow  # type: ignore[import-untyped]  # ships no types
-        import pyarrow.parquet  # type: ignore[import-untyped]
-
+        try:
+            import pyarrow  # type: ignore[import-untyped]  # ships no types
+            import pyarrow.parquet  # type: ignore[import-untyped]
+        except ModuleNotFoundError as error:
+            raise TaskError(Problem(f"cannot be read: {missing_extra(error) or error}", str(file))) from error
         try:
             rows = pyarrow.parquet.read_table(file).to_pylist()
         except (OSError, pyarrow.ArrowException) as error:

@@ -14,9 +14,17 @@ PACKAGES = ("turngym", "torch", "transformers", "trl", "peft", "accelerate", "da
 
 
 def describe_environment() -> dict[str, Any]:
-    """Versions, machine and commit of this process, JSON-able. Asks nothing of the network."""
-    import torch
+    """Versions, machine and commit of this process, JSON-able. Asks nothing of the network.
 
+    Without torch its threads and the GPUs are `None`: nobody was there to ask.
+    """
+    try:
+        import torch
+    except ModuleNotFoundError:
+        threads, gpus = None, None
+    else:
+        threads = torch.get_num_threads()
+        gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
     return {
         "python": platform.python_version(),
         "packages": {name: _version(name) for name in PACKAGES},
@@ -24,8 +32,8 @@ def describe_environment() -> dict[str, Any]:
         "cpu": _cpu_name(),
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         "memory_gb": _memory_gb(),
-        "torch_threads": torch.get_num_threads(),
-        "gpus": [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())],
+        "torch_threads": threads,
+        "gpus": gpus,
         "git_commit": _git_commit(),
         "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
     }

@@ -6,10 +6,14 @@ reader left ended a training of hours, without a word. SIGPIPE itself stays igno
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NoReturn, TextIO
+
+from sandboxes.guard import missing_extra
 
 
 class Forgiving:
@@ -42,12 +46,29 @@ class Forgiving:
         os.close(nowhere)
 
 
-def start(main: Callable[[], int]) -> NoReturn:
-    """Run a command as a program: leave with its exit code, whoever reads what it prints."""
+def start(main: Callable[[], int] | str) -> NoReturn:
+    """Run a command as a program: leave with its exit code, whoever reads what it prints.
+
+    Args:
+        main: The command, or the name of the module whose `main` it is. A module that takes seconds to import, or that
+            needs the extra `train`, gives its name before its other imports: what stops those ends in one line, too.
+    """
     sys.stdout, sys.stderr = Forgiving(sys.stdout), Forgiving(sys.stderr)
     try:
-        code = main()
+        code = importlib.import_module(main).main() if isinstance(main, str) else main()
+    except ModuleNotFoundError as error:
+        needed = missing_extra(error)
+        if needed is None:
+            raise
+        print(f"{_command(main)}: {needed}", file=sys.stderr)
+        code = 2
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         code = 130
     sys.exit(code)
+
+
+def _command(main: Callable[[], int] | str) -> str:
+    """The module that was started, as it is typed after `python -m`."""
+    spec = getattr(sys.modules["__main__"], "__spec__", None)
+    return main if isinstance(main, str) else spec.name if spec is not None else Path(sys.argv[0]).name

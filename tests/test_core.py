@@ -1,0 +1,165 @@
+"""The core without the extra `train`: its commands really run where none of the extra's packages can be imported."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from sandboxes import SandboxUnavailable, guard, open_sandbox
+from tests.agents.policies.fake_endpoint import endpoint, said
+from tests.shared_data import REPOSITORY
+from tests.trainers.fake_run import make_run
+
+BLOCK = f"""
+import sys
+
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {guard.TRAIN!r}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+
+sys.meta_path.insert(0, Absent())
+"""
+INSTALL = 'pip install "turngym[train]"'
+TASKS = "library:archive-old-logs,library:broken-csv"
+MODULES = sorted(
+    ".".join(path.relative_to(REPOSITORY).with_suffix("").parts).removesuffix(".__init__")
+    for package in ("sandboxes", "tasks", "envs")
+    for path in (REPOSITORY / package).rglob("*.py")
+    if path.name != "__main__.py" and "samples" not in path.parts and "templates" not in path.parts
+)
+
+
+@pytest.fixture(scope="module")
+def core(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """An environment whose Python, and every one that it starts, lacks the extra: Python imports `sitecustomize`."""
+    folder = tmp_path_factory.mktemp("core")
+    (folder / "sitecustomize.py").write_text(BLOCK)
+    return {**os.environ, "PYTHONPATH": f"{folder}:{REPOSITORY}", "NO_PROXY": "127.0.0.1", "COLUMNS": "120"}
+
+
+def run(core: dict[str, str], cwd: Path, *command: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *command],
+        cwd=cwd,
+        env=core,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        stdin=subprocess.DEVNULL,
+    )
+
+
+def works(core: dict[str, str], cwd: Path, *command: str) -> str:
+    done = run(core, cwd, *command)
+    assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def played(core: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Evaluations of the two scripted policies, made without the extra."""
+    try:
+        open_sandbox("auto").close()
+    except SandboxUnavailable as error:
+        pytest.skip(f"no sandbox works here: {error}")
+    folder = tmp_path_factory.mktemp("played")
+    for model in ("oracle", "noop"):
+        works(core, folder, "-m", "trainers.evaluate", "--model", model, "--tasks", TASKS, "--output_dir", model)
+    return folder
+
+
+def test_the_extra_is_out_of_reach(core: dict[str, str], tmp_path: Path) -> None:
+    imports = (f"try: import {package}\nexcept ImportError: print('{package}')" for package in guard.TRAIN)
+    assert works(core, tmp_path, "-c", "\n".join(imports)).split() == list(guard.TRAIN)
+
+
+def test_everything_below_the_agents_can_be_imported(core: dict[str, str], tmp_path: Path) -> None:
+    works(core, tmp_path, "-c", f"import importlib\nfor name in {MODULES!r}: importlib.import_module(name)")
+
+
+def test_scripted_policies_are_measured(played: Path) -> None:
+    for model, passed in (("oracle", 2), ("noop", 0)):
+        arm = json.loads((played / model / "evaluation.json").read_text())["arms"]["sampled"]
+        assert (arm["passed"], arm["graded"]) == (passed, 2)
+        environment = json.loads((played / model / "environment.json").read_text())
+        assert environment["torch_threads"] is None and environment["gpus"] is None
+
+
+def test_an_endpoint_is_measured(core: dict[str, str], played: Path, tmp_path: Path) -> None:
+    with endpoint(lambda body: said("TASK_COMPLETE")) as server:
+        works(
+            {**core, "OPENAI_API_KEY": "none"}, tmp_path,
+            "-m", "trainers.evaluate", "--model", f"openai:tiny@{server.url}", "--tasks", TASKS, "--output_dir", "out",
+        )  # fmt: skip
+    arm = json.loads((tmp_path / "out/evaluation.json").read_text())["arms"]["sampled"]
+    assert (arm["passed"], arm["graded"]) == (0, 2)
+
+
+def test_evaluations_are_compared(core: dict[str, str], played: Path) -> None:
+    said = works(core, played, "-m", "trainers.evaluate", "--compare", "noop", "oracle")
+    assert "+100.0 points on 2 shared tasks" in said
+
+
+def test_stored_episodes_are_shown_replayed_and_converted(core: dict[str, str], played: Path, tmp_path: Path) -> None:
+    episodes = str(played / "oracle/episodes_sampled.jsonl")
+    assert "archive-old-logs" in works(core, tmp_path, "-m", "agents", "show", episodes)
+    for command in ("replay", "rescore"):
+        assert "broken-csv" in works(core, tmp_path, "-m", "agents", command, episodes)
+    works(core, tmp_path, "-m", "agents", "convert", episodes, "notes.jsonl", "--to", "fieldnotes")
+
+
+def test_a_run_is_reported(core: dict[str, str], tmp_path: Path) -> None:
+    make_run(tmp_path / "run", steps=4, n_held_out=6)
+    works(core, tmp_path, "-m", "trainers.report", "run")
+    assert (tmp_path / "run/report.html").stat().st_size > 10_000
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["sandboxes", "doctor", "--json"],
+        ["tasks", "list"],
+        ["tasks", "check", "library:archive-old-logs"],
+        ["tasks", "list", "gsm8k:sample"],
+        ["trainers.grpo", "--help"],
+        ["trainers.evaluate", "--help"],
+    ],
+    ids=" ".join,
+)
+def test_commands_run(core: dict[str, str], played: Path, tmp_path: Path, command: list[str]) -> None:
+    assert works(core, tmp_path, "-m", *command)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["trainers.grpo", "--dry-run"],
+        ["trainers.sft", "--dry-run"],
+        ["trainers.evaluate", "--tasks", TASKS],
+        ["trainers.evaluate", "--model", "owner/name", "--tasks", TASKS],
+        ["trainers.evaluate", "--model", "oracle", "--env", "GSM8K-v0", "--tasks", "gsm8k:hub"],
+        ["trainers.evaluate", "--model", "oracle", "--env", "GSM8K-v0", "--tasks", "gsm8k:rows.parquet"],
+        ["agents", "replay", "{played}/oracle/episodes_sampled.jsonl", "--model", "quickstart"],
+    ],
+    ids=" ".join,
+)
+def test_what_needs_the_extra_says_so_in_one_line(
+    core: dict[str, str], played: Path, tmp_path: Path, command: list[str]
+) -> None:
+    (tmp_path / "rows.parquet").write_bytes(b"PAR1")
+    done = run(core, tmp_path, "-m", *(part.format(played=played) for part in command))
+    assert done.returncode == 2, done
+    (line,) = done.stderr.strip().splitlines()
+    assert INSTALL in line and "which is not installed" in line
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_package_that_no_extra_brings_is_not_promised() -> None:
+    assert guard.missing_extra(ModuleNotFoundError("No module named 'wandb'", name="wandb")) is None
+    assert guard.missing_extra(ImportError("cannot import name 'x' from 'torch'", name="torch")) is None
