@@ -114,6 +114,18 @@ def test_stored_episodes_are_shown_replayed_and_converted(core: dict[str, str], 
     works(core, tmp_path, "-m", "agents", "convert", episodes, "notes.jsonl", "--to", "fieldnotes")
 
 
+def test_replay_of_a_models_episodes_names_what_is_missing(core: dict[str, str], played: Path, tmp_path: Path) -> None:
+    """Their ids are of a tokenizer that only the extra can load; grades alone need none."""
+    lines = (played / "oracle/episodes_sampled.jsonl").read_text().splitlines()
+    changed = [json.dumps(json.loads(line) | {"tokenizer": "0" * 16}) for line in lines]
+    (tmp_path / "model.jsonl").write_text("\n".join(changed) + "\n")
+    done = run(core, tmp_path, "-m", "agents", "replay", "model.jsonl")
+    assert done.returncode == 2 and not done.stderr, done
+    said = " ".join(done.stdout.split())
+    assert INSTALL in said and "`rescore` compares grades alone" in said
+    works(core, tmp_path, "-m", "agents", "rescore", "model.jsonl")
+
+
 def test_a_run_is_reported(core: dict[str, str], tmp_path: Path) -> None:
     make_run(tmp_path / "run", steps=4, n_held_out=6)
     works(core, tmp_path, "-m", "trainers.report", "run")
