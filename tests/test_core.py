@@ -140,7 +140,6 @@ def test_a_run_is_reported(core: dict[str, str], tmp_path: Path) -> None:
         ["tasks", "check", "library:archive-old-logs"],
         ["tasks", "list", "gsm8k:sample"],
         ["trainers.grpo", "--help"],
-        ["trainers.evaluate", "--help"],
     ],
     ids=" ".join,
 )
