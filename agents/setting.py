@@ -38,7 +38,7 @@ def setting_of(env: ConversationEnv) -> dict[str, Any]:
         "prompt_hash": env.prompt_hash,
         "prompt_style": env.style.name,
         "max_turns": env.max_turns,
-        "reward": env.rule.kind.value,
+        "reward": str(env.rule.kind),
         "turn_penalty": env.rule.turn_penalty,
         "subtract_baseline": env.rule.subtract_baseline,
         "agent_errors": env.agent_errors.value,

@@ -26,7 +26,7 @@ from envs.actions import ActionKind
 from envs.episode import AgentErrors, Exchange, ExitCode, LostTwice, Phase, StopReason
 from envs.prompts import PromptStyle
 from envs.prompts import prompt_style as named_style
-from envs.rewards import BaselineError, RewardKind, RewardRule
+from envs.rewards import BaselineError, RewardKind, reward_rule
 from envs.spaces import UnicodeText
 from sandboxes.sandbox import JudgeIsolation
 from tasks.assertions.grade import Grade, GradeError, grade
@@ -77,7 +77,7 @@ class ConversationEnv(gymnasium.Env[str, str]):
             tasks: What `reset` draws from.
             task: A task (or the id of one of `tasks`) for every episode.
             max_turns: Turn budget; the default is each task's own.
-            reward: `shaped`, `binary` or `delta` (see `envs.rewards`).
+            reward: `shaped`, `binary`, `delta`, or one of your own (see `envs.rewards`).
             turn_penalty: What all turns together cost under `shaped`.
             subtract_baseline: Take the rate above that of doing nothing.
             agent_errors: What counts where the agent kept itself from being judged: `fail`, or `error` (no reward).
@@ -96,7 +96,7 @@ class ConversationEnv(gymnasium.Env[str, str]):
         self.action_space = UnicodeText(ACTION_LENGTH)
         self.render_mode = render_mode
         self.style = self._style(prompt_style)
-        self.rule = RewardRule(_choice(RewardKind, reward, "reward"), turn_penalty, subtract_baseline)
+        self.rule = reward_rule(reward, turn_penalty, subtract_baseline)
         self.agent_errors: AgentErrors = _choice(AgentErrors, agent_errors, "agent_errors")
         self.allow_exposed_judges = allow_exposed_judges
         self._tasks = tuple(tasks)
@@ -356,7 +356,7 @@ class ConversationEnv(gymnasium.Env[str, str]):
         if self._lost is not None:
             reason = StopReason.LOST
         assert done.rate is not None  # `require` saw to it
-        if self.rule.kind is RewardKind.DELTA:
+        if self.rule.needs_every_turn:
             reward = self._step_to(done.rate)
         else:
             reward = self.rule.final(

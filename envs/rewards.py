@@ -9,12 +9,18 @@ could not be graded has no reward at all.
 
 With `subtract_baseline` the rate is `(rate - baseline) / (1 - baseline)`, where `baseline` is the rate of doing
 nothing: assertions that hold at the start (a file unchanged, a file absent) then earn nothing, and breaking them costs.
+
+A reward of your own is a subclass of `RewardRule`, registered in `REWARDS` or offered by an installed package under the
+entry-point group `turngym.rewards`; its name then goes wherever `shaped` does. docs/extending.md has an example.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
+
+from tasks.plugins import Registry
 
 
 class RewardKind(StrEnum):
@@ -36,13 +42,16 @@ class BaselineError(ValueError):
 class RewardRule:
     """How rewards are computed; see the module's text.
 
+    A subclass overrides `final`. One that pays at every turn overrides `needs_every_turn` and `change` instead: then
+    the last turn, too, is paid by `change`.
+
     Attributes:
-        kind: Which of the three.
+        kind: Which of the three, or the name of a reward of the user's.
         turn_penalty: What all turns together cost, for `shaped`.
         subtract_baseline: Whether the rate is taken above the rate of doing nothing (`shaped` and `delta`).
     """
 
-    kind: RewardKind = RewardKind.SHAPED
+    kind: RewardKind | str = RewardKind.SHAPED
     turn_penalty: float = 0.2
     subtract_baseline: bool = False
 
@@ -56,7 +65,7 @@ class RewardRule:
     @property
     def needs_start(self) -> bool:
         """Whether the rate at the start enters."""
-        return self.subtract_baseline or self.kind is RewardKind.DELTA
+        return self.subtract_baseline or self.needs_every_turn
 
     @property
     def needs_every_turn(self) -> bool:
@@ -78,11 +87,42 @@ class RewardRule:
         return (rate - baseline) / (1.0 - baseline)
 
     def change(self, before: float, after: float, baseline: float | None) -> float:
-        """Reward of one turn under `delta`."""
+        """Reward of one turn under `delta`, from the rates before and after it."""
         return self.above(after, baseline) - self.above(before, baseline)
 
     def final(self, *, rate: float, passed: bool, turns: int, max_turns: int, baseline: float | None) -> float:
-        """Reward of the last turn under `shaped` and `binary`."""
+        """Reward of the last turn under `shaped` and `binary`.
+
+        Args:
+            rate: Weighted mean score of the assertions, in [0, 1].
+            passed: Whether every assertion passed.
+            turns: Turns done.
+            max_turns: The turn budget.
+            baseline: Rate of the untouched workspace, where `needs_start`; else `None`.
+        """
         if self.kind is RewardKind.BINARY:
             return 1.0 if passed else 0.0
         return self.above(rate, baseline) - self.turn_penalty * min(turns / max_turns, 1.0)
+
+
+def _rule(name: str, thing: Any) -> type[RewardRule]:
+    if not (isinstance(thing, type) and issubclass(thing, RewardRule)):
+        raise ValueError("is no subclass of envs.rewards.RewardRule")
+    return thing
+
+
+REWARDS: Registry[type[RewardRule]] = Registry(
+    "reward", "turngym.rewards", {kind.value: RewardRule for kind in RewardKind}, take=_rule
+)
+"""What `reward` may name."""
+
+
+def reward_rule(name: str, turn_penalty: float = 0.2, subtract_baseline: bool = False) -> RewardRule:
+    """The rule of a name.
+
+    Raises:
+        ValueError: There is none of that name, it cannot be used, or a setting would have no effect.
+    """
+    made = REWARDS.find(str(name))
+    kind = RewardKind(name) if REWARDS.ships(str(name)) else str(name)
+    return made(kind, turn_penalty, subtract_baseline)

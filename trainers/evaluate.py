@@ -435,7 +435,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--revise", type=int, metavar="N", help="IFEval: times an answer may be revised; default: as in training")
     add("--sandbox", default="auto", help="auto | bubblewrap | landlock | local (unsafe)")
     add("--max_turns", type=int, help="turns per episode; 0 takes each task's own budget; default: as in training")
-    add("--reward", default="shaped", help="shaped | binary | delta")
+    add("--reward", default="shaped", help="shaped | binary | delta | one of your own")
     add("--agent_errors", default=AGENT_ERRORS.default, help=AGENT_ERRORS.metadata["help"])
     add("--prompt_style", default=AUTO, help="auto (what the policy was made for) | standard | compact | base")
     add("--seed", type=int, default=0, help="of the samples; equal seeds, equal episodes")

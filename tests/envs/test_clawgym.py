@@ -9,7 +9,7 @@ from gymnasium.error import ResetNeeded
 
 from envs.clawgym import ClawGymEnv
 from envs.conversation import StopReason
-from envs.rewards import BaselineError
+from envs.rewards import REWARDS, BaselineError, RewardRule
 from sandboxes.sandbox import SandboxError
 from tasks.assertions.grade import Grade, GradeError
 from tasks.task import Task
@@ -146,6 +146,33 @@ def test_binary_reward(sandboxes: FakeSandboxes) -> None:
     assert env.step(SUBMIT)[1] == 0.0
     env.reset()
     assert env.step(f"{SOLVE}\nTASK_COMPLETE")[1] == 1.0
+
+
+def test_a_reward_of_the_users_is_paid_by_its_name(sandboxes: FakeSandboxes, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Half(RewardRule):
+        """Half the rate, at the end."""
+
+        def final(self, *, rate, passed, turns, max_turns, baseline):  # type: ignore[no-untyped-def]
+            return rate / 2
+
+    class Every(RewardRule):
+        """Twice the change of the rate, at every turn."""
+
+        needs_every_turn = True
+
+        def change(self, before, after, baseline):  # type: ignore[no-untyped-def]
+            return 2 * (after - before)
+
+    for name, rule in (("half", Half), ("every", Every)):
+        monkeypatch.setitem(REWARDS, name, rule)
+    env = make(reward="half")
+    env.reset()
+    assert env.step(SOLVE)[1] == 0.0 and env.step("TASK_COMPLETE")[1] == 0.5
+    env = make(reward="every")
+    env.reset()
+    assert env.step(SOLVE)[1] == 1.0 and env.step("TASK_COMPLETE")[1] == 0.0
+    with pytest.raises(ValueError, match="the reward 'third' .* is no subclass of envs.rewards.RewardRule"):
+        REWARDS.register("third", lambda **given: 1.0)
 
 
 def test_doing_nothing_earns_nothing_above_the_baseline(sandboxes: FakeSandboxes) -> None:
@@ -362,7 +389,7 @@ def test_one_round_trip_where_the_sandbox_offers_it(sandboxes: FakeSandboxes, mo
 
 def test_settings_are_checked_when_the_environment_is_made() -> None:
     for settings, message in [
-        ({"reward": "shapely"}, "unknown reward 'shapely': choose one of shaped, binary, delta"),
+        ({"reward": "shapely"}, "unknown reward 'shapely': did you mean 'shaped'"),
         ({"max_turns": 0}, "at least one turn"),
         ({"prompt_style": "long"}, "no prompt style 'long'"),
         ({"render_mode": "human"}, "render_mode 'human'"),

@@ -22,6 +22,7 @@ from envs.actions import Action, Command, MalformedKind, Submit, encodable, malf
 from envs.clawgym import ClawGymEnv
 from envs.conversation import StopReason
 from envs.prompts import Standard
+from envs.rewards import reward_rule
 from envs.sandboxed import Place, TaskSource, resolve_tasks
 from sandboxes.sandbox import SandboxError, SandboxUnavailable
 from tasks.assertions.grade import GradeError
@@ -155,7 +156,7 @@ class ShellTasks:
         tasks: A source (`library`, `generated:...`, a folder of YAML files) or tasks.
         sandbox: A backend by name, or a pool with one sandbox per row of a generation batch at least.
         max_turns: Tool calls of an episode at most; default: each task's own budget.
-        reward: `shaped`, `binary` or `delta`; under `delta` only the last call's share would reach TRL, so it is
+        reward: `shaped`, `binary` or one of your own; of `delta` only the last call's share would reach TRL, so it is
             refused.
         turn_penalty: What all calls together cost under `shaped`.
         agent_errors: `fail` or `error` (see `envs.episode.AgentErrors`).
@@ -182,8 +183,8 @@ class ShellTasks:
         turn_penalty: float = 0.2,
         agent_errors: str = "fail",
     ) -> None:
-        if reward == "delta":
-            raise ValueError("reward is 'delta': TRL takes one reward an episode; use 'shaped' or 'binary'")
+        if reward_rule(reward, turn_penalty).needs_every_turn:
+            raise ValueError(f"reward is '{reward}': TRL takes one reward an episode; use 'shaped' or 'binary'")
         self._tasks = resolve_tasks(tasks)
         self._sandbox = sandbox
         self._settings: dict[str, Any] = {

@@ -64,7 +64,9 @@ class EnvArguments:
         default="auto", metadata={"help": "auto | bubblewrap | landlock | local (unsafe, only by its name)."}
     )
     max_turns: int = field(default=0, metadata={"help": "Turns per episode; 0 takes each task's own budget."})
-    reward: str = field(default="shaped", metadata={"help": "shaped (rate minus a share of turns) | binary | delta."})
+    reward: str = field(
+        default="shaped", metadata={"help": "shaped (rate minus a share of turns) | binary | delta | one of your own."}
+    )
     turn_penalty: float = field(default=0.2, metadata={"help": "shaped: reward lost by using the whole turn budget."})
     subtract_baseline: bool = field(
         default=False,

@@ -265,9 +265,9 @@ def _setting_problems(settings: Settings) -> Iterator[str]:
 
 
 def _negative_rewards(env: EnvArguments) -> str | None:
-    """How a reward can be below 0 with these settings; `None` where it cannot."""
-    if env.reward == RewardKind.BINARY:
-        return None
+    """How a reward can be below 0 with these settings; `None` where it cannot, or where only the user knows."""
+    if env.reward == RewardKind.BINARY or env.reward not in tuple(RewardKind):
+        return None  # of the user's own: `credit/maxrl_negative_frac` shows whether it is
     if env.reward == RewardKind.SHAPED and not env.subtract_baseline and env.turn_penalty == 0:
         return None
     how = f"turn_penalty={env.turn_penalty}" if not env.subtract_baseline else "subtract_baseline"

@@ -13,7 +13,7 @@ import pytest
 from agents.setting import OWN_REWARD, env_for, setting_of
 from agents.trajectory import Trajectory
 from envs.clawgym import ClawGymEnv
-from envs.rewards import RewardKind, RewardRule
+from envs.rewards import REWARDS, RewardKind, RewardRule
 from tests.envs.fakes import task as shell_task
 from tests.trainers.guards.conftest import FLAGS, SANDBOX
 from tests.trainers.guards.planted import attempts, on, only, result
@@ -217,6 +217,19 @@ def test_whose_reward_it_is_stands_in_the_record():
         env.rule = MyRule()
         assert setting_of(env)[OWN_REWARD] is True
         assert type(env_for(job, setting, "local")) is ClawGymEnv  # a replay does without it
+
+
+def test_a_registered_reward_is_theirs_and_a_replay_pays_it(monkeypatch):
+    class MyRule(RewardRule):
+        """A registered one."""
+
+    monkeypatch.setitem(REWARDS, "mine", MyRule)
+    job = shell_task()
+    env = ClawGymEnv([job], sandbox="local", reward="mine")
+    env._choose(0, None)
+    setting = setting_of(env)
+    assert setting["reward"] == "mine" and setting[OWN_REWARD] is True
+    assert type(env_for(job, setting, "local").rule) is MyRule
 
 
 def test_a_reward_of_their_own_is_not_measured_by_the_built_in_rule():
