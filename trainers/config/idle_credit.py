@@ -15,10 +15,8 @@ _OWNERS = {
     "sepa_": ("sepa", "delight"),
     "entropy_mask_": ("entropy_mask",),
     "delight_": ("delight",),
-    "planning": tuple(name for name, operator in OPERATORS.items() if operator.planning),
-    "token_signal": tuple(name for name in OPERATORS if name != "hicra"),
 }
-"""Prefix of a setting, and the operators that read it."""
+"""Prefix of a setting, and the operators that read it; `_owners` has those that any operator may read."""
 _ADAPTIVE = ("delight_neutral", "delight_eta_min", "delight_eta_max", "delight_eta_decay")
 _AUTO = ("sepa_decay", "sepa_variance", "sepa_warmup")
 
@@ -54,9 +52,19 @@ def _idle_turns(c: CreditFields) -> Iterator[str]:
         )
 
 
+def _owners(setting: str, operators: tuple[str, ...]) -> tuple[str, ...] | None:
+    """The operators that read a setting: of ours, and of those that were asked for; `None` for none of theirs."""
+    known = {**OPERATORS, **{name: OPERATORS.find(name) for name in operators}}
+    if setting.startswith("planning"):
+        return tuple(name for name, operator in known.items() if operator.planning)
+    if setting == "token_signal":
+        return tuple(name for name, operator in known.items() if operator.signal)
+    return next((names for prefix, names in _OWNERS.items() if setting.startswith(prefix)), None)
+
+
 def _idle_tokens(c: CreditFields, operators: tuple[str, ...]) -> Iterator[str]:
     for name in _given(c):
-        owners = next((names for prefix, names in _OWNERS.items() if name.startswith(prefix)), None)
+        owners = _owners(name, operators)
         if owners is None:
             continue
         if not set(owners) & set(operators):

@@ -27,7 +27,9 @@ class TokenCreditFields:
 
     token_operators: str = field(
         default="none",
-        metadata={"help": f"Weights per token on the episode term: none, or of {', '.join(OPERATORS)} with commas."},
+        metadata={
+            "help": f"Weights per token on the episode term: none, or of {', '.join(OPERATORS)} and yours with commas."
+        },
     )
     token_signal: str = field(
         default=TokenSignal.SURPRISAL.value,

@@ -80,7 +80,7 @@ class Credit:
     @property
     def needs_tokens(self) -> bool:
         """True when an operator reads the text of tokens."""
-        return any(OPERATORS[name].planning for name in self.settings.tokens.operators) or self._waits_for_variance
+        return any(OPERATORS.find(name).planning for name in self.settings.tokens.operators) or self._waits_for_variance
 
     @property
     def needs_logprobs(self) -> bool:

@@ -51,7 +51,7 @@ def test_every_field_reaches_the_operators():
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        ({"token_operators": "gtop"}, "token_operators='gtop': 'gtop' is no token operator"),
+        ({"token_operators": "gtop"}, "token_operators='gtop': unknown token operator 'gtop': did you mean 'gtpo'"),
         ({"episode_operator": "ppo"}, "episode_operator='ppo': one of grpo, dr_grpo"),
         ({"token_signal": "varentropy"}, "token_signal='varentropy': one of surprisal"),
         ({"hicra_alpha": 1.5}, "hicra_alpha=1.5: it lies between 0 and 1"),

@@ -11,6 +11,8 @@ import pytest
 
 from agents.trajectory import Flat, Trajectory
 from tests.trainers.credit.fixtures import one_row, padded
+from trainers.config import CreditFields
+from trainers.config.idle_credit import idle_credit
 from trainers.credit import (
     Credit,
     CreditBatch,
@@ -31,6 +33,7 @@ from trainers.credit.token import (
     TokenSettings,
     TokenSignal,
     make_tokens,
+    operator_names,
     token_weights,
 )
 from trainers.crediting import EpisodeRecord, record_of, token_text
@@ -101,7 +104,7 @@ def test_the_order_of_the_list_does_not_matter():
     assert {operator_names(",".join(order)) for order in orders} == {("sepa", "gtpo", "hicra")}
     assert operator_names("none") == operator_names("") == ()
     for bad in ("gtpo,gtpo", "gtop"):
-        with pytest.raises(ValueError, match=r"twice|no token operator"):
+        with pytest.raises(ValueError, match=r"twice|unknown token operator"):
             operator_names(bad)
     assert Credit(CreditSettings(tokens=EVERY)).assign(batch).advantages.any()
 
@@ -117,6 +120,26 @@ def test_a_new_operator_is_one_function_and_one_line(monkeypatch):
     on = batch.turn_ids[0] >= 0
     assert np.count_nonzero(got[0]) == on.sum() // 2
     assert got[0][got[0] != 0] == pytest.approx(plain[0][np.flatnonzero(on)[: on.sum() // 2]])
+
+
+def test_operators_of_others_act_after_ours_and_refuse_what_is_none(monkeypatch):
+    monkeypatch.setitem(OPERATORS, "mine", TokenOperator(lambda tokens: tokens.mask))  # a mask of bool will do
+    assert operator_names("mine,gtpo") == ("gtpo", "mine")
+    batch = make_batch()
+    settings = CreditSettings(tokens=TokenSettings(operators=("mine",)))
+    assert (Credit(settings).assign(batch).advantages == Credit(CreditSettings()).assign(batch).advantages).all()
+    for name, thing, message in (("b", 3, "neither a function"), ("none", len, "stands for no operator")):
+        with pytest.raises(ValueError, match=message):
+            OPERATORS.register(name, thing)
+
+
+def test_the_signal_matters_to_an_operator_of_others(monkeypatch):
+    monkeypatch.setitem(OPERATORS, "mine", TokenOperator(lambda tokens: tokens.mask))
+    monkeypatch.setitem(OPERATORS, "blind", TokenOperator(lambda tokens: tokens.mask, signal=False))
+    given = {"token_signal": "entropy", "planning": "wait"}
+    assert not any("token_signal" in line for line in idle_credit(CreditFields(token_operators="mine", **given)))
+    said = " ".join(idle_credit(CreditFields(token_operators="blind", **given)))
+    assert "token_signal=entropy does nothing" in said and "planning=wait does nothing" in said
 
 
 @pytest.mark.parametrize(

@@ -59,11 +59,13 @@ class TokenOperator:
         apply: The function. What it returns is taken over: it must be a new array, or the signal itself.
         stage: What it returns.
         planning: It reads `Tokens.planning`.
+        signal: It reads `Tokens.signal` or `raw`, so that `token_signal` matters.
     """
 
     apply: Callable[[Tokens], NDArray[np.float64]]
     stage: Stage = Stage.WEIGHT
     planning: bool = False
+    signal: bool = True
 
 
 def make_tokens(
