@@ -397,7 +397,7 @@ def _parser() -> argparse.ArgumentParser:
         "--model",
         default="quickstart",
         help="quickstart | smollm2 | a folder (model, adapter, run) | hub id | oracle | noop | human | "
-        "openai:MODEL@URL | vllm:URL[#NAME]",
+        "openai:MODEL@URL | vllm:URL[#NAME] | NAME[:REST] of your own",
     )
     add(
         "--tasks",

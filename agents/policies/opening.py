@@ -6,7 +6,10 @@
 | `human` | a person at this terminal |
 | `openai:MODEL@URL` | a chat endpoint, at text level; the key is in `OPENAI_API_KEY` |
 | `vllm:URL`, `vllm:URL#NAME` | a vLLM server, token for token; the key is in `VLLM_API_KEY` |
+| `NAME`, `NAME:REST` | what was registered in `POLICIES`, or what an installed package offers (`turngym.policies`) |
 | `quickstart`, `smollm2`, a folder, a hub id | a model in this process (see `agents.models.loading`) |
+
+A word that is a policy's wins over a folder of that name (`./NAME` reaches it); a folder wins over `NAME:REST`.
 """
 
 from __future__ import annotations
@@ -36,9 +39,10 @@ from agents.policies.http import checked_url, plain_text
 from agents.policies.openai import OpenAIPolicy
 from agents.policies.scripted import NoOpPolicy, OraclePolicy
 from agents.policy import Policy
+from tasks.plugins import Registry
 
-SCRIPTED: dict[str, Callable[[], Policy]] = {"oracle": OraclePolicy, "noop": NoOpPolicy}
 EXAMPLES = {"openai": "openai:gpt-4o-mini@https://api.openai.com/v1", "vllm": "vllm:http://127.0.0.1:8000"}
+"""Names that need more than a word, as they look."""
 
 _LONGEST = 80
 """Characters of a folder's name that are taken from a model's."""
@@ -53,6 +57,8 @@ class PolicyKind(StrEnum):
     VLLM = "vllm"
     WEIGHTS = "weights"
     """A model in this process."""
+    OWN = "own"
+    """A factory of the user's, or of an installed package."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +78,16 @@ class PolicyName:
     url: str = ""
 
     @property
+    def way(self) -> PolicyWay:
+        """How it is opened."""
+        return WEIGHTS if self.kind is PolicyKind.WEIGHTS else POLICIES.find(self.text.partition(":")[0])
+
+    @property
     def short(self) -> str:
         """For the name of a folder."""
         name = self.model or re.sub(r"^\w+://", "", self.url)
-        return re.sub(r"[^A-Za-z0-9._-]+", "-", name if self.url else Path(name).name).strip("-.")[:_LONGEST] or "model"
+        name = Path(name).name if self.kind is PolicyKind.WEIGHTS else name
+        return re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.")[:_LONGEST] or "model"
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,37 +112,80 @@ class Actor:
             close()
 
 
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """What `open_policy` is given beside a name; it explains each."""
+
+    dtype: str = "float32"
+    device: str = "auto"
+    sample_dtype: str | None = None
+    tokenizer: str | None = None
+    eos_ids: Iterable[int] | None = None
+    concurrency: int | None = None
+    timeout: float | None = None
+    extra: Mapping[str, Any] | None = None
+
+    @property
+    def limits(self) -> dict[str, Any]:
+        """Those of an endpoint that were given."""
+        given = {"concurrency": self.concurrency, "timeout": self.timeout}
+        return {key: value for key, value in given.items() if value is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyWay:
+    """How policies whose names begin alike are read and opened: a row of `POLICIES`.
+
+    Attributes:
+        kind: What they are.
+        open: Opens one; a `ValueError` says why it cannot.
+        reads: Names of `Opening` that it looks at.
+        take_apart: Model and address from what follows the colon; `None` where nothing may follow.
+    """
+
+    kind: PolicyKind
+    open: Callable[[PolicyName, Opening], Actor]
+    reads: frozenset[str] = frozenset()
+    take_apart: Callable[[str], tuple[str, str]] | None = None
+
+
 def read_name(text: str) -> PolicyName:
     """Take a policy's name apart; opens nothing.
 
     Raises:
         ModelError: It is none; the message says what was probably meant, and shows no address (it may hold a password).
+        PluginError: What another package offers under this name cannot be used.
     """
-    if text in SCRIPTED or text == "human":
-        return PolicyName(text, PolicyKind.SCRIPTED if text in SCRIPTED else PolicyKind.HUMAN, text)
+    prefix, colon, rest = text.partition(":")
+    if not colon and text not in EXAMPLES and POLICIES.known(text):
+        return PolicyName(text, POLICIES.find(text).kind, text)
     if text in NAMES or _is_there(text):
         return PolicyName(text, PolicyKind.WEIGHTS, text)
-    prefix, colon, rest = text.partition(":")
     if not colon:
-        near = [] if "/" in text else difflib.get_close_matches(text, [*SCRIPTED, "human", *NAMES, *EXAMPLES], n=1)
+        near = [] if "/" in text else difflib.get_close_matches(text, [*POLICIES.names(), *NAMES], n=1)
         if near:
             raise ModelError(f"no model {text!r}: did you mean {EXAMPLES.get(near[0], near[0])!r}?")
         return PolicyName(text, PolicyKind.WEIGHTS, text)
-    if prefix not in EXAMPLES:
-        near = difflib.get_close_matches(prefix, list(EXAMPLES), n=1)
-        hint = f"did you mean {near[0] + ':'!r}?" if near else f"such names are {' and '.join(EXAMPLES.values())}"
-        raise ModelError(f"no name of a model begins with {prefix + ':'!r}; {hint}")
-    if prefix == "openai":
-        model, at, url = rest.rpartition("@http")
-        url = f"http{url}" if at else ""
-    else:
-        url, _, model = rest.partition("#")
+    way = POLICIES.find(prefix) if POLICIES.known(prefix) else None
+    if way is None or way.take_apart is None:
+        raise ModelError(f"no name of a model begins with {prefix + ':'!r}; {_meant(prefix)}")
+    if way.kind is PolicyKind.OWN:
+        return PolicyName(text, way.kind, text)
+    model, url = way.take_apart(rest)
     if not re.match(r"https?://", url) or (prefix == "openai" and not model):
         raise ModelError(f"{prefix}: names a model and the address of its server, as in {EXAMPLES[prefix]}")
     try:
-        return PolicyName(text, PolicyKind(prefix), model, checked_url(url))
+        return PolicyName(text, way.kind, model, checked_url(url))
     except ValueError as error:
         raise ModelError(f"{prefix}: {error}") from error
+
+
+def _meant(prefix: str) -> str:
+    """What a beginning that is none was probably meant to be."""
+    own = [name for name in POLICIES.names() if not POLICIES.ships(name)]
+    near = difflib.get_close_matches(prefix, [*EXAMPLES, *own], n=1)
+    shown = [*EXAMPLES.values(), *(f"{name}:..." for name in own)]
+    return f"did you mean {near[0] + ':'!r}?" if near else f"such names are {' and '.join(shown)}"
 
 
 def _is_there(text: str) -> bool:
@@ -142,7 +197,7 @@ def _is_there(text: str) -> bool:
     try:
         return Path(text).expanduser().exists()
     except (OSError, RuntimeError, ValueError) as error:  # too long, another user's home that is none, a null byte
-        if text.startswith(tuple(f"{prefix}:" for prefix in EXAMPLES)):
+        if text.partition(":")[0] in POLICIES.names():
             return False
         shown = text if len(text) <= _LONGEST else text[:_LONGEST] + "..."
         raise ModelError(f"no model {plain_text(shown)!r}: {getattr(error, 'strerror', None) or error}") from error
@@ -196,39 +251,29 @@ def open_policy(
         PolicyError: A server does not answer.
     """
     named = read_name(name) if isinstance(name, str) else name
-    given = {"concurrency": concurrency, "timeout": timeout}
-    limits: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
+    given = Opening(dtype, device, sample_dtype, tokenizer, eos_ids, concurrency, timeout, extra)
+    way = named.way
+    if way.kind is PolicyKind.WEIGHTS:  # its errors name the model themselves
+        return way.open(named, given)
     try:
-        match named.kind:
-            case PolicyKind.SCRIPTED:
-                return Actor(SCRIPTED[named.text]())
-            case PolicyKind.HUMAN:
-                from agents.policies.human import HumanPolicy
-
-                return Actor(HumanPolicy())
-            case PolicyKind.OPENAI:
-                return Actor(OpenAIPolicy(named.model, base_url=named.url, extra=extra, **limits))
-            case PolicyKind.VLLM:
-                if extra:
-                    raise ValueError("every key of a request to vLLM is set here; extra is for chat endpoints")
-                return _open_vllm(named, tokenizer, eos_ids, limits)
+        return way.open(named, given)
     except ValueError as error:
-        raise ModelError(f"{named.kind}: {error}") from error
-    return _open_weights(named.text, dtype, device, sample_dtype)
+        raise ModelError(f"{named.text.partition(':')[0]}: {error}") from error
 
 
-def _open_weights(name: str, dtype: str, device: str, sample_dtype: str | None) -> Actor:
+def _open_weights(named: PolicyName, given: Opening) -> Actor:
     import torch
     import transformers
 
     from agents.policies.transformers import TransformersPolicy
 
     transformers.logging.disable_progress_bar()
+    device, wanted = given.device, given.sample_dtype
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
-    source = resolve_model(name)
-    weights, tokenizer = load_model(name, dtype=dtype, device=device)
-    sampled = sample_dtype if sample_dtype in (None, "auto") else torch_dtype(sample_dtype)
+    source = resolve_model(named.text)
+    weights, tokenizer = load_model(named.text, dtype=given.dtype, device=device)
+    sampled = wanted if wanted in (None, "auto") else torch_dtype(wanted)
     card = read_card(source.location)
     policy = TransformersPolicy(weights, tokenizer, eos_ids=card.end_ids or None, sample_dtype=sampled)
     return Actor(policy, source, card, weights)
@@ -247,9 +292,7 @@ class _Folders:
     own: str
 
 
-def _open_vllm(
-    named: PolicyName, tokenizer: str | None, eos_ids: Iterable[int] | None, limits: Mapping[str, Any]
-) -> Actor:
+def _open_vllm(named: PolicyName, given: Opening) -> Actor:
     """A vLLM server, with the tokenizer, the end ids and the card of the folder that it serves, if that is here.
 
     Raises:
@@ -258,8 +301,10 @@ def _open_vllm(
     from agents.policies.transformers import end_ids
     from agents.policies.vllm import VllmPolicy
 
-    loaded = None if tokenizer is None else _load_tokenizer(tokenizer)
-    served = _served(named, limits)
+    if given.extra:
+        raise ValueError("every key of a request to vLLM is set here; extra is for chat endpoints")
+    loaded = None if given.tokenizer is None else _load_tokenizer(given.tokenizer)
+    served, eos_ids = _served(named, given.limits), given.eos_ids
     here = served.model != "" and Path(served.model).is_dir()
     if loaded is None:
         if not here:
@@ -273,7 +318,7 @@ def _open_vllm(
     card = read_card(served.own) if served.own else ModelCard()
     if eos_ids is None and card.end_ids:
         eos_ids = card.end_ids
-    policy = VllmPolicy(named.url, loaded, model=named.model or None, eos_ids=eos_ids, **limits)
+    policy = VllmPolicy(named.url, loaded, model=named.model or None, eos_ids=eos_ids, **given.limits)
     return Actor(policy, card=card)
 
 
@@ -323,3 +368,63 @@ def _load_tokenizer(where: str) -> Any:
     except (OSError, ValueError) as error:
         reason = str(error).strip().split("\n", 1)[0]
         raise ValueError(f"the tokenizer {where!r} cannot be loaded: {reason}") from error
+
+
+def _open_human(named: PolicyName, given: Opening) -> Actor:
+    from agents.policies.human import HumanPolicy
+
+    return Actor(HumanPolicy())
+
+
+def _open_openai(named: PolicyName, given: Opening) -> Actor:
+    return Actor(OpenAIPolicy(named.model, base_url=named.url, extra=given.extra, **given.limits))
+
+
+def _model_at_url(rest: str) -> tuple[str, str]:
+    """`MODEL@URL`; a model's name may hold an `@`."""
+    model, at, url = rest.rpartition("@http")
+    return model, f"http{url}" if at else ""
+
+
+def _url_and_name(rest: str) -> tuple[str, str]:
+    """`URL#NAME`, where the name may be missing."""
+    url, _, model = rest.partition("#")
+    return model, url
+
+
+def _own_way(name: str, factory: Any) -> PolicyWay:
+    """The way to the policies of a factory of the user's, which takes what follows the colon."""
+    if not callable(factory):
+        raise ValueError("is no factory: a function (or a class) that takes what follows the colon, returns a policy")
+
+    def open_own(named: PolicyName, given: Opening) -> Actor:
+        policy = factory(named.text.partition(":")[2])
+        lacks = [part for part in ("tokenizer", "eos_ids", "complete", "forget") if not hasattr(policy, part)]
+        if lacks:
+            raise ValueError(f"the factory returned a {type(policy).__name__}, and no policy: no {', '.join(lacks)}")
+        return Actor(policy)
+
+    return PolicyWay(PolicyKind.OWN, open_own, take_apart=lambda rest: (rest, ""))
+
+
+WEIGHTS = PolicyWay(PolicyKind.WEIGHTS, _open_weights, frozenset({"dtype", "device", "sample_dtype"}))
+"""The way to whatever is no other name: a named model, a folder, a hub id."""
+
+POLICIES: Registry[PolicyWay] = Registry(
+    "policy",
+    "turngym.policies",
+    {
+        "oracle": PolicyWay(PolicyKind.SCRIPTED, lambda named, given: Actor(OraclePolicy())),
+        "noop": PolicyWay(PolicyKind.SCRIPTED, lambda named, given: Actor(NoOpPolicy())),
+        "human": PolicyWay(PolicyKind.HUMAN, _open_human),
+        "openai": PolicyWay(
+            PolicyKind.OPENAI, _open_openai, frozenset({"concurrency", "timeout", "extra"}), _model_at_url
+        ),
+        "vllm": PolicyWay(
+            PolicyKind.VLLM, _open_vllm, frozenset({"concurrency", "timeout", "tokenizer", "eos_ids"}), _url_and_name
+        ),
+    },
+    take=_own_way,
+    reserved=NAMES,
+)
+"""What a policy's name may begin with. Others register a factory: it takes what follows the colon, returns a policy."""

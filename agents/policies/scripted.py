@@ -19,8 +19,12 @@ if TYPE_CHECKING:
     from tasks.task import Task
 
 
-class _Scripted:
-    """Replies that depend on the task and the number of the turn."""
+class ScriptedPolicy:
+    """Replies that a program writes: a subclass implements `text`, and is a whole policy.
+
+    Args:
+        tokenizer: Turns the texts into ids; default: one id per byte.
+    """
 
     def __init__(self, tokenizer: Any = None) -> None:
         self.tokenizer: Any = tokenizer if tokenizer is not None else ByteTokenizer()
@@ -59,16 +63,24 @@ class _Scripted:
         return self._reply(request, task, turn, cap)
 
     def _reply(self, request: Request, task: Task, turn: int, cap: int) -> Completion:
-        return certain(*spoken(self.tokenizer, self._text(task, turn), request.stops, cap))
+        return certain(*spoken(self.tokenizer, self.text(task, turn, request), request.stops, cap))
 
-    def _text(self, task: Task, turn: int) -> str:
-        raise NotImplementedError
+    def text(self, task: Task, turn: int, request: Request) -> str:
+        """The reply.
+
+        Args:
+            task: What the conversation is about.
+            turn: Replies before this one: 0 for the first.
+            request: `self.tokenizer.decode(request.prompt_ids)` is all that was said so far.
+        """
+        raise NotImplementedError(f"{type(self).__name__} does not say what it replies: implement text()")
 
 
-class OraclePolicy(_Scripted):
+class OraclePolicy(ScriptedPolicy):
     """Plays the task's oracle, one command a turn, then submits with its answer, if it has one."""
 
-    def _text(self, task: Task, turn: int) -> str:
+    def text(self, task: Task, turn: int, request: Request) -> str:
+        """The command of the turn."""
         if task.oracle is None:
             raise PolicyError(f"task '{task.id}' has no oracle: nothing to play")
         commands = task.oracle.commands
@@ -77,14 +89,15 @@ class OraclePolicy(_Scripted):
         return STOP_WORD if task.oracle.answer is None else f"{task.oracle.answer}\n{STOP_WORD}"
 
 
-class NoOpPolicy(_Scripted):
+class NoOpPolicy(ScriptedPolicy):
     """Submits at once: what a task is worth without any work."""
 
-    def _text(self, task: Task, turn: int) -> str:
+    def text(self, task: Task, turn: int, request: Request) -> str:
+        """The word that submits."""
         return STOP_WORD
 
 
-class ReplayPolicy(_Scripted):
+class ReplayPolicy(ScriptedPolicy):
     """Replays recorded replies, id for id; `agents.replay` compares whole episodes, records of text too.
 
     Args:

@@ -16,9 +16,9 @@ from agents.commands.again import _unsaid_style
 from agents.models.card import ModelCard, write_card
 from agents.models.loading import load_model
 from agents.policies.bytes import ByteTokenizer
-from agents.policies.scripted import OraclePolicy, _Scripted
+from agents.policies.scripted import OraclePolicy, ScriptedPolicy
 from agents.policies.transformers import TransformersPolicy
-from agents.policy import Sampling
+from agents.policy import Request, Sampling
 from agents.records.fieldnotes import to_record
 from agents.replay import ReplayError, replay, template_for
 from agents.rollout import Job, RolloutEngine
@@ -45,14 +45,14 @@ assertions:
 """
 
 
-class Says(_Scripted):
+class Says(ScriptedPolicy):
     """Says what it is given, turn by turn."""
 
     def __init__(self, *replies: str) -> None:
         super().__init__()
         self.replies = replies
 
-    def _text(self, task: Task, turn: int) -> str:
+    def text(self, task: Task, turn: int, request: Request) -> str:
         return self.replies[turn]
 
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -154,7 +155,8 @@ def test_an_interruption_keeps_what_was_finished(
                 raise KeyboardInterrupt
             return super().complete(requests, sampling)
 
-    monkeypatch.setitem(opening.SCRIPTED, "oracle", Interrupted)
+    way = replace(opening.POLICIES["oracle"], open=lambda named, given: opening.Actor(Interrupted()))
+    monkeypatch.setitem(opening.POLICIES, "oracle", way)
     folder = tmp_path / "e"
     argv = ["--model", "oracle", "--tasks", TASKS, "--slots", "2", "--output_dir", str(folder)]
     assert main(argv) == 130

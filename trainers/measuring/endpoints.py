@@ -11,18 +11,18 @@ from typing import Any
 from agents.policies.openai import Usage
 from agents.policies.opening import PolicyKind, PolicyName
 
-SERVES = {
-    "concurrency": (PolicyKind.OPENAI, PolicyKind.VLLM),
-    "timeout": (PolicyKind.OPENAI, PolicyKind.VLLM),
-    "request_body": (PolicyKind.OPENAI,),
-    "tokenizer": (PolicyKind.VLLM,),
-    "eos_ids": (PolicyKind.VLLM,),
-    "dtype": (PolicyKind.WEIGHTS,),
-    "sample_dtype": (PolicyKind.WEIGHTS,),
-    "device": (PolicyKind.WEIGHTS,),
-    "torch_threads": (PolicyKind.WEIGHTS,),
+READS = {
+    "concurrency": "concurrency",
+    "timeout": "timeout",
+    "request_body": "extra",
+    "tokenizer": "tokenizer",
+    "eos_ids": "eos_ids",
+    "dtype": "dtype",
+    "sample_dtype": "sample_dtype",
+    "device": "device",
+    "torch_threads": "device",
 }
-"""Arguments that only some kinds of policies look at."""
+"""Arguments that only some policies look at, and what they are in `agents.policies.opening.PolicyWay.reads`."""
 LEAST = {
     "samples": 1,
     "slots": 1,
@@ -42,8 +42,8 @@ def check_arguments(arguments: Namespace, parser: ArgumentParser, named: PolicyN
     Raises:
         ValueError: One would do nothing, is no value that it can have, or cannot work with a chat endpoint.
     """
-    for name, kinds in SERVES.items():
-        if named.kind not in kinds and getattr(arguments, name) != parser.get_default(name):
+    for name, read in READS.items():
+        if read not in named.way.reads and getattr(arguments, name) != parser.get_default(name):
             raise ValueError(f"--{name} does nothing with --model {arguments.model}: leave it out")
     for name, least in LEAST.items():
         value = getattr(arguments, name)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import copy
 import json
 import shutil
 import sys
@@ -14,13 +15,15 @@ import torch
 from agents.models.card import ModelCard, read_card, write_card
 from agents.models.errors import ModelError
 from agents.models.loading import QUICKSTART, resolve_model
-from agents.policies import http
+from agents.policies import http, opening
 from agents.policies.openai import OpenAIPolicy
 from agents.policies.opening import PolicyKind, open_policy, read_name
-from agents.policies.scripted import NoOpPolicy, OraclePolicy
+from agents.policies.scripted import NoOpPolicy, OraclePolicy, ScriptedPolicy
 from agents.policies.transformers import TransformersPolicy
 from agents.policies.vllm import VllmPolicy
-from agents.policy import PolicyError
+from agents.policy import PolicyError, Request
+from tasks.plugins import PluginError
+from tasks.task import Task
 from tests.agents.policies.fake_endpoint import endpoint
 from tests.agents.policies.vllm.fake import BASE, Fake, running
 
@@ -227,3 +230,60 @@ def test_what_can_be_no_path_is_one_line(text: str) -> None:
 def test_a_trainer_refuses_an_endpoint(name: str) -> None:
     with pytest.raises(ModelError, match="an endpoint can be measured .*not here to train"):
         resolve_model(name)
+
+
+class Says(ScriptedPolicy):
+    """Says what stands behind the colon of its name."""
+
+    def __init__(self, words: str) -> None:
+        super().__init__()
+        if not words:
+            raise ValueError("say what, as in says:hello")
+        self.words = words
+
+    def text(self, task: Task, turn: int, request: Request) -> str:
+        return self.words
+
+
+@pytest.fixture
+def own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(opening, "POLICIES", copy.deepcopy(opening.POLICIES))
+    opening.POLICIES.register("says", Says)
+    opening.POLICIES.register("broken", lambda rest: rest)
+
+
+def test_a_policy_of_ones_own(own: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    named = read_name("says:/a/b c")
+    assert (named.kind, named.short, named.way.reads) == (PolicyKind.OWN, "says-a-b-c", frozenset())
+    actor = open_policy("says:/a/b c")
+    assert isinstance(actor.policy, Says) and actor.policy.words == "/a/b c" and actor.card == ModelCard()
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "says").mkdir()
+    (tmp_path / "says:x").mkdir()
+    assert read_name("says").kind is PolicyKind.OWN and read_name("./says").kind is PolicyKind.WEIGHTS
+    assert read_name("says:x").kind is PolicyKind.WEIGHTS and read_name("says:y").kind is PolicyKind.OWN
+    assert read_name(f"says:{'x' * 300}").kind is PolicyKind.OWN
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("says", "says: say what"),
+        ("broken:x", "broken: the factory returned a str, and no policy: no tokenizer, eos_ids, complete, forget"),
+        ("sais:x", "no name of a model begins with 'sais:'; did you mean 'says:'"),
+        ("sais", "no model 'sais': did you mean 'says'"),
+        ("zzz:x", "such names are openai:.* and vllm:.* and says:... and broken:..."),
+        ("human:x", "no name of a model begins with 'human:'"),
+    ],
+)
+def test_what_is_wrong_with_a_policy_of_ones_own(own: None, name: str, message: str) -> None:
+    with pytest.raises(ModelError, match=message.replace("?", r"\?")):
+        open_policy(name)
+
+
+def test_names_of_ours_are_not_to_be_had() -> None:
+    for name in ("oracle", "quickstart"):
+        with pytest.raises(PluginError, match=f"the policy '{name}' .* has the name of one of ours"):
+            opening.POLICIES.register(name, Says)
+    with pytest.raises(PluginError, match="the policy 'mine' .* is no factory"):
+        opening.POLICIES.register("mine", 3)
