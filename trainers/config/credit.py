@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, fields
 
 from trainers.config.token_credit import TokenCreditFields
 from trainers.credit import CreditSettings, EpisodeOperator, EpisodeScale, TurnGrouping, TurnRevisits, TurnSignal
+from trainers.credit.episode import episode_operator
 from trainers.credit.turn import SIMILARITY
 
 _SCALED_BY_ITSELF = {
@@ -33,7 +34,7 @@ class CreditFields(TokenCreditFields):
 
     episode_operator: str = field(
         default=EpisodeOperator.GRPO.value,
-        metadata={"help": "The episode term: grpo | dr_grpo | maxrl | reinforce_pp | discover."},
+        metadata={"help": "The episode term: grpo | dr_grpo | maxrl | reinforce_pp | discover | one of your own."},
     )
     alpha_episode: float = field(default=1.0, metadata={"help": "Weight of the episode term of the advantage."})
     beta_turn: float = field(default=1.0, metadata={"help": "Weight of the turn term of the advantage."})
@@ -67,7 +68,7 @@ class CreditFields(TokenCreditFields):
         """The same settings as the operators take them; `scale_rewards` is TRL's own field."""
         return CreditSettings(
             episode_scale=EpisodeScale(getattr(self, "scale_rewards", EpisodeScale.NONE)),
-            episode_operator=EpisodeOperator(self.episode_operator),
+            episode_operator=episode_operator(self.episode_operator),
             alpha_episode=self.alpha_episode,
             beta_turn=self.beta_turn,
             turn_grouping=TurnGrouping(self.turn_grouping),
@@ -88,10 +89,15 @@ class CreditFields(TokenCreditFields):
             ("turn_grouping", TurnGrouping),
             ("turn_signal", TurnSignal),
             ("turn_revisits", TurnRevisits),
-            ("episode_operator", EpisodeOperator),
         ):
             if getattr(self, name) not in tuple(choices):
                 yield f"{name}={getattr(self, name)!r}: one of {', '.join(choices)}."
+        reason = _SCALED_BY_ITSELF.get(self.episode_operator)  # type: ignore[call-overload]
+        try:
+            if not isinstance(episode_operator(self.episode_operator), EpisodeOperator):
+                reason = "one of your own divides by itself"
+        except ValueError as error:
+            yield f"episode_operator={self.episode_operator!r}: {error}."
         for name in ("alpha_episode", "beta_turn"):
             if not 0 <= getattr(self, name) < math.inf:
                 yield f"{name}={getattr(self, name)}: a weight, 0 or more."
@@ -103,7 +109,6 @@ class CreditFields(TokenCreditFields):
             yield f"turn_similarity={self.turn_similarity}: above 0 and at most 1 (equal text)."
         if not 0 <= self.invalid_action_penalty < math.inf:
             yield f"invalid_action_penalty={self.invalid_action_penalty}: 0 or more; it is taken off."
-        reason = _SCALED_BY_ITSELF.get(self.episode_operator)  # type: ignore[call-overload]
         scale = getattr(self, "scale_rewards", EpisodeScale.NONE)
         if reason and scale != EpisodeScale.NONE:
             yield (

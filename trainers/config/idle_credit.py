@@ -127,7 +127,7 @@ def _annealed(c: CreditFields, operators: tuple[str, ...]) -> bool:
 def _idle_cap(c: CreditFields) -> Iterator[str]:
     try:
         scale = EpisodeScale(getattr(c, "scale_rewards", EpisodeScale.NONE))
-        bound = advantage_bound(EpisodeOperator(c.episode_operator), scale, getattr(c, "num_generations", 0) or 0)
+        bound = advantage_bound(c.episode_operator, scale, getattr(c, "num_generations", 0) or 0)
     except ValueError:
         return  # refused elsewhere
     if bound is not None and bound > 0 and abs(c.alpha_episode) * bound <= c.advantage_cap:

@@ -1,7 +1,8 @@
 """Episode operators: how good each episode was among the K attempts at its task.
 
 An operator is one function from rewards of shape (groups, members) to advantages of that shape, and one line of
-`OPERATORS`. A group with fewer than two rewards, or near-constant ones, gets exactly 0 whatever the operator.
+`OPERATORS`. A group with fewer than two rewards, or near-constant ones, gets exactly 0 whatever the operator. One of
+your own is registered there, or offered by an installed package (entry-point group `turngym.episode_operators`).
 """
 
 from __future__ import annotations
@@ -9,10 +10,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from enum import StrEnum
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tasks.plugins import Registry
 from trainers.credit.numeric import centred_rows
 
 EPS = 1e-4
@@ -104,14 +107,40 @@ def _softmax(rewards: NDArray[np.float64], beta: float) -> NDArray[np.float64]:
     return np.asarray(powers / powers.sum(), dtype=np.float64)
 
 
-OPERATORS: dict[EpisodeOperator, Callable[[NDArray[np.float64]], NDArray[np.float64]]] = {
-    EpisodeOperator.GRPO: grpo,
-    EpisodeOperator.DR_GRPO: grpo,
-    EpisodeOperator.MAXRL: maxrl,
-    EpisodeOperator.REINFORCE_PP: grpo,
-    EpisodeOperator.DISCOVER: discover,
-}
+Function = Callable[[NDArray[np.float64]], NDArray[np.float64]]
+"""Rewards of shape (groups, members) in, advantages of that shape out."""
+
+
+def _function(name: str, thing: Any) -> Function:
+    if not callable(thing) or isinstance(thing, type):
+        raise ValueError("is no function of rewards of shape (groups, members)")
+    function: Function = thing
+    return function
+
+
+OPERATORS: Registry[Function] = Registry(
+    "episode operator",
+    "turngym.episode_operators",
+    {
+        EpisodeOperator.GRPO.value: grpo,
+        EpisodeOperator.DR_GRPO.value: grpo,
+        EpisodeOperator.MAXRL.value: maxrl,
+        EpisodeOperator.REINFORCE_PP.value: grpo,
+        EpisodeOperator.DISCOVER.value: discover,
+    },
+    take=_function,
+)
 """What `episode_operator` may name; REINFORCE++ ends in `trainers.credit.normalise`, once tokens are weighted."""
+
+
+def episode_operator(name: str) -> EpisodeOperator | str:
+    """The operator of a name: one of ours, or the name of one of the user's.
+
+    Raises:
+        ValueError: There is none of that name, or it cannot be used.
+    """
+    OPERATORS.find(str(name))
+    return EpisodeOperator(name) if OPERATORS.ships(str(name)) else str(name)
 
 
 def episode_advantages(
@@ -119,7 +148,7 @@ def episode_advantages(
     group_size: int,
     scale: EpisodeScale = EpisodeScale.NONE,
     *,
-    operator: EpisodeOperator = EpisodeOperator.GRPO,
+    operator: EpisodeOperator | str = EpisodeOperator.GRPO,
     eps: float = EPS,
 ) -> NDArray[np.float64]:
     """Advantages of the episodes of one step.
@@ -158,14 +187,14 @@ def episode_advantages(
 
 
 def _applied(
-    operator: EpisodeOperator, scale: EpisodeScale, values: NDArray[np.float64], eps: float
+    operator: EpisodeOperator | str, scale: EpisodeScale, values: NDArray[np.float64], eps: float
 ) -> NDArray[np.float64]:
     """Shape (groups, members): `operator` on each row, and exactly 0 for rows that are nearly constant."""
     divided = scale is EpisodeScale.GROUP
     plain = centred_rows(values, divide_by_std=divided, eps=eps)
     if divided or operator is EpisodeOperator.GRPO:
         return plain
-    out = np.asarray(OPERATORS[operator](values), dtype=np.float64)
+    out = np.asarray(OPERATORS.find(str(operator))(values), dtype=np.float64)
     if out.shape != values.shape:
         raise ValueError(f"episode operator {operator}: rewards of shape {values.shape}, advantages {out.shape}")
     if not np.isfinite(out).all():
@@ -173,7 +202,7 @@ def _applied(
     return np.where(plain.any(axis=1, keepdims=True), out, 0.0)
 
 
-def advantage_bound(operator: EpisodeOperator, scale: EpisodeScale, group_size: int) -> float | None:
+def advantage_bound(operator: EpisodeOperator | str, scale: EpisodeScale, group_size: int) -> float | None:
     """Largest |advantage| that rewards between 0 and 1 can have; `None` where there is none known.
 
     Centred: `(K-1)/K`. Over the mean (MaxRL): `K-1`. Over the sample deviation: `(K-1)/sqrt(K)`. An advantage cap at or
@@ -181,6 +210,7 @@ def advantage_bound(operator: EpisodeOperator, scale: EpisodeScale, group_size: 
     """
     if scale is EpisodeScale.GROUP:
         return float((group_size - 1) / np.sqrt(group_size))
-    if scale is EpisodeScale.BATCH or operator in (EpisodeOperator.REINFORCE_PP, EpisodeOperator.DISCOVER):
+    unbounded = (EpisodeOperator.REINFORCE_PP, EpisodeOperator.DISCOVER)
+    if scale is EpisodeScale.BATCH or operator in unbounded or operator not in tuple(EpisodeOperator):
         return None
     return float(group_size - 1) if operator is EpisodeOperator.MAXRL else (group_size - 1) / group_size

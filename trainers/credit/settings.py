@@ -16,7 +16,7 @@ class CreditSettings:
     """Which operators, with which constants; `trainers.config.CreditFields` explains each."""
 
     episode_scale: EpisodeScale = EpisodeScale.NONE
-    episode_operator: EpisodeOperator = EpisodeOperator.GRPO
+    episode_operator: EpisodeOperator | str = EpisodeOperator.GRPO
     alpha_episode: float = 1.0
     beta_turn: float = 1.0
     turn_grouping: TurnGrouping = TurnGrouping.ANCHOR

@@ -52,7 +52,7 @@ def test_every_field_reaches_the_operators():
     ("given", "says"),
     [
         ({"token_operators": "gtop"}, "token_operators='gtop': unknown token operator 'gtop': did you mean 'gtpo'"),
-        ({"episode_operator": "ppo"}, "episode_operator='ppo': one of grpo, dr_grpo"),
+        ({"episode_operator": "ppo"}, "episode_operator='ppo': unknown episode operator 'ppo': did you mean 'grpo'"),
         ({"token_signal": "varentropy"}, "token_signal='varentropy': one of surprisal"),
         ({"hicra_alpha": 1.5}, "hicra_alpha=1.5: it lies between 0 and 1"),
         ({"entropy_mask_share": 0.0}, "entropy_mask_share=0.0: it must be above 0"),

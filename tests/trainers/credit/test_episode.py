@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 
 from tests.shared_data import shared
-from trainers.credit import EpisodeScale, episode_advantages
+from trainers.config import CreditFields
+from trainers.credit import EpisodeScale, advantage_bound, episode_advantages
+from trainers.credit.episode import OPERATORS
 
 
 def test_centred_and_scaled():
@@ -71,3 +73,25 @@ def test_non_finite_raises(rewards):
 def test_part_group_raises():
     with pytest.raises(ValueError, match="groups of 4"):
         episode_advantages([1.0, 0.0], 4)
+
+
+def test_an_operator_of_ones_own(monkeypatch):
+    monkeypatch.setitem(OPERATORS, "ranks", lambda rewards: rewards.argsort(axis=1).argsort(axis=1) - 1.5)
+    fields = CreditFields(episode_operator="ranks")
+    assert list(fields.credit_problems()) == [] and fields.credit_settings().episode_operator == "ranks"
+    rewards = [0.0, 0.1, 0.9, 0.2, 1.0, 1.0, 1.0, 1.0]
+    got = episode_advantages(rewards, 4, operator="ranks")
+    assert got.tolist() == [-1.5, -0.5, 1.5, 0.5, 0.0, 0.0, 0.0, 0.0]  # a constant group has 0 whatever it says
+    assert advantage_bound("ranks", EpisodeScale.NONE, 4) is None
+    with pytest.raises(ValueError, match="the episode operator 'x' .* is no function of rewards"):
+        OPERATORS.register("x", 3)
+
+
+def test_an_unknown_or_divided_operator_is_refused(monkeypatch):
+    (said,) = CreditFields(episode_operator="max_rl").credit_problems()
+    assert "unknown episode operator 'max_rl': did you mean 'maxrl'? (valid: grpo, " in said
+    monkeypatch.setitem(OPERATORS, "ranks", lambda rewards: rewards)
+    fields = CreditFields(episode_operator="ranks")
+    fields.scale_rewards = EpisodeScale.GROUP
+    (said,) = fields.credit_problems()
+    assert "one of your own divides by itself" in said
