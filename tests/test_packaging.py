@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib.metadata
+import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -12,6 +14,7 @@ import sysconfig
 import tomllib
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 from packaging.requirements import Requirement
@@ -197,3 +200,61 @@ def test_beside_openai_agents(wheel: Path, dependencies: Path, tmp_path: Path, o
         assert "openai-agents" in lines[0] and "Remedy" in lines[0]
     run(python, "-c", "import gymnasium as g; g.make('envs:ClawGym-v0')", cwd=work)
     assert " tasks" in run(python, "-m", "tasks", "list", cwd=work).stdout
+
+
+EXTENDING = (REPOSITORY / "docs/extending.md").read_text(encoding="utf-8")
+
+
+def page_blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", EXTENDING, re.DOTALL | re.MULTILINE)
+
+
+def test_an_example_of_each_kind_is_about_twenty_lines() -> None:
+    files = [code for code in page_blocks("python") if code.startswith("# my_turngym/")]
+    assert len(files) == 3
+    assert max(len(code.splitlines()) for code in files) <= 22
+
+
+@pytest.mark.slow
+def test_the_manuals_examples_of_ones_own(wheel: Path, dependencies: Path, tmp_path: Path) -> None:
+    """Policy, reward and operators as docs/extending.md has them, installed beside the wheel, from a foreign folder."""
+    python = environment(tmp_path / "venv", dependencies)
+    package = tmp_path / "package"
+    (package / "my_turngym").mkdir(parents=True)
+    (package / "my_turngym/__init__.py").touch()
+    (project,) = page_blocks("toml")
+    (package / "pyproject.toml").write_text(project)
+    programs = []
+    for code in page_blocks("python"):
+        place = re.match(r"# (my_turngym/\w+\.py)\n", code)
+        if place:
+            (package / place[1]).write_text(code)
+        else:
+            programs.append(code)
+    for what in ([wheel], ["--no-build-isolation", package]):
+        done = install(python, *what, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+    work = tmp_path / "work"
+    work.mkdir()
+    assert [run(python, "-c", code, cwd=work).stdout for code in programs] == ["NoOpPolicy\n", ""]
+    (commands,) = page_blocks("sh")
+    for line in commands.splitlines():
+        head, *rest = shlex.split(line)
+        assert head == "python"
+        run(python, *rest, cwd=work)
+
+    def episodes(pattern: str) -> list[dict[str, Any]]:
+        files = sorted((work / "runs").glob(pattern))
+        return [json.loads(line) for file in files for line in file.read_text().splitlines()]
+
+    one = episodes("one/**/*.jsonl")
+    assert len(one) == 4 and all("touch done.txt" in str(episode) for episode in one)
+    early = episodes("early/**/*.jsonl")
+    assert [(e["reward"], e["passed"]) for e in early] == [(1.0, True)] * 4
+    assert all((e["environment"]["reward"], e["environment"]["own_reward"]) == ("early", True) for e in early)
+    learned = episodes("mine/trajectories/*.jsonl")
+    assert learned and {e["reward"] for e in learned} <= {0.0, 0.5, 1.0}
+    wrong = run(python, "-m", "trainers.evaluate", "--model", "one-comand:x", cwd=work, check=False)
+    assert wrong.returncode == 2 and "did you mean 'one-command:'" in wrong.stderr
+    wrong = run(python, "-m", "trainers.evaluate", "--model", "noop", "--reward", "erly", cwd=work, check=False)
+    assert wrong.returncode == 2 and "unknown reward 'erly': did you mean 'early'" in wrong.stderr
