@@ -174,7 +174,7 @@ def _parser() -> argparse.ArgumentParser:
         default="library",
         help="library, generated:..., gsm8k:sample and the like, a YAML file, a folder",
     )
-    player.add_argument("--sandbox", metavar="NAME", default="auto", help="auto, bubblewrap, landlock or local")
+    player.add_argument("--sandbox", metavar="NAME", default="auto", help="auto, docker, bubblewrap, landlock or local")
     player.add_argument("--max-turns", metavar="N", type=int, help="turn budget; left out, the task's own")
     player.add_argument("--reward", choices=("shaped", "binary", "delta"), default="shaped", help="the reward shown")
     player.add_argument("--seed", metavar="N", type=int, help="which task is drawn")

@@ -271,9 +271,9 @@ def _unseen(tasks: Sequence[Task], wanted: int | Sequence[str], seed: int) -> fr
     families = sorted({task.family for task in tasks if task.family is not None})
     if isinstance(wanted, str):
         wanted = [wanted]
+    if not families and (not isinstance(wanted, int) or wanted > 0):
+        raise TaskError("no family can stay unseen: the tasks have none (only generated tasks do); leave unseen out")
     if not isinstance(wanted, int):
-        if not families:
-            raise TaskError("no family can stay unseen: the tasks have none (only generated tasks do)")
         for name in wanted:
             if name not in families:
                 raise TaskError(unknown_key(name, families, "family"))

@@ -433,7 +433,7 @@ def _parser() -> argparse.ArgumentParser:
         help="questions: the agent only answers, and runs no commands; default: as in training",
     )
     add("--revise", type=int, metavar="N", help="IFEval: times an answer may be revised; default: as in training")
-    add("--sandbox", default="auto", help="auto | bubblewrap | landlock | local (unsafe)")
+    add("--sandbox", default="auto", help=EnvArguments.__dataclass_fields__["sandbox"].metadata["help"])
     add("--max_turns", type=int, help="turns per episode; 0 takes each task's own budget; default: as in training")
     add("--reward", default="shaped", help="shaped | binary | delta | one of your own")
     add("--agent_errors", default=AGENT_ERRORS.default, help=AGENT_ERRORS.metadata["help"])

@@ -14,6 +14,7 @@ import yaml
 
 from sandboxes import SandboxUnavailable, probe
 from tests.shared_data import REPOSITORY
+from tests.test_docs import undocumented
 from trainers import evaluate, grpo
 
 SANDBOX = next((name for name in ("bubblewrap", "landlock") if probe(name).ok), None)
@@ -67,6 +68,7 @@ def test_a_run_leaves_a_whole_record(tmp_path, capsys):
     assert f"confirmed: nothing ({why}" in out and summary["confirmation"]["why_none"].startswith(why)
     assert (folder / "SUMMARY.md").read_text().startswith(f"# Run: finished\n\n**confirmed: nothing ({why}")
     assert not (folder / "best.old").exists()
+    assert undocumented(folder) == set()
     logged = [line["step"] for line in lines(folder / "metrics.jsonl") if "eval_sampled_pass_rate" in line]
     assert logged == [0, 1, 2]  # each evaluation once, the last one too
 

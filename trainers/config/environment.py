@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from envs.registry import BUILT_IN
+from sandboxes.sandbox import Backend
 
 
 @dataclass
@@ -61,7 +62,7 @@ class EnvArguments:
         },
     )
     sandbox: str = field(
-        default="auto", metadata={"help": "auto | bubblewrap | landlock | local (unsafe, only by its name)."}
+        default="auto", metadata={"help": f"{' | '.join(('auto', *Backend))} (isolates nothing, only by its name)."}
     )
     max_turns: int = field(default=0, metadata={"help": "Turns per episode; 0 takes each task's own budget."})
     reward: str = field(
