@@ -62,7 +62,7 @@ from trainers.run.disk import disk_full
 from trainers.run.jsonl import RunFolderError
 from trainers.run.machine import AHEAD, environment_settings, set_threads, unfit_task
 from trainers.run.pipes import start
-from trainers.run.tables import count_table, measurement_table, percent
+from trainers.run.tables import count_table, measurement_table, percent, wide
 from trainers.run.writable import refuse_unwritable
 from trainers.stats import mean_pass_at_k
 
@@ -80,7 +80,7 @@ class EvaluateError(ValueError):
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit code."""
     arguments = _parser().parse_args(argv)
-    console = Console(highlight=False, emoji=False)  # `instruction:repeat:...` is a name, and no picture
+    console = wide(Console(highlight=False, emoji=False))  # `instruction:repeat:...` is a name, and no picture
     try:
         if arguments.compare:
             first, second = (read_arms(path) for path in arguments.compare)

@@ -65,7 +65,7 @@ from trainers.run.checkpoints import (
     tidy,
 )
 from trainers.run.cli import parse
-from trainers.run.console import RunConsole
+from trainers.run.console import Plan, RunConsole
 from trainers.run.disk import disk_full, full_line
 from trainers.run.dry_run import describe
 from trainers.run.facts import facts_of
@@ -166,7 +166,8 @@ def train(run: Run) -> int:
     held_out = make_held_out(run) if run.tasks.measured else None
     callback: RunCallback | None = None
     if record is not None:
-        console = RunConsole(config.max_steps, first_step=first_step)
+        plan = Plan.of(config, held_out, len(run.tasks.confirm))
+        console = RunConsole(config.max_steps, first_step=first_step, plan=plan)
         callback = RunCallback(record, console, Watch(config.guards), keep_trajectories=config.save_trajectories)
         if checkpoint:
             callback.restore(checkpoint)

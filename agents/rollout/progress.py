@@ -8,6 +8,7 @@ from typing import Self
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Column
 
 LINE_SECONDS = 60.0
 """Where there is no terminal, a line this often: a log of hours shows life, one of seconds stays as it is."""
@@ -68,8 +69,12 @@ class RolloutProgress:
         if self.console.is_terminal:
             self._bar = Progress(
                 TextColumn(name, markup=False), BarColumn(bar_width=24), MofNCompleteColumn(),
-                TextColumn("{task.fields[figures]}", markup=False), TextColumn("left"), TimeRemainingColumn(),
-                console=self.console, transient=True,
+                TextColumn("left"), TimeRemainingColumn(),
+                TextColumn(
+                    "{task.fields[figures]}", markup=False,
+                    table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis"),  # a narrow terminal cuts these
+                ),
+                console=self.console, transient=True, expand=True,
             )  # fmt: skip
             self._task = self._bar.add_task(name, total=None, figures="")
 

@@ -63,7 +63,7 @@ def test_a_run_leaves_a_whole_record(tmp_path, capsys):
     assert summary["held_out"]["n"] == 8 and summary["held_out"]["best_step"] in (0, 1, 2)
     assert {"wall_seconds", "model_time_share", "seed", "config_sha256"} <= set(summary)
     assert [line["step"] for line in lines(folder / "held_out.jsonl")] == [0, 1, 2]
-    why = "confirm=0.1 of 32 tasks is 3, and fewer than 20 say too little (more tasks would do)"
+    why = "confirm=0.08 of 32 tasks is 3, and fewer than 20 say too little (more tasks would do)"
     assert f"confirmation at the end: none: {why}" in " ".join(out.split())
     assert f"confirmed: nothing ({why}" in out and summary["confirmation"]["why_none"].startswith(why)
     assert (folder / "SUMMARY.md").read_text().startswith(f"# Run: finished\n\n**confirmed: nothing ({why}")

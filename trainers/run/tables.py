@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
+from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
@@ -16,6 +17,17 @@ from trainers.stats import Interval, paired_test, wilson
 
 STOPS = tuple(reason.value for reason in StopReason)
 """Stop reasons, in the order shown."""
+
+
+LOG_WIDTH = 120
+"""Columns of a table where there is no terminal: a line of a log may be long, and a cell is not broken."""
+
+
+def wide(console: Console) -> Console:
+    """The console, at least `LOG_WIDTH` wide where it writes into a pipe or a file."""
+    if not console.is_terminal:
+        console.width = max(console.width, LOG_WIDTH)
+    return console
 
 
 def percent(value: float | None, digits: int = 1) -> str:

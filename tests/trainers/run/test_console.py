@@ -1,16 +1,20 @@
 from __future__ import annotations
 
 import io
+import math
+import re
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from rich.console import Console
 
 from agents.rollout.progress import RolloutState
 from tests.trainers.fake_run import FakeTiming, held_out_episodes, task
 from trainers.heldout import PoolRate
 from trainers.measuring.confirmation import Confirmation
-from trainers.run.console import RunConsole
+from trainers.run import console as console_module
+from trainers.run.console import Plan, RunConsole
 from trainers.run.summary import Clock, RunSummary
 from trainers.run.tables import confirmation_lines, p_text, percent, summary_page
 
@@ -217,3 +221,91 @@ def test_why_there_is_no_confirmation_is_the_headline() -> None:
     both = Confirmation("2 tasks", 8, {"sampled": s.before["sampled"]}, {"sampled": lost})
     line = confirmation_lines(both)[1]
     assert line.endswith("decode: T=1, max_tokens=64, then T=0.5; no task was graded in both")
+
+
+PLAN = Plan(step_episodes=32, eval_steps=5, held_out_episodes=640, baseline=True, confirm_episodes=100)
+
+
+class Watch:
+    """Stands for the module `time`."""
+
+    now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+def narrow(columns: int, terminal: bool) -> tuple[Console, io.StringIO]:
+    out = io.StringIO()
+    return Console(file=out, force_terminal=terminal, width=columns, highlight=False, color_system=None), out
+
+
+def test_the_time_left_counts_evaluations_and_the_confirmation(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Watch()
+    monkeypatch.setattr(console_module, "time", clock)
+    with RunConsole(12, plan=PLAN, console=narrow(80, False)[0]) as shown:
+        assert shown.left() == "?", "nothing was played yet"
+        # 64 of 640 episodes in 1 s: the rest of this one, then 3 more (steps 5, 10, 12), 100 episodes, and 12 steps.
+        assert shown.left(RolloutState(64, 640, 90, 0, 1.0)) == ">0:47"
+        clock.now = 10.0
+        shown.held_out(0, {}, best=True)
+        assert shown.left() == f">0:{math.ceil(30 + 100 / 64 + 12 * 0.5)}"
+        for step in range(1, 6):
+            clock.now += 2.0
+            shown.step(step, {})
+        assert shown.left() == f"0:{math.ceil(30 + 100 / 64 + 7 * 2)}", "the evaluation after this step is to come"
+        shown.playing("held-out", RolloutState(320, 640, 90, 0, 5.0))
+        assert shown.left(RolloutState(320, 640, 90, 0, 5.0)) == f"0:{math.ceil(25 + 100 / 64 + 7 * 2)}"
+        clock.now += 10.0
+        shown.held_out(5, {}, best=True)
+        assert shown.left() == f"0:{math.ceil(20 + 100 / 64 + 7 * 2)}"
+        for step in range(6, 13):
+            clock.now += 2.0
+            shown.step(step, {})
+        clock.now += 20.0
+        shown.held_out(10, {}, best=True)
+        shown.held_out(12, {}, best=True)
+        assert shown.left() == "0:02"
+        shown.playing("held-out", RolloutState(50, 50, 90, 0, 1.0))
+        assert shown.left() == "0:01"
+        shown.playing("held-out", RolloutState(50, 50, 90, 0, 1.0))
+        assert shown.left() == "0:00"
+
+
+def test_what_follows_an_evaluation() -> None:
+    assert [PLAN.evaluations(after, 12) for after in (-1, 0, 5, 10, 12)] == [4, 3, 2, 1, 0]
+    assert [PLAN.evaluations(after, 10) for after in (-1, 0, 5, 10)] == [3, 2, 1, 0]
+    assert Plan().evaluations(-1, 10) == 0
+
+
+def test_without_held_out_tasks_only_steps_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Watch()
+    monkeypatch.setattr(console_module, "time", clock)
+    target, out = narrow(80, False)
+    with RunConsole(3000, first_step=10, console=target) as shown:
+        clock.now = 3.0
+        shown.step(11, {})
+    assert shown.left() == "2:29:27" and "step 11/3000  reward" in out.getvalue() and "left 2:29:27\n" in out.getvalue()
+
+
+def test_step_bar_and_time_left_are_whole_at_80_columns() -> None:
+    target, out = narrow(80, True)
+    with RunConsole(1000, plan=PLAN, console=target) as shown:
+        shown.playing("held-out", RolloutState(1, 640, 4, 60000, 20.0))
+        shown.step(700, {"reward": 0.25, "env/pass_rate": 0.5, "env/mean_turns": 3.0, "env/infra_error_frac": 0.125})
+        shown.playing("rollout", RolloutState(3, 32, 1200, 600000, 2.0))
+        shown._bar.refresh()
+        left = shown.left()
+    lines = [line.split("\r")[-1] for line in re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", out.getvalue()).splitlines()]
+    last = [line for line in lines if line.startswith("train ")][-1]
+    assert re.match(rf"train \S+ +700/1000 left {left} +reward 0.250", last) and len(last) <= 80 and "…" in last, last
+
+
+def test_tables_in_a_pipe_are_120_wide_and_lines_are_whole() -> None:
+    target, out = narrow(80, False)
+    shown = RunConsole(10, console=target)
+    shown.note("word " * 60)
+    shown.close(summary(), folder=Path("runs/x"), report=None)
+    assert target.width == 120 and "word " * 59 in out.getvalue()
+    rows = [line for line in out.getvalue().splitlines() if line.startswith("stop mix")]
+    assert rows and all("submitted" in row and "max_turns" in row for row in rows)
