@@ -13,6 +13,7 @@ from agents.commands.pages import clean
 from agents.commands.show import show
 from agents.jsonl import RecordError
 from agents.records import Format
+from sandboxes.command import Parser, started
 
 SANDBOX = "auto, docker, bubblewrap, landlock or local"
 
@@ -24,6 +25,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         The exit status: 0; 2 for an error, whose message goes to stderr. `replay` and `rescore`: see
         `agents.commands.again`. `play`: 0 if the task was passed, 1 if not.
     """
+    started()
     args = _parser().parse_args(argv)
     logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.WARNING)
     try:
@@ -41,12 +43,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
                 return again(args, chosen(args))
     except (OSError, RecordError, UsageError) as error:
-        print(f"error: {clean(str(error))}", file=sys.stderr)
+        print(f"agents: {clean(str(error))}", file=sys.stderr)
         return 2
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="python -m agents", description="Look at stored trajectories, play them again, convert them, or act."
     )
     commands = parser.add_subparsers(dest="command", required=True)

@@ -12,6 +12,7 @@ from envs.clawgym import ClawGymEnv
 from envs.conversation import ConversationEnv
 from envs.fences import Heredoc, heredocs
 from envs.mixed import MixedEnv, kind_of_env
+from sandboxes.command import Parser, started
 from sandboxes.sandbox import SandboxError
 from tasks.assertions.grade import GradeError
 from tasks.sources import load_tasks
@@ -28,6 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns:
         0 if the task was passed, 1 if not, 2 for a mistake in the call, 3 if the machinery failed, 130 after Ctrl-C.
     """
+    started()
     options = _parser().parse_args(arguments)
     if options.command is None:
         _parser().print_help()
@@ -39,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             tasks, options.task, sandbox=options.sandbox, max_turns=options.max_turns, reward=options.reward
         )
     except (TaskError, ValueError) as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"envs: {error}", file=sys.stderr)
         return 2
     if sys.stdin.isatty():
         with contextlib.suppress(ImportError):  # not in every build of Python; without it lines cannot be edited
@@ -47,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return play(env, options.seed)
     except (SandboxError, GradeError) as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"envs: {error}", file=sys.stderr)
         return 3
     except KeyboardInterrupt:
         print("\nleft without a grade", file=sys.stderr)
@@ -164,7 +166,7 @@ def _reply(command: str | None) -> str:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m envs", description=__doc__)
+    parser = Parser(prog="python -m envs", description=__doc__)
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     player = commands.add_parser("play", help="carry out a task by hand", description=HELP)
     player.add_argument("--task", metavar="ID", help="the task; left out, one is drawn")

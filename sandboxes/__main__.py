@@ -14,6 +14,7 @@ from pathlib import Path
 from sandboxes.cli import Mistake, build, conformance, sweep
 from sandboxes.cli_doctor import doctor
 from sandboxes.cli_shell import shell
+from sandboxes.command import Parser, started
 from sandboxes.recipe import ImageError
 from sandboxes.sandbox import Backend, SandboxError
 
@@ -22,7 +23,7 @@ BACKENDS = ("auto", *map(str, Backend))
 
 def make_parser() -> argparse.ArgumentParser:
     """The command line; `run` of what it parses is the subcommand's function, which returns the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m sandboxes", description="Sandboxes: where commands run.")
+    parser = Parser(prog="python -m sandboxes", description="Sandboxes: where commands run.")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
     def add(name: str, about: str, example: str) -> argparse.ArgumentParser:
@@ -90,14 +91,15 @@ _seconds.__name__ = "number of seconds above 0"  # argparse shows it
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit code."""
+    started()
     options = make_parser().parse_args(argv)
     try:
         return int(options.run(options))
     except Mistake as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"sandboxes: {error}", file=sys.stderr)
         return 2
     except (SandboxError, ImageError) as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"sandboxes: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)

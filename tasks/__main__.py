@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Sequence
 
+from sandboxes.command import started
 from tasks import cli
 from tasks.command_line import parser
 from tasks.problems import TaskError, counted
@@ -15,8 +16,10 @@ def run(arguments: Sequence[str] | None = None) -> int:
     """Run one command.
 
     Returns:
-        Exit code: 0 all well, 1 a broken task or file, 2 a command that makes no sense or a sandbox that is missing.
+        Exit code: 0 all well, 1 `check` found a broken task or file, 2 a refusal: files that cannot be read as tasks, a
+        command that makes no sense, a sandbox that is missing.
     """
+    started()
     options = parser().parse_args(arguments)
     try:
         match options.command:
@@ -71,9 +74,9 @@ def run(arguments: Sequence[str] | None = None) -> int:
                     junit=options.junit,
                 )
     except TaskError as error:
-        print(error, file=sys.stderr)
+        print(f"tasks: {error}", file=sys.stderr)
         print(f"{counted(len(error.problems), 'problem')}, nothing was done", file=sys.stderr)
-        return 1
+        return 2
 
 
 if __name__ == "__main__":

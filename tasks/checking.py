@@ -62,7 +62,7 @@ def check(
                 proofs.append(proof)
                 advance()
     except SandboxUnavailable as error:
-        print(f"no sandbox: {error}", file=sys.stderr)
+        print(f"tasks: no sandbox: {error}", file=sys.stderr)
         return 2
     twins = twin_notes(tasks)
     if as_json:

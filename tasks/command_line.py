@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from sandboxes.command import Parser
 from sandboxes.sandbox import Backend
 from tasks.task import Difficulty
 
@@ -14,7 +15,7 @@ SPEC = "library, library:ID, generated:FAMILY?n=100&seed=0, clawgym:PATH, fieldn
 
 def parser() -> argparse.ArgumentParser:
     """Build the command line."""
-    main = argparse.ArgumentParser(
+    main = Parser(
         prog="python -m tasks",
         description="List, show, prove, write, import, count and split tasks.",
         epilog="example:\n  python -m tasks new tidy-orders && python -m tasks check my_tasks",

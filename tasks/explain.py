@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 from tasks.document import Document, Place, quote_hint
 from tasks.model import StrictModel, unknown_key
+from tasks.plugins import ASSERTIONS, load_plugin, plugins
 from tasks.problems import Problem
 from tasks.task import Task
 
@@ -24,7 +25,7 @@ def explain(error: ValidationError, document: Document) -> list[Problem]:
     for item in details:
         if item["type"] == "extra_forbidden":
             place = _place(item["loc"], document)
-            valid = _valid_keys(item["loc"][:-1])
+            valid = _valid_keys(item["loc"][:-1], document.data)
             problems.append(document.complain(unknown_key(place[-1], valid), place))
             meant |= {(*place[:-1], key) for key in valid if f"'{key}'?" in problems[-1].message}
     for item in details:
@@ -50,7 +51,7 @@ def _words(kind: str, item: Any, context: dict[str, Any], place: Place, document
             f"needs a kind (valid: {', '.join(_kinds())})" if isinstance(value, dict) else "is no mapping with a kind"
         )
     if kind == "union_tag_invalid":
-        return unknown_key(context["tag"], _kinds(), "kind")
+        return unknown_key(context["tag"], [*_kinds(), *plugins(ASSERTIONS)], "kind")
     is_file = len(place) == 3 and place[:2] == ("workspace", "files")
     if value is None:
         return "has no value (a bare word such as `null` or `~` is read as nothing: put it in quotes if it is text)"
@@ -61,6 +62,8 @@ def _words(kind: str, item: Any, context: dict[str, Any], place: Place, document
     ):
         return quote_hint(written, _type_word(value))
     if kind == "enum" or kind == "literal_error":
+        if str(value) in re.findall(r"\d+", context["expected"]):
+            return f"'{value}' is a text, and a number is needed: leave the quotes out"
         return f"'{value}' is not valid: {_choices(str(value), context['expected'])}"
     if kind == "tuple_type":
         return "needs a list: write each item on its own line after `- `"
@@ -106,10 +109,14 @@ def _kinds() -> list[str]:
     return [str(model.model_fields["kind"].default) for model in _models(Task.model_fields["assertions"].annotation)]
 
 
-def _valid_keys(loc: tuple[str | int, ...]) -> list[str]:
-    """Return the keys that the model at pydantic's location `loc` knows."""
-    models = [Task]
+def _valid_keys(loc: tuple[str | int, ...], data: Any) -> list[str]:
+    """Return the keys that the model at pydantic's location `loc` in a file's `data` knows."""
+    models: list[Any] = [Task]
     for part in loc:
+        if isinstance(data, dict):
+            data = data.get(part, data)
+        elif isinstance(data, list) and isinstance(part, int):
+            data = data[part]
         fields = [model.model_fields[part] for model in models if part in model.model_fields]
         tagged = [
             model for model in models if "kind" in model.model_fields and model.model_fields["kind"].default == part
@@ -118,6 +125,9 @@ def _valid_keys(loc: tuple[str | int, ...]) -> list[str]:
             models = _models(fields[0].annotation)
         elif tagged:
             models = tagged
+        kind = data.get("kind") if loc[0] == "assertions" and isinstance(data, dict) else None
+        if isinstance(kind, str) and kind not in _kinds() and (entry := plugins(ASSERTIONS).get(kind)):
+            models = [load_plugin(entry)]  # a kind of another package: no part of the union of ours
     return [key for model in models[:1] for key in model.model_fields]
 
 

@@ -43,6 +43,7 @@ from envs.mixed import kind_of_env
 from envs.registry import environment, environment_ids
 from envs.sandboxed import ExposedJudge, refuse_exposed
 from sandboxes import Backend, SandboxPool, SandboxUnavailable, open_sandbox
+from sandboxes.command import Parser
 from tasks.assertions.timing import reset_timings, timing_table
 from tasks.judges import JudgeUse
 from tasks.problems import TaskError, counted
@@ -386,7 +387,7 @@ def _switch(text: str) -> bool:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="python -m trainers.evaluate",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,

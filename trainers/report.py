@@ -5,13 +5,13 @@ The page needs no network and no other file. It can be made while a run is going
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from sandboxes.command import Parser
 from trainers.reporting.data import comparison, default_output, headline, view_run
 from trainers.reporting.figures import overlay
 from trainers.run.folder import RunFolder, read_run
@@ -69,7 +69,7 @@ def write_report(run_dirs: Sequence[str | Path], output: str | Path | None = Non
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m trainers.report", description=__doc__)
+    parser = Parser(prog="python -m trainers.report", description=__doc__)
     parser.add_argument("run_dirs", nargs="+", metavar="RUN_DIR", help="a run folder; several are compared")
     parser.add_argument("-o", "--output", help="the page (default: report.html in the run folder)")
     arguments = parser.parse_args(argv)

@@ -33,6 +33,7 @@ from agents.models.card import ModelCard, find_card, write_card
 from agents.models.errors import ModelError
 from agents.models.loading import ModelKind, load_model, resolve_model
 from agents.models.manifest import MANIFEST, write_manifest
+from sandboxes.command import Parser
 from tasks.families.words import ALL_WORDS
 from trainers.run.disk import disk_full
 from trainers.run.jsonl import RunFolderError
@@ -276,7 +277,7 @@ def _record(
 
 def parser() -> argparse.ArgumentParser:
     """The command line: one flag per setting that is not a mapping."""
-    out = argparse.ArgumentParser(
+    out = Parser(
         prog="python -m trainers.sft", description=(__doc__ or "").split("\n\n", 1)[1].replace("\n", " "),
         argument_default=argparse.SUPPRESS, allow_abbrev=False,
     )  # fmt: skip

@@ -50,7 +50,7 @@ def play(args: argparse.Namespace) -> int:
     for record in episode.assertions:
         print(f"  {record['verdict']:5} {record['name']}")
     if episode.passed is None:
-        print(f"error: {episode.error}", file=sys.stderr)
+        print(f"agents: {episode.error}", file=sys.stderr)
         return 3
     print(f"{'passed' if episode.passed else 'not passed'}: rate {episode.rate:.3f} after {len(episode.turns)} turns")
     return 0 if episode.passed else 1

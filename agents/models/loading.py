@@ -106,6 +106,11 @@ def resolve_model(name_or_path: str | Path, *, convert: bool = True) -> ModelSou
         near = difflib.get_close_matches(name, NAMES, n=1)
         hint = f"did you mean {near[0]!r}?" if near else f"named models are {', '.join(NAMES)}"
         raise ModelError(f"no model {name!r}: no such folder, and not a hub id of the form owner/name; {hint}")
+    owner = Path(name).parts[0]
+    if owner == "runs" or Path(owner).is_dir():  # where runs go unless told otherwise; a hub owner has no folder here
+        raise ModelError(
+            f"no model {name!r}: no such folder (it begins as a folder does, so it is not looked for on the hub)"
+        )
     return ModelSource(name, ModelKind.HUB, name)
 
 

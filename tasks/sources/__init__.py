@@ -47,6 +47,7 @@ def load_tasks(spec: Spec) -> list[Task]:
     if not parts:
         raise TaskError("no tasks named: give library, generated:FAMILY, a YAML file or a folder")
     tasks: dict[str, Task] = {}
+    came_from: dict[str, str | Path] = {}
     errors: list[TaskError] = []
     for part in parts:
         try:
@@ -55,14 +56,23 @@ def load_tasks(spec: Spec) -> list[Task]:
             errors.append(error)
             continue
         for task in loaded:
-            other = tasks.setdefault(task.id, task)
+            other, first = tasks.setdefault(task.id, task), came_from.setdefault(task.id, part)
             if other is not task and other.content_hash != task.content_hash:
-                errors.append(
-                    TaskError(Problem(f"the id '{task.id}' names two different tasks: rename one", str(part)))
-                )
+                message = f"the id '{task.id}' names two different tasks: rename it, or the one in "
+                message += _file_of(task.id, first)
+                errors.append(TaskError(Problem(message, _file_of(task.id, part), key="id")))
     if errors:
         raise collected(errors)
     return list(tasks.values())
+
+
+def _file_of(task_id: str, part: str | Path) -> str:
+    """The task file of a source that holds a task; the source itself where it has no such files."""
+    path = Path(part).expanduser()
+    if (isinstance(part, str) and is_spec(part)) or not path.exists() or clawgym.is_clawgym(path):
+        return str(part)
+    files = yaml.task_files(path) if path.is_dir() or path.suffix.lower() in yaml.SUFFIXES else []
+    return next((str(file) for file in files if yaml.load_task(file).id == task_id), str(part))
 
 
 def specs(spec: Spec) -> list[str | Path]:
@@ -102,11 +112,11 @@ def _several(spec: str) -> list[str]:
     Commas inside a spec (``clawgym:PATH?ids=A,B``), and in the name of a file that stands alone, part nothing; a file
     with a comma in its name among others wants the list form.
     """
-    if Path(spec).expanduser().exists():
+    if _is_there(Path(spec)):
         return [spec]
     parts: list[str] = []
     for piece in spec.split(","):
-        starts = is_spec(piece.strip()) or (piece.strip() and Path(piece.strip()).expanduser().exists())
+        starts = is_spec(piece.strip()) or (piece.strip() and _is_there(Path(piece.strip())))
         if parts and not starts:
             parts[-1] += f",{piece}"
         else:
@@ -123,18 +133,34 @@ def _load(spec: str | Path) -> Sequence[Task]:
         if scheme in (generated.SCHEME, *SETS) or (colon and scheme in known):
             return known[scheme](rest)
     path = Path(spec).expanduser()
-    if not path.exists():
+    if not _is_there(path):
         guess = nearest(str(spec).partition(":")[0], known)
         hint = f"did you mean '{guess}'? " if guess else ""
         raise TaskError(
             f"no tasks at '{spec}': {hint}there is no such file or folder, and it is neither library, library:ID, "
             f"generated:FAMILY?n=100&seed=0, clawgym:PATH, fieldnotes:FILE, nor a question set such as gsm8k:sample"
         )
-    if clawgym.is_clawgym(path):
+    try:
+        is_upstream = clawgym.is_clawgym(path)
+    except PermissionError as error:
+        raise yaml.unreadable(path, error) from error
+    if is_upstream:
         return clawgym.load(path)
     if path.is_file() and path.suffix.lower() == fieldnotes.SUFFIX:
         return fieldnotes.load(path)
     return yaml.load(path)
+
+
+def _is_there(path: Path) -> bool:
+    """Whether something is at a path.
+
+    Raises:
+        TaskError: a folder on the way to it may not be looked into.
+    """
+    try:
+        return path.expanduser().exists()
+    except PermissionError as error:
+        raise yaml.unreadable(path, error) from error
 
 
 def _from_set(name: str, rest: str) -> Sequence[Task]:

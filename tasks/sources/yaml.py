@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -25,24 +26,32 @@ def task_files(path: Path) -> list[Path]:
     """Return the task files that `path` stands for, sorted; hidden files and folders are left out.
 
     Raises:
-        TaskError: a folder without task files, or a file of another kind.
+        TaskError: a folder without task files, one that may not be read, or a file of another kind.
     """
     if not path.is_dir():
         if path.suffix.lower() not in SUFFIXES:
             raise TaskError(Problem("is no task file: its name must end in .yaml or .yml", str(path)))
         return [path]
+
+    def refuse(error: OSError) -> None:  # `rglob` would pass over what it may not read, and its tasks would be missing
+        raise unreadable(Path(error.filename or path), error) from error
+
     found = sorted(
         file
-        for file in path.rglob("*")
-        if file.suffix.lower() in SUFFIXES
-        and not any(part.startswith(".") for part in file.relative_to(path).parts)
-        and not file.is_dir()
+        for folder, _, names in os.walk(path, onerror=refuse)
+        for file in (Path(folder, name) for name in names)
+        if file.suffix.lower() in SUFFIXES and not any(part.startswith(".") for part in file.relative_to(path).parts)
     )
     if not found:
         raise TaskError(
             Problem(f"holds no task files (*.yaml): `python -m tasks new NAME --dir {path}` writes one", str(path))
         )
     return found
+
+
+def unreadable(path: Path, error: OSError) -> TaskError:
+    """Word that a folder or a file may not be read."""
+    return TaskError(Problem(f"cannot be read ({error.strerror}): check its permissions", str(path)))
 
 
 def load_files(files: Iterable[Path]) -> list[Task]:

@@ -61,7 +61,7 @@ def test_mistakes_are_one_line_and_exit_code_2(
     ):
         assert main([*map(str, arguments)]) == 2, arguments
         said = capsys.readouterr().err
-        assert said.startswith("error: ") and said.count("\n") == 1 and words in said, said
+        assert said.startswith("sandboxes: ") and said.count("\n") == 1 and words in said, said
     for arguments in (["shell", "jail"], ["shell", "--timeout", "-1"], ["fly"], []):
         with pytest.raises(SystemExit) as end:
             main(arguments)
@@ -101,7 +101,7 @@ def test_doctor_names_the_engine_and_the_image() -> None:
 def test_build_says_what_is_missing() -> None:
     done = program("build", "--host", "unix:///nowhere.sock")
     assert done.returncode == 1 and done.stdout == ""
-    assert done.stderr.startswith("error: ") and "unix:///nowhere.sock" in done.stderr
+    assert done.stderr.startswith("sandboxes: ") and "unix:///nowhere.sock" in done.stderr
 
 
 def test_sweep_counts() -> None:
@@ -300,7 +300,7 @@ def test_a_lost_sandbox_gives_the_terminal_back(
         assert inside
         for each in inside:
             os.kill(each, signal.SIGKILL)
-    child.expect_exact(f"error: {safe_backend} sandbox lost")
+    child.expect_exact(f"sandboxes: {safe_backend} sandbox lost")
     ended(child, tmp_path, 1)
 
 

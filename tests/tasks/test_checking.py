@@ -94,7 +94,7 @@ def test_no_sandbox_is_one_line_and_exit_2(monkeypatch: pytest.MonkeyPatch, caps
 
     monkeypatch.setattr(checking, "open_sandbox", unavailable)
     assert run(["check", "library:bump-version"]) == 2
-    assert capsys.readouterr().err == "no sandbox: bwrap is not installed; remedy: apt-get install bubblewrap\n"
+    assert capsys.readouterr().err == "tasks: no sandbox: bwrap is not installed; remedy: apt-get install bubblewrap\n"
 
 
 class Flaky(FakeSandbox):

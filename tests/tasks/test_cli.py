@@ -37,7 +37,7 @@ def test_show_as_yaml_reads_back(capsys: pytest.CaptureFixture[str]) -> None:
 def test_show_one_of_many(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["show", "library", "--id", "bump-version"]) == 0
     assert "quillpad" in capsys.readouterr().out
-    assert run(["show", "library", "--id", "bump-versio"]) == 1
+    assert run(["show", "library", "--id", "bump-versio"]) == 2
     assert "did you mean 'bump-version'?" in capsys.readouterr().err
 
 
@@ -49,14 +49,14 @@ def test_show_binary_and_links(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_an_unknown_name_offers_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["show", "merge-contact"]) == 1
+    assert run(["show", "merge-contact"]) == 2
     assert "did you mean 'merge-contacts'?" in capsys.readouterr().err
 
 
 def test_broken_files_are_all_listed(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text("id: a\n")
     (tmp_path / "b.yaml").write_text("id: [")
-    assert run(["list", str(tmp_path)]) == 1
+    assert run(["list", str(tmp_path)]) == 2
     error = capsys.readouterr().err
     assert "a.yaml:1: assertions: is missing" in error
     assert "a.yaml:1: intent: is missing" in error
@@ -77,10 +77,10 @@ def test_new_writes_a_task_that_proves(capsys: pytest.CaptureFixture[str], tmp_p
 def test_new_never_overwrites(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     path = tmp_path / "t.yaml"
     path.write_text("mine")
-    assert run(["new", "t", "--dir", str(tmp_path)]) == 1
+    assert run(["new", "t", "--dir", str(tmp_path)]) == 2
     assert path.read_text() == "mine"
     assert "left as it is" in capsys.readouterr().err
-    assert run(["new", "Bad Name", "--dir", str(tmp_path)]) == 1
+    assert run(["new", "Bad Name", "--dir", str(tmp_path)]) == 2
     assert "is no id" in capsys.readouterr().err
 
 

@@ -88,7 +88,7 @@ def test_check_as_junit(folder: Path) -> None:
 
 
 def test_a_report_that_cannot_be_written(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["check", str(folder / "good.yaml"), "--junit", str(folder)]) == 1
+    assert run(["check", str(folder / "good.yaml"), "--junit", str(folder)]) == 2
     assert "is a folder; a file is needed" in capsys.readouterr().err
 
 
@@ -118,14 +118,14 @@ def test_import_and_generate_write_what_loads(tmp_path: Path, capsys: pytest.Cap
 def test_nothing_is_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["import", "library", str(tmp_path)]) == 0
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    assert run(["import", "library", str(tmp_path)]) == 1
+    assert run(["import", "library", str(tmp_path)]) == 2
     assert capsys.readouterr().err.count("is there already and was left as it is") == len(before)
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
     records = tmp_path / "x.jsonl"
     records.write_text("mine")
-    assert run(["import", "generated:copy?n=1", str(records)]) == 1
+    assert run(["import", "generated:copy?n=1", str(records)]) == 2
     assert records.read_text() == "mine"
-    assert run(["import", "generated:copy?n=1", str(tmp_path / "bump-version.yaml")]) == 1
+    assert run(["import", "generated:copy?n=1", str(tmp_path / "bump-version.yaml")]) == 2
     assert "is no folder" in capsys.readouterr().err
 
 
@@ -134,7 +134,7 @@ def test_generate_without_names_tells_them(capsys: pytest.CaptureFixture[str]) -
     assert {"quickstart", "copy"} <= set(capsys.readouterr().out.split())
     assert run(["generate", "copy", "-n", "2"]) == 0
     assert "nothing was written" in capsys.readouterr().out
-    assert run(["generate", "coppy"]) == 1
+    assert run(["generate", "coppy"]) == 2
     assert "did you mean 'copy'?" in capsys.readouterr().err
 
 
@@ -184,23 +184,23 @@ def test_split_shows_both_sides_and_locks_them(tmp_path: Path, capsys: pytest.Ca
     split = apply_lock(load_tasks(spec), path)
     assert {task.family for task in split.unseen} == {"copy", "rename"} and len(split.held_out) == 9
     before = path.read_bytes()
-    assert run(["split", spec, "--seed", "1", "--out", str(path)]) == 1
+    assert run(["split", spec, "--seed", "1", "--out", str(path)]) == 2
     assert "is locked here, but stands in pool now" in capsys.readouterr().err and path.read_bytes() == before
-    assert run(["split", spec, "--unseen", "copi"]) == 1
+    assert run(["split", spec, "--unseen", "copi"]) == 2
     assert "did you mean 'copy'?" in capsys.readouterr().err
     assert run(["split", spec, "--confirm", "0.25", "--out", str(tmp_path / "b.lock")]) == 0
     assert re.search(r"^all +22 +8 +10$", capsys.readouterr().out, re.MULTILINE)
     assert json.loads((tmp_path / "b.lock").read_text())["made_from"]["confirm"] == 0.25
     assert len(apply_lock(load_tasks(spec), tmp_path / "b.lock").confirm) == 10
     for share, words in (("1.5", "confirm is 1.5: a share"), ("0.9", "leave nothing of a pool of 32")):
-        assert run(["split", spec, "--confirm", share]) == 1 and words in capsys.readouterr().err
+        assert run(["split", spec, "--confirm", share]) == 2 and words in capsys.readouterr().err
 
 
 def test_a_junit_file_overwrites_nothing_else(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     task, before = folder / "good.yaml", (folder / "good.yaml").read_bytes()
-    assert run(["check", str(task), "--junit", str(task)]) == 1
+    assert run(["check", str(task), "--junit", str(task)]) == 2
     assert "is no JUnit file: it was left as it is" in capsys.readouterr().err and task.read_bytes() == before
-    assert run(["check", str(task), "--junit", str(folder / "no" / "x.xml")]) == 1
+    assert run(["check", str(task), "--junit", str(folder / "no" / "x.xml")]) == 2
     assert "there is no such folder" in (said := capsys.readouterr()).err and "proven" not in said.out
     report = folder / "x.xml"
     for _ in range(2):  # its own report may be written again

@@ -5,11 +5,13 @@ import re
 import sys
 import types
 from importlib.metadata import EntryPoint
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
 import pytest
 
 from tasks import plugins
+from tasks.assertions.base import BaseAssertion
 from tasks.plugins import PluginError, Registry
 from tasks.problems import TaskError
 from tasks.sources import is_spec, load_tasks
@@ -170,3 +172,24 @@ def test_two_of_one_name_are_refused_and_one_that_is_defined_again_replaces(offe
         PluginError, match="two things are registered as the rule 'mine': .*Rule and .*make; rename one"
     ):
         registry.register("mine", make)
+
+
+def test_a_kind_of_another_package_lists_its_own_keys(offered: list[EntryPoint], tmp_path: Path) -> None:
+    class Spoken(BaseAssertion):
+        kind: Literal["spoken"] = "spoken"
+        loudness: int = 1
+        voice: str = ""
+
+    sys.modules["foreign_tasks"].Spoken = Spoken  # type: ignore[attr-defined]
+    offered.append(EntryPoint("spoken", "foreign_tasks:Spoken", plugins.ASSERTIONS))
+    file = tmp_path / "one.yaml"
+    head = "id: one\nintent: Say it.\nassertions:\n"
+    file.write_text(head + "  - {kind: spoken, voise: low}\n  - {kind: not, of: {kind: spoken, loudnes: 2}}\n")
+    with pytest.raises(TaskError) as caught:
+        load_tasks(str(file))
+    first, second = (problem.message for problem in caught.value.problems)
+    assert first.startswith("unknown key 'voise': did you mean 'voice'? (valid: ") and "path" not in first
+    assert second.startswith("unknown key 'loudnes': did you mean 'loudness'? (valid: ")
+    file.write_text(head + "  - {kind: spokn}\n")
+    with pytest.raises(TaskError, match="unknown kind 'spokn': did you mean 'spoken'"):
+        load_tasks(str(file))

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn, TextIO
 
+from sandboxes.command import started
 from sandboxes.guard import missing_extra
 
 
@@ -55,12 +56,17 @@ def start(main: Callable[[], int] | str) -> NoReturn:
     """
     sys.stdout, sys.stderr = Forgiving(sys.stdout), Forgiving(sys.stderr)
     try:
-        code = importlib.import_module(main).main() if isinstance(main, str) else main()
+        command = importlib.import_module(main).main if isinstance(main, str) else main
+        started()
+        code = command()
     except ModuleNotFoundError as error:
         needed = missing_extra(error)
         if needed is None:
             raise
         print(f"{_command(main)}: {needed}", file=sys.stderr)
+        code = 2
+    except PermissionError as error:
+        print(f"{_command(main)}: {error.filename}: {error.strerror}: check its permissions", file=sys.stderr)
         code = 2
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)

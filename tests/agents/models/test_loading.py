@@ -82,6 +82,15 @@ def test_a_name_that_is_nothing(name: str, message: str) -> None:
     assert "\n" not in str(error.value)
 
 
+def test_a_folder_that_is_not_there_is_no_hub_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "models").mkdir()
+    for name in ("runs/nope", "models/nope"):
+        with pytest.raises(ModelError, match=f"no model '{name}': no such folder"):
+            resolve_model(name)
+    assert resolve_model("owner/nope").kind is ModelKind.HUB
+
+
 def test_a_hub_id_offline_says_what_to_do() -> None:
     with pytest.raises(ModelError, match="HF_HUB_OFFLINE is set.*quickstart, smollm2") as error:
         load_model("some-owner/some-model")

@@ -70,6 +70,11 @@ def test_every_problem_is_told_at_once(tmp_path, capsys):
     assert all(len(line) > 10 for line in err.splitlines())
 
 
+def test_a_run_folder_that_is_not_there_is_refused(tmp_path, capsys):
+    code, _, err = dry(tmp_path, capsys, "--model_name_or_path", "runs/nope")
+    assert code == 2 and err.startswith("trainers.grpo: no model 'runs/nope': no such folder")
+
+
 def test_every_unknown_flag_is_told_at_once(tmp_path, capsys):
     code, _, err = dry(tmp_path, capsys, "--lerning_rate", "1", "--tmperature", "2")
     assert code == 2 and "did you mean `learning_rate`" in err and "did you mean `temperature`" in err
