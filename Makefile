@@ -23,8 +23,13 @@ help: ## this list
 ifeq ($(shell uname -s),Linux)
 
 train: ## install into .venv, train the quickstart policy in a sandbox, write runs/quickstart
+	@echo "turngym: this installs into $(VENV) (once: minutes, most of it torch), then trains and measures a small policy (about 5"
+	@echo "turngym: minutes on 2 cores; a bar shows the time left). All of it goes into one run folder, runs/quickstart if ARGS names none"
 	@.ci/venv $(VENV) train
 	@$(PY) -m trainers.grpo $(ARGS)
+	@echo "turngym: next: open the report named above in a browser; the figures are in SUMMARY.md beside it. Then, for your own tasks:"
+	@echo "turngym:   source $(VENV)/bin/activate && python -m tasks new my-task --dir my_tasks && python -m tasks check my_tasks"
+	@echo "turngym:   python -m trainers.grpo --tasks my_tasks/ --output_dir runs/mine      (README.md: A task of your own)"
 
 test: ## run the tests
 	@.ci/venv $(VENV) dev

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import tomllib
 from pathlib import Path
@@ -161,6 +162,24 @@ def test_every_make_target_that_is_named_exists() -> None:
         if path.suffix == ".md":
             named = set(re.findall(r"(?:`|^)make ([a-z]+)", path.read_text(encoding="utf-8"), re.MULTILINE))
             assert named <= targets, path.name
+
+
+def test_make_train_says_what_comes_and_what_to_do_next(tmp_path: Path) -> None:
+    shutil.copy(REPOSITORY / "Makefile", tmp_path)
+    fakes = {".ci/venv": "echo installed", ".venv/bin/python": 'echo "trained $*"; exit ${FAILS:-0}'}
+    for name, text in fakes.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
+        (tmp_path / name).chmod(0o755)
+    command = ["make", "train", "VENV=.venv", "ARGS=--seed 1"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    lines = done.stdout.splitlines()
+    assert done.returncode == 0, done.stderr
+    installed, trained = lines.index("installed"), lines.index("trained -m trainers.grpo --seed 1")
+    assert "trains and measures a small policy" in lines[0] and installed == 2 and trained == 3
+    assert lines[4].startswith("turngym: next: open the report") and "tasks new" in lines[5]
+    failed = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env={**os.environ, "FAILS": "3"})
+    assert failed.returncode != 0 and "next:" not in failed.stdout
 
 
 def test_links_between_documents_lead_somewhere() -> None:

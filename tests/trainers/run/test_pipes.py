@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -11,7 +12,7 @@ import pytest
 from rich.console import Console
 
 from tests.shared_data import REPOSITORY
-from trainers.run.pipes import Forgiving
+from trainers.run.pipes import Forgiving, start
 
 
 def test_what_nobody_reads_is_dropped_without_an_error():
@@ -63,3 +64,18 @@ def test_a_package_that_no_extra_brings_keeps_its_traceback(tmp_path: Path) -> N
         [sys.executable, "-m", "command"], env=environment, capture_output=True, text=True, timeout=60
     )
     assert done.returncode == 1 and "No module named 'nowhere'" in done.stderr
+
+
+def test_a_folder_that_may_not_be_read_is_one_line(capsys):
+    def main() -> int:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), "runs/closed")
+
+    out, err = sys.stdout, sys.stderr
+    try:
+        with pytest.raises(SystemExit) as end:
+            start(main)
+    finally:
+        sys.stdout, sys.stderr = out, err
+    said = capsys.readouterr().err
+    assert end.value.code == 2 and said.endswith(": runs/closed: Permission denied: check its permissions\n")
+    assert said.count("\n") == 1
