@@ -15,7 +15,7 @@ from agents.chat import ChatTemplate, Conversation
 from agents.policies.scripted import fenced
 from agents.policy import FinishReason
 from agents.rollout.episode import NOTED
-from agents.setting import env_for, setting_of
+from agents.setting import OWN_REWARD, env_for, setting_of
 from agents.trajectory import Trajectory, Turn
 from envs.actions import STOP_WORD, ActionKind
 from envs.clawgym import ClawGymEnv
@@ -69,11 +69,12 @@ class Replayed:
 
     @property
     def same_grade(self) -> bool:
-        """Passed, rate and every verdict are equal; a record of no reward can differ in none."""
+        """Passed, rate and every verdict are equal, and the reward, where the environment's own rule gave it."""
         old, new = self.recorded, self.now
+        theirs = bool(old.source or old.environment.get(OWN_REWARD))  # what paid it is not played again
         if old.passed != new.passed or _rounded(old.rate) != _rounded(new.rate):
             return False
-        if old.reward is not None and not old.source and _rounded(old.reward) != _rounded(new.reward):
+        if old.reward is not None and not theirs and _rounded(old.reward) != _rounded(new.reward):
             return False
         return all(then == now for _, then, now in self.verdicts())
 

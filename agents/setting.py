@@ -10,32 +10,39 @@ from envs.mixed import MixedEnv, kind_of_env
 from envs.registry import BUILT_IN, environment, id_of
 from envs.rewards import RewardRule
 from envs.sandboxed import Place
+from envs.wrapping import WrappedConversation
 from tasks.model import unknown_key
 from tasks.task import Task
 
 OWN_REWARD = "own_reward"
-"""The key that says that the reward is not the one `reward` names: a subclass or a rule of the user's pays another."""
+"""The key that says that the reward is not the one `reward` names: a subclass, a rule or a wrapper of the
+user's pays another."""
 _SHIPPED: list[type[ConversationEnv]] = [AnswerEnv, *map(environment, BUILT_IN)]
 _BY_CLASS = {kind.__name__: kind for kind in _SHIPPED if kind is not MixedEnv}
 """Those that ship stand in records under the names of their classes."""
 _KEYS = ("env", "prompt_hash", "prompt_style", "max_turns", "reward", "turn_penalty", "subtract_baseline",
          "agent_errors", "allow_exposed_judges", "tools", "revise", "stops")  # fmt: skip
-_SHOWN = ("env", "prompt_hash", OWN_REWARD)
+WRAPPERS = "wrappers"
+"""The key that names wrappers of Gymnasium that may have changed rewards or observations, the outermost first."""
+_SHOWN = ("env", "prompt_hash", OWN_REWARD, WRAPPERS)
 """Keys that tell of an environment and that none is made with."""
 _PAYS = ("step", "finish", "_end", "_progress", "_step_to")
 """Methods of an environment that a reward comes out of."""
 
 
-def setting_of(env: ConversationEnv) -> dict[str, Any]:
+def setting_of(env: ConversationEnv | WrappedConversation) -> dict[str, Any]:
     """The settings of an environment whose task is laid out, JSON-able; empty for one that is none of ours."""
+    wrapped = env if isinstance(env, WrappedConversation) else None
+    if wrapped is not None:
+        env = wrapped.conversation
     if not isinstance(env, ConversationEnv):
         return {}
-    own = pays_otherwise(env)
+    own = pays_otherwise(env) or (wrapped is not None and wrapped.pays_otherwise)
     if isinstance(env, MixedEnv):
         env = env._member  # who carries the task out
     setting: dict[str, Any] = {
         "env": _name(type(env)),
-        "prompt_hash": env.prompt_hash,
+        "prompt_hash": env.prompt_hash if wrapped is None else wrapped.hash_of(env.prompt_hash),
         "prompt_style": env.style.name,
         "max_turns": env.max_turns,
         "reward": str(env.rule.kind),
@@ -44,6 +51,7 @@ def setting_of(env: ConversationEnv) -> dict[str, Any]:
         "agent_errors": env.agent_errors.value,
         **({"allow_exposed_judges": True} if env.allow_exposed_judges else {}),
         **({OWN_REWARD: True} if own else {}),
+        **({WRAPPERS: wrapped.acting} if wrapped is not None and wrapped.acting else {}),
     }
     if isinstance(env, AnswerEnv):
         setting |= {"tools": env.tools, "revise": env.revisions, "stops": list(env.stops)}

@@ -23,22 +23,16 @@ from gymnasium.error import ResetNeeded
 from gymnasium.utils import seeding
 
 from envs.actions import ActionKind
-from envs.episode import AgentErrors, Exchange, ExitCode, LostTwice, Phase, StopReason
+from envs.episode import AgentErrors, Ending, Exchange, ExitCode, LostTwice, Phase, StopReason, choice, time_limit
 from envs.prompts import PromptStyle
 from envs.prompts import prompt_style as named_style
 from envs.rewards import BaselineError, RewardKind, reward_rule
-from envs.spaces import UnicodeText
+from envs.spaces import ACTION_LENGTH, OBSERVATION_LENGTH, UnicodeText
 from sandboxes.sandbox import JudgeIsolation
 from tasks.assertions.grade import Grade, GradeError, grade
 from tasks.model import nearest
 from tasks.outcome import Outcome
 from tasks.task import Task
-
-OBSERVATION_LENGTH = 65_536
-"""Longest observation, in characters. Prompt styles cut output far below it; it bounds intents."""
-ACTION_LENGTH = 1_048_576
-"""Longest reply, in characters."""
-
 
 __all__ = ["ConversationEnv", "Exchange", "Phase", "StopReason"]
 
@@ -97,12 +91,15 @@ class ConversationEnv(gymnasium.Env[str, str]):
         self.render_mode = render_mode
         self.style = self._style(prompt_style)
         self.rule = reward_rule(reward, turn_penalty, subtract_baseline)
-        self.agent_errors: AgentErrors = _choice(AgentErrors, agent_errors, "agent_errors")
+        self.agent_errors: AgentErrors = choice(AgentErrors, agent_errors, "agent_errors")
         self.allow_exposed_judges = allow_exposed_judges
         self._tasks = tuple(tasks)
         self._by_id = {item.id: item for item in self._tasks}
         self._fixed = None if task is None else self._find(task)
         self._max_turns = max_turns
+        self.step_limit: int | None = None
+        """Most turns, whatever the budget, for who makes this environment without a `TimeLimit` around it."""
+        self._limit: int | None = None
         self._phase = Phase.NEW
         self._task: Task | None = None
         self._transcript: list[str] = []
@@ -126,8 +123,9 @@ class ConversationEnv(gymnasium.Env[str, str]):
 
     @property
     def max_turns(self) -> int:
-        """Turn budget of the current episode."""
-        return self._max_turns or self.task.budget.max_turns
+        """Turn budget of the current episode: what was asked for or the task's own, cut by Gymnasium's time limit."""
+        budget = self._max_turns or self.task.budget.max_turns
+        return budget if self._limit is None else min(budget, self._limit)
 
     @property
     def own_max_turns(self) -> int:
@@ -217,6 +215,9 @@ class ConversationEnv(gymnasium.Env[str, str]):
             ResetNeeded: No episode is running.
         """
         self._running("step")
+        if isinstance(action, Ending):
+            reward_at_end, info = self.finish(action.reason)
+            return "", reward_at_end or 0.0, False, True, info
         if not isinstance(action, str):
             raise TypeError(f"a reply is text, not {type(action).__name__}")
         with self._guard():
@@ -260,7 +261,7 @@ class ConversationEnv(gymnasium.Env[str, str]):
             ResetNeeded: There is no episode to end.
             ValueError: `submitted` and `lost` are the agent's doing, not the caller's to say.
         """
-        why: StopReason = _choice(StopReason, reason, "stop reason")
+        why: StopReason = choice(StopReason, reason, "stop reason")
         if why in (StopReason.SUBMITTED, StopReason.LOST):
             raise ValueError(f"finish() is for budgets: only what the agent does can end an episode as '{why}'")
         if why is StopReason.INFRASTRUCTURE and self._phase in (Phase.RUNNING, Phase.FAILED):
@@ -320,9 +321,9 @@ class ConversationEnv(gymnasium.Env[str, str]):
 
     def _shown_task(self) -> Task:
         """The task with the turn budget that holds here, for prompts."""
-        if self._max_turns is None or self._max_turns == self.task.budget.max_turns:
+        if self.max_turns == self.task.budget.max_turns:
             return self.task
-        budget = self.task.budget.model_copy(update={"max_turns": self._max_turns})
+        budget = self.task.budget.model_copy(update={"max_turns": self.max_turns})
         return self.task.model_copy(update={"budget": budget})
 
     def _style(self, style: str | PromptStyle) -> PromptStyle:
@@ -344,6 +345,7 @@ class ConversationEnv(gymnasium.Env[str, str]):
             draw = self.np_random
         self._seed = seed
         self._task = chosen or self._fixed or self._draw(int(draw.integers(max(len(self._tasks), 1))))
+        self._limit = min(filter(None, (self.step_limit, time_limit(self))), default=None)
 
     # -- inside -----------------------------------------------------------------------------------------------------
 
@@ -496,10 +498,3 @@ class _Guard:
         if not isinstance(error, GradeError | BaselineError):
             # The sandbox may be half-way through an answer (a broken pipe, Ctrl-C): the next episode gets a new one.
             self.env._release()
-
-
-def _choice(kind: Any, value: Any, what: str) -> Any:
-    try:
-        return kind(value)
-    except ValueError:
-        raise ValueError(f"unknown {what} '{value}': choose one of {', '.join(kind)}") from None

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
+
+from gymnasium import Env
+from gymnasium.wrappers import TimeLimit
 
 from envs.actions import ActionKind, MalformedKind
 
@@ -79,6 +84,22 @@ class CutReply(str):
     """
 
 
+class Ending(str):
+    """No reply: the caller ends the episode for a budget, where `step` takes any reply.
+
+    `step` then does what `finish(reason)` does and returns its reward, so that wrappers around the environment act on
+    that reward as on any other. `reason` is `max_turns` or `max_tokens`.
+    """
+
+    reason: StopReason
+
+    def __new__(cls, reason: StopReason | str) -> Ending:
+        """An empty text that carries the reason."""
+        self = super().__new__(cls, "")
+        self.reason = StopReason(reason)
+        return self
+
+
 @dataclass(frozen=True, slots=True)
 class Exchange:
     """What one reply did.
@@ -102,3 +123,33 @@ class Exchange:
     timed_out: bool = False
     signal: float | None = None
     malformed: MalformedKind | None = None
+
+
+def time_limit(env: Env[str, str]) -> int | None:
+    """Steps after which a `TimeLimit` around `env` cuts the episode whose `reset` is running; `None` without one.
+
+    Gymnasium tells an environment nothing of its wrappers: `make` keeps `max_episode_steps` for itself, writes
+    `unwrapped.spec` before it puts them on, and `TimeLimit` cuts after `step` has returned, too late for a grade. But a
+    wrapper resets what it wraps by calling it, so during `reset` its own frame is on this thread's stack.
+    """
+    limits: list[int] = []
+    frame = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code is TimeLimit.reset.__code__:
+            wrapper = frame.f_locals["self"]
+            if wrapper.unwrapped is env:
+                limits.append(wrapper._max_episode_steps)
+        frame = frame.f_back  # type: ignore[assignment]  # None behind the last one
+    return min(limits, default=None)
+
+
+def choice(kind: Any, value: Any, what: str) -> Any:
+    """The member of an enumeration that a setting names.
+
+    Raises:
+        ValueError: There is none; the message lists all.
+    """
+    try:
+        return kind(value)
+    except ValueError:
+        raise ValueError(f"unknown {what} '{value}': choose one of {', '.join(kind)}") from None

@@ -116,11 +116,6 @@ class MixedEnv(ConversationEnv):
         return hashlib.sha256(" ".join(hashes).encode()).hexdigest()[:16]
 
     @property
-    def max_turns(self) -> int:
-        """Turn budget of the current episode."""
-        return self._max_turns or self.task.budget.max_turns
-
-    @property
     def losses(self) -> list[dict[str, Any]]:
         """See `ConversationEnv.losses`."""
         return self._member.losses
@@ -129,6 +124,7 @@ class MixedEnv(ConversationEnv):
         """See `ConversationEnv.reset`."""
         self._choose(seed, options)
         self._member = self._enter(kind_of_env(self.task))
+        self._member.step_limit = self._limit  # a time limit is around this environment, not around its member
         self._phase = Phase.RUNNING  # the member keeps the episode; here it only says that there is one
         observation, info = self._member.reset(seed=self._seed, options={"task": self.task})
         return observation, self._named(info)

@@ -21,6 +21,10 @@ from gymnasium.vector.utils.shared_memory import (
     write_to_shared_memory,
 )
 
+OBSERVATION_LENGTH = 65_536
+"""Longest observation, in characters. Prompt styles cut output far below it; it bounds intents."""
+ACTION_LENGTH = 1_048_576
+"""Longest reply, in characters."""
 _SAMPLED = string.ascii_letters + string.digits + string.punctuation + " \n"
 _SAMPLE_LENGTH = 64
 _PREFIX = 8  # bytes that hold a text's length

@@ -19,8 +19,9 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
+import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
@@ -56,18 +57,18 @@ class ConversationVectorEnv(SyncVectorEnv):
         envs: The environments, one a slot.
     """
 
-    envs: list[ConversationEnv]  # type: ignore[assignment]
+    envs: list[gymnasium.Env[str, str]]
 
     def __init__(
         self,
-        env_fns: Sequence[Callable[[], ConversationEnv]],
+        env_fns: Sequence[Callable[[], gymnasium.Env[str, str]]],
         *,
         autoreset_mode: str | AutoresetMode = AutoresetMode.NEXT_STEP,
     ) -> None:
         """Build the environments; nothing is opened before the first `reset`.
 
         Args:
-            env_fns: Makes each environment.
+            env_fns: Makes each environment, with wrappers of Gymnasium around it or without.
             autoreset_mode: As in Gymnasium: `NextStep`, `SameStep` or `Disabled`.
         """
         super().__init__(env_fns, copy=False, autoreset_mode=autoreset_mode)
@@ -136,7 +137,8 @@ class ConversationVectorEnv(SyncVectorEnv):
             self._pending[i] = slot.done
             return slot
         try:
-            slot = Slot(*self.envs[i].step(reply))
+            observation, reward, terminated, truncated, info = self.envs[i].step(reply)
+            slot = Slot(observation, float(reward), terminated, truncated, info)
         except SandboxUnavailable:
             raise
         except (SandboxError, GradeError) as error:
@@ -159,7 +161,8 @@ class ConversationVectorEnv(SyncVectorEnv):
         return Slot(observation, info=info)
 
     def _masked(self, i: int, error: Exception) -> Slot:
-        info = {**self.envs[i].finish(StopReason.INFRASTRUCTURE)[1], "masked": True, "error": str(error)}
+        conversation = cast(ConversationEnv, self.envs[i].unwrapped)
+        info = {**conversation.finish(StopReason.INFRASTRUCTURE)[1], "masked": True, "error": str(error)}
         return Slot("", float("nan"), truncated=True, info=info)
 
     def _all(self, indices: Iterable[int], work: Callable[[int], Slot]) -> list[Slot]:
@@ -189,6 +192,7 @@ def vectorized(
     num_envs: int = 1,
     *,
     autoreset_mode: str | AutoresetMode = "NextStep",
+    max_episode_steps: int | None = None,
     **kwargs: Any,
 ) -> ConversationVectorEnv:
     """Environments of one class side by side: what stands behind the vector entry points.
@@ -197,8 +201,13 @@ def vectorized(
         make: The class.
         num_envs: Slots.
         autoreset_mode: As in Gymnasium.
+        max_episode_steps: Most turns of an episode, which is graded when they are spent; as in `gymnasium.make`, -1 is
+            no limit.
         **kwargs: As for the class; the tasks are loaded once, and a pool grows to the number of slots.
     """
+    limit = None if max_episode_steps == -1 else max_episode_steps
+    if limit is not None and (type(limit) is not int or limit < 1):
+        raise ValueError(f"max_episode_steps is {limit!r}: an episode needs at least one turn (-1 is no limit)")
     sandbox = kwargs.get("sandbox", "auto")
     if isinstance(sandbox, SandboxPool):
         sandbox.grow(num_envs)
@@ -211,7 +220,9 @@ def vectorized(
     made = [first]  # slot 0: it has loaded the tasks
 
     def one() -> ConversationEnv:
-        return made.pop() if made else make(**kwargs)
+        env = made.pop() if made else make(**kwargs)
+        env.step_limit = limit
+        return env
 
     return ConversationVectorEnv([one] * num_envs, autoreset_mode=autoreset_mode)
 

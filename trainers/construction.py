@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from envs.wrapping import as_conversation
 from tasks.task import Task
 from trainers.config import GiGPOConfig
 from trainers.config.held_out import DEFAULT_METRIC
@@ -54,6 +55,13 @@ def check_arguments(
     for task in pool:
         if known.setdefault(task.id, task.content_hash) != task.content_hash:
             raise ConfigError(f"pool: two tasks have the id {task.id!r}. Give one of them another.")
+    made = make_env()
+    try:
+        as_conversation(made)
+    except ValueError as error:
+        raise ConfigError(f"make_env: {error}") from error
+    finally:
+        made.close()
 
 
 _ONLY_GRPO = {

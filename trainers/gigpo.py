@@ -21,13 +21,13 @@ from typing import Any
 import numpy as np
 import torch
 from accelerate.utils import gather_object
+from gymnasium import Env
 from transformers import TrainerCallback, TrainerControl
 
 from agents.models.card import ModelCard
 from agents.policy import PolicyError, Sampling
 from agents.rollout import Job, RolloutEngine, RolloutResult, RolloutState
 from agents.t2po import T2PO, T2POConfig
-from envs.conversation import ConversationEnv
 from tasks.task import Task
 from trainers.config import GiGPOConfig
 from trainers.config.refusals import check_config, check_parts, check_processes, check_targets
@@ -88,7 +88,8 @@ class GiGPOTrainer(HeldOutSelection):
         args: The settings; what cannot hold per-token credit is refused.
         processing_class: The tokenizer.
         pool: Tasks to train on.
-        make_env: Opens one environment; called once per slot.
+        make_env: Opens one environment, with wrappers of Gymnasium or without (see `envs.wrapping`); called once per
+            slot, and once or twice more to look at one.
         held_out: Tasks only measured on, with the rule that chooses the best; `None` measures nothing.
         t2po: Switches of the T2PO wrapper; `None` samples plainly.
         slots: Episodes in flight at a time.
@@ -114,7 +115,7 @@ class GiGPOTrainer(HeldOutSelection):
         args: GiGPOConfig,
         processing_class: Any,
         pool: Sequence[Task] = (),
-        make_env: Callable[[], ConversationEnv] | None = None,
+        make_env: Callable[[], Env[str, str]] | None = None,
         *,
         held_out: HeldOut | None = None,
         t2po: T2POConfig | None = None,

@@ -18,6 +18,8 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from functools import partial
 
+from gymnasium import Env
+
 from agents.chat import ChatTemplate
 from agents.policy import (
     Completion,
@@ -37,7 +39,7 @@ from agents.rollout.episode import Episode, Job, Step
 from agents.rollout.progress import RolloutState
 from agents.rollout.timing import Timing
 from agents.trajectory import Trajectory
-from envs.conversation import ConversationEnv, StopReason
+from envs.conversation import StopReason
 from sandboxes.sandbox import SandboxError
 from sandboxes.uninterrupted import uninterrupted
 from tasks.assertions.grade import GradeError
@@ -116,24 +118,29 @@ class _Run:
 class RolloutEngine:
     """Plays jobs with a policy.
 
-    Environments and threads are made at first use and kept between calls; `close` ends them.
+    One environment is made at once, so that one that cannot be played is refused here; the others and threads are made
+    at first use. All are kept between calls; `close` ends them.
 
     Args:
         policy: Who acts.
-        make_env: Makes one environment; called `slots + ahead` times at most. A pool of sandboxes that they share has
-            as many.
+        make_env: Makes one environment: a `ConversationEnv`, or what `gymnasium.make` returns (`envs.wrapping` says
+            which wrappers compose); called `slots + ahead` times at most. A pool of sandboxes that they share has as
+            many.
         slots: Episodes played at once.
         workers: Threads that step environments.
         ahead: Tasks laid out before a slot is free for them, while the policy decodes; batches do not depend on it. It
             needs as many more sandboxes, and a pool that is too small for it is waited for in vain.
         max_context: Longest conversation, in ids, replies included; default: the policy's own `max_context`, if any.
         template: The tokenizer's chat template, taken apart; default: made here.
+
+    Raises:
+        ValueError: A number is too small, or a wrapper around the environment breaks what must hold.
     """
 
     def __init__(
         self,
         policy: Policy,
-        make_env: Callable[[], ConversationEnv],
+        make_env: Callable[[], Env[str, str]],
         *,
         slots: int,
         workers: int,

@@ -12,8 +12,14 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 
+from gymnasium import Env
+
 from agents.rollout.episode import Job, Step, lay_out
 from envs.conversation import ConversationEnv
+from envs.wrapping import WrappedConversation, as_conversation
+
+Played = ConversationEnv | WrappedConversation
+"""An environment as a rollout plays it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,44 +27,47 @@ class Opening:
     """A task that is being laid out, or has been: `step` brings the first observation, or the failure."""
 
     job: Job
-    env: ConversationEnv
+    env: Played
     step: Future[Step]
 
 
 class Environments:
-    """Environments made at first use, and kept until `close`.
+    """Environments made when they are needed, and kept until `close`.
 
     Steps and tasks that are laid out ahead have threads of their own: no step ever waits behind the latter, not even
     where a pool has too few sandboxes for them.
 
     Args:
-        make_env: Makes one environment.
+        make_env: Makes one environment, with wrappers of Gymnasium around it or without. The first one is made at once.
         count: How many there may be.
         workers: Threads that step environments; as many again lay tasks out ahead.
+
+    Raises:
+        ValueError: It makes something that cannot be played (see `envs.wrapping`).
     """
 
-    def __init__(self, make_env: Callable[[], ConversationEnv], count: int, workers: int) -> None:
+    def __init__(self, make_env: Callable[[], Env[str, str]], count: int, workers: int) -> None:
         self.count = count
         self._make_env = make_env
         self._workers = workers
-        self._made: list[ConversationEnv] = []
-        self._free: deque[ConversationEnv] = deque()
+        self._made: list[Played] = [as_conversation(make_env())]
+        self._free: deque[Played] = deque(self._made)
         self._lines: dict[int, deque[Opening]] = {}
         """What is laid out ahead, for each list of jobs that is played at the same time."""
         self._steps: ThreadPoolExecutor | None = None
         self._ahead: ThreadPoolExecutor | None = None
-        self._calls: dict[Future[Step], ConversationEnv] = {}
+        self._calls: dict[Future[Step], Played] = {}
         """Those under way."""
 
     # -- calls --------------------------------------------------------------------------------------------------------
 
-    def submit(self, env: ConversationEnv, call: Callable[[], Step]) -> Future[Step]:
+    def submit(self, env: Played, call: Callable[[], Step]) -> Future[Step]:
         """Have a thread make a call of `env`."""
         if self._steps is None:
             self._steps = ThreadPoolExecutor(self._workers, thread_name_prefix="turngym-env")
         return self._called(env, self._steps.submit(call))
 
-    def _called(self, env: ConversationEnv, call: Future[Step]) -> Future[Step]:
+    def _called(self, env: Played, call: Future[Step]) -> Future[Step]:
         self._calls[call] = env
         call.add_done_callback(self._calls.pop)
         return call
@@ -71,7 +80,7 @@ class Environments:
         env = self._take()
         return Opening(job, env, self.submit(env, partial(lay_out, env, job)))
 
-    def give_back(self, env: ConversationEnv) -> None:
+    def give_back(self, env: Played) -> None:
         """Its episode is over."""
         self._free.append(env)
 
@@ -106,12 +115,12 @@ class Environments:
             line[-1].step.exception()  # whatever it is, nobody plays this task now
             self._free.append(line.pop().env)
 
-    def _take(self) -> ConversationEnv:
+    def _take(self) -> Played:
         """The environment that has been free for longest; a new one where none is."""
         if self._free:
             return self._free.popleft()
         assert len(self._made) < self.count
-        env = self._make_env()
+        env: Played = as_conversation(self._make_env())
         self._made.append(env)
         return env
 

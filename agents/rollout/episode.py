@@ -13,6 +13,7 @@ from agents.setting import setting_of
 from agents.trajectory import FORGED, LOSSES, Trajectory, Turn
 from envs.conversation import ConversationEnv, StopReason
 from envs.episode import CutReply
+from envs.wrapping import WrappedConversation
 from tasks.task import Task
 
 NOTED = ("judge_isolation", "answers", "text_after_stop", "text_after_answer", LOSSES)
@@ -45,7 +46,7 @@ class Step:
     seconds: float
 
 
-def lay_out(env: ConversationEnv, job: Job) -> Step:
+def lay_out(env: ConversationEnv | WrappedConversation, job: Job) -> Step:
     """Lay the job's task out in an environment."""
     begin = time.perf_counter()
     observation, info = env.reset(seed=job.seed, options={"task": job.task})
@@ -67,7 +68,7 @@ class Episode:
     job: Job
     index: int
     name: str
-    env: ConversationEnv
+    env: ConversationEnv | WrappedConversation
     template: ChatTemplate
     label: str
     conversation: Conversation = field(init=False)

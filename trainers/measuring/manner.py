@@ -9,11 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from gymnasium import Env
+
 from agents.models.card import ModelCard
 from envs.answers import AnswerEnv
 from envs.conversation import ConversationEnv
 from envs.mixed import MixedEnv
 from envs.registry import id_of
+from envs.wrapping import WrappedConversation, as_conversation
 
 AUTO = "auto"
 DEFAULT_ENV = "ClawGym-v0"
@@ -95,14 +98,17 @@ def differences(card: ModelCard, env: str, made: ConversationEnv) -> Iterator[st
         yield why
 
 
-def card_of_env(env: ConversationEnv, max_turn_tokens: int, name: str = "") -> ModelCard | None:
+def card_of_env(env: Env[str, str], max_turn_tokens: int, name: str = "") -> ModelCard | None:
     """The card of a policy that acts in an environment; `None` for an environment that is none of ours.
 
     Args:
-        env: Of the run; no task need be laid out.
+        env: Of the run, with or without wrappers; no task need be laid out.
         max_turn_tokens: Cap on one reply.
         name: Id of the environment; empty: that under which it is trained.
     """
+    played = as_conversation(env)
+    if isinstance(played, WrappedConversation):
+        env = played.conversation
     if not isinstance(env, ConversationEnv):
         return None
     known = id_of(type(env)) or type(env).__name__
@@ -110,9 +116,9 @@ def card_of_env(env: ConversationEnv, max_turn_tokens: int, name: str = "") -> M
     return ModelCard(
         prompt_style=env.style.name,
         environment=name or known,
-        prompt_hash=env.prompt_hash,
+        prompt_hash=played.prompt_hash,
         max_turn_tokens=max_turn_tokens,
-        max_turns=env.own_max_turns,
+        max_turns=played.own_max_turns,
         tools=asks.tools if asks is not None else None,
         revise=asks.revisions if asks is not None else None,
         stops=stops_of(env),

@@ -12,6 +12,8 @@ from functools import partial
 from statistics import fmean
 from typing import Any
 
+from gymnasium import Env
+
 from agents.models.card import ModelCard
 from agents.policy import Policy, Request, Sampling
 from agents.rollout import Job, RolloutEngine, RolloutResult, RolloutState
@@ -19,7 +21,6 @@ from agents.rollout.duplicates import find_duplicates
 from agents.rollout.timing import Timing
 from agents.seeds import derive_seed
 from agents.t2po import T2PO
-from envs.conversation import ConversationEnv
 from tasks.task import Task
 from trainers.measuring.manner import card_of_env
 from trainers.rollouts.completion import as_completion
@@ -53,7 +54,7 @@ class Rollouts:
     def __init__(
         self,
         sampler: Callable[[], Sampler],
-        make_env: Callable[[], ConversationEnv],
+        make_env: Callable[[], Env[str, str]],
         pool: dict[str, Task],
         *,
         group_size: int,
