@@ -16,6 +16,7 @@ from typing import Any, cast
 
 from gymnasium import ActionWrapper, Env, ObservationWrapper, RewardWrapper, Wrapper
 from gymnasium.spaces import Text
+from gymnasium.utils import RecordConstructorArgs
 from gymnasium.vector import VectorEnv
 from gymnasium.wrappers import (
     Autoreset,
@@ -52,7 +53,7 @@ _OF_THE_TURN = ("action", "command", "exit_code", "timed_out", "signal")
 """Keys of `info` that tell what a reply did."""
 
 
-class WrappedConversation(Wrapper[str, str, str, str]):
+class WrappedConversation(Wrapper[str, str, str, str], RecordConstructorArgs):
     """What `gymnasium.make` returns, with the rest of the conversation's interface around it.
 
     Attributes:
@@ -87,7 +88,8 @@ class WrappedConversation(Wrapper[str, str, str, str]):
                         f"{name} cannot be around {type(inner).__name__}: its {what}s are {space}, and a conversation "
                         "has text; leave it out"
                     )
-        super().__init__(env)
+        RecordConstructorArgs.__init__(self)
+        Wrapper.__init__(self, env)
         self.pays_otherwise = any(type(wrapper).step not in _KEEP_REWARD for wrapper in chain)
         self._words = [w for w in chain if not {type(w).step, type(w).reset} <= _KEEP_WORDS]
         self.acting = [
@@ -156,9 +158,10 @@ class WrappedConversation(Wrapper[str, str, str, str]):
         """
         observation, info = self.env.reset(seed=seed, options=options)
         wanted = (options or {}).get("task")
-        if isinstance(wanted, Task) and self.conversation.task.content_hash != wanted.content_hash:
+        laid = self.conversation.task
+        if isinstance(wanted, Task) and (laid.id, laid.content_hash) != (wanted.id, wanted.content_hash):
             raise ValueError(
-                f"{self._names()}: another task was laid out ('{self.conversation.task.id}') than was asked for "
+                f"{self._names()}: another task was laid out ('{laid.id}') than was asked for "
                 f"('{wanted.id}'); hand `options` on to the reset of the environment inside"
             )
         self._said = len(self._transcript())
