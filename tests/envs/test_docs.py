@@ -35,3 +35,9 @@ def test_the_worked_examples_print_what_the_page_says(which: int, capsys: pytest
 def test_the_vector_example_runs(capsys: pytest.CaptureFixture[str]) -> None:
     exec(compile(examples()[2], "docs/envs.md", "exec"), {})
     assert capsys.readouterr().out.startswith("[False False]")
+
+
+def test_the_wrapper_example_prints_a_graded_end(capsys: pytest.CaptureFixture[str]) -> None:
+    exec(compile(examples()[3], "docs/envs.md", "exec"), {})
+    reward, *rest = capsys.readouterr().out.split()
+    assert rest == ["True", "max_turns", "False"] and float(reward) != 0

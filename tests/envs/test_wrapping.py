@@ -118,7 +118,7 @@ def test_questions_end_at_a_limit_too(sandboxes: FakeSandboxes) -> None:
     env.close()
 
 
-@pytest.mark.parametrize("mode", [None, "sync"])
+@pytest.mark.parametrize("mode", [None, "sync", "async"])
 @pytest.mark.parametrize("name", ["ClawGym-v0", "GSM8K-v0", "Mixed-v0"])
 def test_vector_environments_take_the_limit(sandboxes: FakeSandboxes, name: str, mode: Any) -> None:
     items = questions(3) if name == "GSM8K-v0" else tasks(3)

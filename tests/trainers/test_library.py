@@ -50,6 +50,13 @@ def test_the_manuals_example_runs(tmp_path, monkeypatch):
     assert (tmp_path / "runs/mine/best").is_dir()
 
 
+def test_the_manuals_wrapped_environment_is_taken(tmp_path):
+    code = re.findall(r"```python\n(.*?)```", MANUAL.read_text(), re.DOTALL)[1]
+    made: dict = {}
+    exec(code, made)
+    GiGPOTrainer(**parts(tmp_path) | {"make_env": made["make_env"]}).close()
+
+
 def test_no_held_out_tasks_are_needed(tmp_path):
     own = GiGPOConfig(output_dir=str(tmp_path), use_cpu=True)
     trainer = GiGPOTrainer(**parts(tmp_path) | {"args": own})
