@@ -9,8 +9,7 @@ from collections.abc import Sequence
 
 from agents.commands.chosen import UsageError, chosen
 from agents.commands.convert import convert
-from agents.commands.pages import clean
-from agents.commands.show import show
+from agents.commands.pages import clean, show
 from agents.jsonl import RecordError
 from agents.records import Format
 from sandboxes.command import Parser, started

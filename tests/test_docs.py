@@ -105,7 +105,7 @@ def test_help_names_the_choices_that_the_code_has(name: str, text: str, capsys: 
     few = ["--tasks", "generated:quickstart?n=8&seed=1", "--held_out", "none"]
     assert grpo.main(["--dry-run", "--use_cpu", "true", *few, f"--{name}", "no_such_word"]) == 2
     refused = capsys.readouterr().err
-    choices = re.search(rf"{name.replace('_', '.')}[= ].*?(?:one of|now:) ([^.;\n]*)", refused)
+    choices = re.search(rf"{name.replace('_', '.')}[= ].*?(?:one of|now:|\(valid:) ([^.;)\n]*)", refused)
     assert choices is not None, refused
     plain = re.sub(r"\([^)]*\)", "", text)
     known_words = set(re.findall(r"[\w-]+", choices[1]))
@@ -113,7 +113,8 @@ def test_help_names_the_choices_that_the_code_has(name: str, text: str, capsys: 
     assert {part.split()[0].strip(".,;") for part in plain.split(" | ")[1:]} <= known_words | {
         "auto",
         "base",
-    }  # base: not in a shell
+        "one",
+    }  # base: not in a shell; one of your own
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from itertools import chain
 
 from rich.console import Console, Group
 from rich.panel import Panel
@@ -16,6 +17,18 @@ from agents.trajectory import FORGED, LOSSES, Trajectory, Turn
 _UNSEEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 """Control characters (but for newlines and tabs), and lone surrogates, which no terminal can be sent."""
 _VERDICTS = {"pass": "green", "fail": "red", "error": "magenta"}
+
+
+def show(episodes: Iterable[tuple[int, Trajectory]]) -> int:
+    """`python -m agents show`: the episodes of a file as a table, a single one turn by turn; returns 0."""
+    console, rest = Console(), iter(episodes)
+    number, first = next(rest)
+    second = next(rest, None)
+    if second is None:
+        episode_page(first, console)
+    else:
+        episode_list(chain([(number, first), second], rest), console)
+    return 0
 
 
 def episode_list(trajectories: Iterable[tuple[int, Trajectory]], console: Console) -> None:

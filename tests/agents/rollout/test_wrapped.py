@@ -30,8 +30,8 @@ Env = gym.Env[Any, Any]
 class Looks(OraclePolicy):
     """Does what the oracle does, and then looks around for ever."""
 
-    def _text(self, task: Task, turn: int) -> str:
-        text = super()._text(task, turn)
+    def text(self, task: Task, turn: int, request: Request) -> str:
+        text = super().text(task, turn, request)
         return "```bash\nls\n```" if "TASK_COMPLETE" in text else text
 
 
@@ -115,7 +115,7 @@ def test_another_observation_is_what_the_policy_is_shown() -> None:
 @pytest.mark.parametrize("name", ["Mixed-v0", "GSM8K-v0"])
 def test_other_environments_are_cut_and_graded_too(name: str) -> None:
     class Silent(OraclePolicy):
-        def _text(self, task: Task, turn: int) -> str:
+        def text(self, task: Task, turn: int, request: Request) -> str:
             return "```bash\nls\n```"
 
     items = [question()] + ([task()] if name == "Mixed-v0" else [])
