@@ -45,15 +45,17 @@ _CONCLUDED = (
 _LOOSE = rf"(?!{_CONCLUDED}\b)[A-Za-z][A-Za-z'’./-]*"
 """A word after a number that stands right behind a sign of equality: what follows it is a sentence around a result."""
 _ARTICLE = r"""(?:the|a|an|all|each|every|his|her|their|its|our|my|your|these|those|this|last|next|first|past|other
-    |another|of|both|one|[A-Za-z]+ing|[A-Za-z]+(?:'s|’s))"""
+    |another|of|both|one|original|initial|starting|total|whole|entire|full|[A-Za-z]+ing|[A-Za-z]+(?:'s|’s))"""
 _ADJUNCT = rf"""(?: (?<!\ )\ (?:(?:in|after|for|within|during|from|on|among|amongst|out\ of|with|throughout|across|of|at
               |by|until|upon|between|against|before)(?:\ {_ARTICLE}){{0,4}}
               |(?:every|each|per)|to\ (?!the\b|a\b|about\b)(?:[A-Za-z]+)(?:\ {_WORD}){{0,4}})
-          | (?<=[A-Za-z*_])\ over(?:\ {_ARTICLE}){{0,4}} | ,\ of\ which )
+          | (?<=[A-Za-z*_])\ over(?:\ {_ARTICLE}){{0,4}} | ,\ of\ which
+          | ,?\ (?:compared|in\ comparison|as\ opposed|relative)\ (?:to|with)(?:\ {_ARTICLE}){{0,4}}
+          | ,\ (?:up\ |down\ )?from(?:\ {_ARTICLE}){{0,4}} )
         [ *_]+(?:{CURRENCY})?"""
-_AFTER_ANSWER = re.compile(rf"""[*_"”’)\]]*(?:\ {_WORD})*?[*_"”’)\]]*{_ADJUNCT}""", re.VERBOSE | re.IGNORECASE)
+_AFTER_ANSWER = re.compile(rf"""(?:[*_"”’)\]]*\ {_WORD})*?[*_"”’)\]]*{_ADJUNCT}""", re.VERBOSE | re.IGNORECASE)
 _AFTER_RESULT = re.compile(
-    rf"""[*_"”’)\]]*(?:\ {_LOOSE})*?[*_"”’)\]]*(?:{_ADJUNCT}|\ (?:more|less|fewer)\ than\ )""",
+    rf"""(?:[*_"”’)\]]*\ {_LOOSE})*?[*_"”’)\]]*(?:{_ADJUNCT}|\ (?:more|less|fewer)\ than\ )""",
     re.VERBOSE | re.IGNORECASE,
 )
 _CLAUSE = re.compile(
@@ -61,6 +63,14 @@ _CLAUSE = re.compile(
           |(?:if|when|while|after)(?:\ {_LOOSE})+\ (?:{CURRENCY})?[0-9][0-9.,/]*(?:\ {_LOOSE})*)[\s.!*)]*""",
     re.VERBOSE | re.IGNORECASE,
 )
+_FROM_TO = re.compile(
+    rf",?\ (?:up\ |down\ )?from\ {CURRENCY}?\ ?[0-9][0-9.,]*(?:\ {_WORD}){{0,2}}\ to\ {CURRENCY}?\ ?", re.VERBOSE
+)
+_SIDE_REMARK = re.compile(
+    r"""[;,]\ (?:that|this|which)(?:['’]s|\ is)\ [^=\n;]*\b(?:more|less|fewer)\ than\ [^=\n0-9;]*\Z""",
+    re.VERBOSE | re.IGNORECASE,
+)
+"""A comparison behind the answer: `; that is 180 more than before`."""
 _WORDS = re.compile(rf"(?:\ {_WORD})+\ ", re.VERBOSE)
 _ASIDE = re.compile(r" \([A-Za-z -]{1,40}\)")
 _LATER = re.compile(r"\ (?:years?|months?|weeks?|days?|hours?|minutes?)\ (?:ago|from\ now|later|earlier)\b")
@@ -116,12 +126,20 @@ def _cut(text: str, end: int) -> int | None:
     last, previous = found[-1], found[-2]
     if power := _UNIT_POWER.search(text, max(start, last.start() - 12), last.start()):
         return power.start()
-    opened = text.rfind("(", previous.end(), last.start())
+    opened = text.rfind("(", found[0].end(), last.start())
     if opened > 0 and text[opened - 1] == " " and ")" not in text[opened : last.start()]:
+        outside = [core for core in found if core.end() <= opened][-1]
         alone = text[opened + 1 : last.start()].strip(" $") == "" and text[last.end() : last.end() + 1] == ")"
-        beside = text[previous.end() : opened].strip(" *_.") == "" or _NUMBER_WORD.search(text, start, opened)
+        beside = text[outside.end() : opened].strip(" *_.") == "" or _NUMBER_WORD.search(text, start, opened)
         return None if ")" not in text[last.end() : end] or (alone and beside) else opened
     gap = text[previous.end() : last.start()]
+    span = _FROM_TO.search(text, found[0].end(), last.start())
+    if span and len(found) > 2 and span.end() == last.start() and previous.start() >= span.start():
+        return span.start()  # it rose by 300, from 1,500 to 1,800
+    if aside := _SIDE_REMARK.search(text, found[0].end(), end):
+        said = [core for core in found if core.end() <= aside.start()][-1]
+        if _last_result(text, said.end()) == value(said) is not None:
+            return aside.start()
     if (other := _OTHER_UNIT.fullmatch(gap)) and _converted(text, previous, last, other):
         return previous.end()
     at = len(found) - 1
