@@ -71,6 +71,12 @@ _SIDE_REMARK = re.compile(
     re.VERBOSE | re.IGNORECASE,
 )
 """A comparison behind the answer: `; that is 180 more than before`."""
+_GOES_ON = re.compile(
+    r"[=?]|n['’]t\b|\b(?:so|then|thus|hence|therefore|which|but|or|and|answer|leav\w+|giv\w+|mak\w+|total\w*|equal\w*"
+    r"|needs?|must|should|would|actually|instead|not|has|have|had|(?:is|are) (?!needed|required|spent))\b",
+    re.IGNORECASE,
+)
+"""Words between two numbers with which the second may be what is concluded."""
 _WORDS = re.compile(rf"(?:\ {_WORD})+\ ", re.VERBOSE)
 _ASIDE = re.compile(r" \([A-Za-z -]{1,40}\)")
 _LATER = re.compile(r"\ (?:years?|months?|weeks?|days?|hours?|minutes?)\ (?:ago|from\ now|later|earlier)\b")
@@ -137,15 +143,35 @@ def _cut(text: str, end: int) -> int | None:
     if span and len(found) > 2 and span.end() == last.start() and previous.start() >= span.start():
         return span.start()  # it rose by 300, from 1,500 to 1,800
     if aside := _SIDE_REMARK.search(text, found[0].end(), end):
-        said = [core for core in found if core.end() <= aside.start()][-1]
-        if _last_result(text, said.end()) == value(said) is not None:
+        named = [core for core in found if core.end() <= aside.start()][-1]
+        if _last_result(text, named.end()) == value(named) is not None:
             return aside.start()
+    if (stated := _given_after_result(text, start, found)) is not None:
+        return stated
     if (other := _OTHER_UNIT.fullmatch(gap)) and _converted(text, previous, last, other):
         return previous.end()
     at = len(found) - 1
     while at > 1 and _AND.fullmatch(text, found[at - 1].end(), found[at].start()):
         at -= 1  # to make 8 batches of one and 1 batch of the other
     return _without_adjunct(text, start, found[at - 1], found[at])
+
+
+def _given_after_result(text: str, start: int, found: list[re.Match[str]]) -> int | None:
+    """Where the answer ends in a sentence that states the last result, and behind it only numbers that went into it."""
+    signs = list(_RESULT.finditer(text, max(0, start - WINDOW), found[-1].start()))
+    if not signs:
+        return None
+    sign = signs[-1]
+    behind = next(iter(numbers_in(text, sign.end(), min(len(text), sign.end() + 40))), None)
+    if behind is None or (result := value(behind)) is None:
+        return None
+    known = {value(core) for core in numbers_in(text, max(0, sign.start() - WINDOW), sign.start())}
+    for at, core in enumerate(found[:-1]):
+        if value(core) == result and core.start() >= sign.start():
+            rest = text[core.end() : found[-1].start()]
+            given = all(value(other) in known - {result} for other in found[at + 1 :])
+            return core.end() if given and not _GOES_ON.search(rest) else None
+    return None
 
 
 def _without_adjunct(text: str, start: int, answer: re.Match[str], last: re.Match[str]) -> int | None:

@@ -48,6 +48,8 @@ RIGHT = [
     ("So there are **160 good muffins** left out of the original 180.", "160"),
     ("So gold rose by $300, from $1,500 to $1,800.", "300"),
     ("It now has 1200 + 180 = 1380 employees; that is 180 more than before.", "1380"),
+    ("9 rooms are 3 times as many: 4 × 3 = 12. A total of 12 hours is needed for the 9 rooms.", "12"),
+    ("54 dollars of wool. Profit = 234 - 54 = 180. So her profit is $180, out of revenue of $234.", "180"),
     ("The answer is fifteen.", "15"),
     ("The answer is **twenty-three** dollars.", "23"),
     ("#### two and a half", "2.5"),
@@ -55,6 +57,8 @@ RIGHT = [
     ("<answer>fifteen apples</answer>", "15"),
 ]
 WRONG = [
+    ("3 boxes of 32: 3 × 32 = 96. With 96 eggs she has 3.", "96"),
+    ("8 + 4 = 12. Of 12 buns he eats some, so there are 8.", "12"),
     ("5 × 8 = 40 m. So the longer rope is 40 m, compared to 32 m for the other one.", "32"),
     ("The film is 75 minutes long (that's 1 hour and 15 minutes).", "15"),
     ("So gold rose by $300, from $1,500 to $1,800.", "1800"),
