@@ -100,9 +100,11 @@ def settings_with_choices() -> list[tuple[str, str]]:
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(("name", "text"), settings_with_choices(), ids=lambda value: value.split()[0])
-def test_help_names_the_choices_that_the_code_has(name: str, text: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_names_the_choices_that_the_code_has(
+    name: str, text: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     """The code says them when it refuses another word."""
-    few = ["--tasks", "generated:quickstart?n=8&seed=1", "--held_out", "none"]
+    few = ["--output_dir", str(tmp_path / "run"), "--tasks", "generated:quickstart?n=8&seed=1", "--held_out", "none"]
     assert grpo.main(["--dry-run", "--use_cpu", "true", *few, f"--{name}", "no_such_word"]) == 2
     refused = capsys.readouterr().err
     choices = re.search(rf"{name.replace('_', '.')}[= ].*?(?:one of|now:|\(valid:) ([^.;)\n]*)", refused)
