@@ -92,14 +92,13 @@ def environment_ids() -> list[str]:
 
 def environments() -> Iterator[tuple[str, type[ConversationEnv]]]:
     """Each id and its class, in the order of `environment_ids`; a class is imported when its turn comes."""
-    yield from ((name, environment(name)) for name in BUILT_IN)
-    yield from ((name, environment(name)) for name in environment_ids() if name not in BUILT_IN)
+    yield from ((name, environment(name)) for name in list(_ENVIRONMENTS))  # before a look at installed packages
+    yield from ((name, environment(name)) for name in environment_ids() if name not in _ENVIRONMENTS)
 
 
 def id_of(kind: type[ConversationEnv]) -> str | None:
     """The id of a class, with its module before it where it does not ship (then `environment` finds it anywhere)."""
-    given = (name for name, row in _ENVIRONMENTS.items() if row is kind or environment(name) is kind)
-    name = next(given, None) or next((name for name, other in environments() if other is kind), None)
+    name = next((name for name, other in environments() if other is kind), None)
     return name if name is None or name in BUILT_IN else f"{kind.__module__}:{name}"
 
 

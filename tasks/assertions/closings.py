@@ -146,7 +146,7 @@ def _cut(text: str, end: int) -> int | None:
         named = [core for core in found if core.end() <= aside.start()][-1]
         if _last_result(text, named.end()) == value(named) is not None:
             return aside.start()
-    if (stated := _given_after_result(text, start, found)) is not None:
+    if (stated := _given_after_result(text, found)) is not None:
         return stated
     if (other := _OTHER_UNIT.fullmatch(gap)) and _converted(text, previous, last, other):
         return previous.end()
@@ -156,14 +156,11 @@ def _cut(text: str, end: int) -> int | None:
     return _without_adjunct(text, start, found[at - 1], found[at])
 
 
-def _given_after_result(text: str, start: int, found: list[re.Match[str]]) -> int | None:
+def _given_after_result(text: str, found: list[re.Match[str]]) -> int | None:
     """Where the answer ends in a sentence that states the last result, and behind it only numbers that went into it."""
-    signs = list(_RESULT.finditer(text, max(0, start - WINDOW), found[-1].start()))
-    if not signs:
-        return None
-    sign = signs[-1]
-    behind = next(iter(numbers_in(text, sign.end(), min(len(text), sign.end() + 40))), None)
-    if behind is None or (result := value(behind)) is None:
+    sign = _last_sign(text, found[-1].start())
+    result = None if sign is None else _behind(text, sign, found[-1].start())
+    if sign is None or result is None:
         return None
     known = {value(core) for core in numbers_in(text, max(0, sign.start() - WINDOW), sign.start())}
     for at, core in enumerate(found[:-1]):
@@ -191,9 +188,19 @@ def _without_adjunct(text: str, start: int, answer: re.Match[str], last: re.Matc
 
 def _last_result(text: str, end: int) -> Number | None:
     """What stands behind the last sign of equality."""
-    for found in reversed(list(_RESULT.finditer(text, max(0, end - WINDOW), end))):
-        return next((value(core) for core in numbers_in(text, found.end(), min(end, found.end() + 40))), None)
-    return None
+    sign = _last_sign(text, end)
+    return None if sign is None else _behind(text, sign, end)
+
+
+def _last_sign(text: str, end: int) -> re.Match[str] | None:
+    """The last sign of equality with a number behind it."""
+    signs = list(_RESULT.finditer(text, max(0, end - WINDOW), end))
+    return signs[-1] if signs else None
+
+
+def _behind(text: str, sign: re.Match[str], end: int) -> Number | None:
+    """The number behind a sign of equality."""
+    return next((value(core) for core in numbers_in(text, sign.end(), min(end, sign.end() + 40))), None)
 
 
 def _converted(text: str, one: re.Match[str], other: re.Match[str], between: re.Match[str]) -> bool:
