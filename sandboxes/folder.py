@@ -32,6 +32,7 @@ from sandboxes.owner import owner, owner_lives, run_id
 from sandboxes.sandbox import SandboxError
 
 FIRST_UID, LAST_UID = 64100, 64899
+_SANDBOX_UIDS = range(FIRST_UID, LAST_UID + 1)
 _PREFIX = "turngym-"
 _UNFINISHED = 60
 """Seconds after which a folder without an owner is nobody's: its maker was killed between two calls."""
@@ -109,8 +110,7 @@ def make_folder(*, own_user: bool) -> PrivateFolder:
             folder = _with_user(base)
         if folder is None:
             raise SandboxError(
-                f"all {LAST_UID - FIRST_UID + 1} sandbox users are taken; close sandboxes, or remove stale "
-                f"{base}/{_PREFIX}*"
+                f"all {len(_SANDBOX_UIDS)} sandbox users are taken; close sandboxes, or remove stale {base}/{_PREFIX}*"
             )
         return folder
     path = base / f"{_PREFIX}{os.geteuid()}-{secrets.token_hex(6)}"
@@ -120,7 +120,7 @@ def make_folder(*, own_user: bool) -> PrivateFolder:
 
 def _with_user(base: Path) -> PrivateFolder | None:
     """A folder with a user id of its own; None when every id is taken."""
-    for uid in range(FIRST_UID, LAST_UID + 1):
+    for uid in _SANDBOX_UIDS:
         reservation = _reserve(uid)
         if reservation is None:
             continue
@@ -145,7 +145,10 @@ def _furnish(folder: PrivateFolder) -> PrivateFolder:
 
 
 def sweep(run: str | None = None) -> int:
-    """Remove folders whose owner is gone. Only folders that belong to us are looked at.
+    """Remove folders whose owner is gone.
+
+    Only our user's folders with a name as `make_folder` gives it are looked at: anything else that begins with the
+    prefix may be somebody's work.
 
     Args:
         run: Remove all folders of this run instead, also of living owners.
@@ -162,8 +165,8 @@ def sweep(run: str | None = None) -> int:
         if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or not _wanted(path, status, run):
             continue
         name = path.name.removeprefix(_PREFIX)
-        uid = int(name) if name.isdigit() and os.geteuid() == 0 else None
-        if uid is not None and not FIRST_UID <= uid <= LAST_UID:
+        uid = next((uid for uid in _SANDBOX_UIDS if name == str(uid)), None) if os.geteuid() == 0 else None
+        if uid is None and not re.fullmatch(rf"{os.geteuid()}-[0-9a-f]{{12}}", name):
             continue
         reservation = None if uid is None else _reserve(uid)
         if uid is not None and reservation is None and (run is None or _lives(path) is False):
@@ -243,7 +246,7 @@ def end_user(uid: int, *, wait: bool = False) -> None:
         uid: The user.
         wait: Return only when none is left.
     """
-    if not FIRST_UID <= uid <= LAST_UID:
+    if uid not in _SANDBOX_UIDS:
         raise ValueError(f"user {uid} is no sandbox user")
 
     def end(found: object = None) -> None:

@@ -98,13 +98,18 @@ def test_only_the_first_folder_of_a_process_sweeps(monkeypatch: pytest.MonkeyPat
 
 
 def test_unfinished_and_foreign_folders_stay(base: Path) -> None:
-    (base / "turngym-half").mkdir()
+    half = base / f"turngym-{os.geteuid()}-0123456789ab"
+    half.mkdir()
     (base / "turngym-file").touch()
     (base / "turngym-link").symlink_to(base)
+    somebodys = ["turngym-notes", "turngym-va6h65_o", "turngym-0123456789ab", "turngym-123", f"turngym-ssh-{owner()}.x"]
+    for name in somebodys:
+        (base / name).mkdir()
+        os.utime(base / name, (0, 0))
     assert sweep() == 0
-    os.utime(base / "turngym-half", (0, 0))
+    os.utime(half, (0, 0))
     assert sweep() == 1
-    assert sorted(path.name for path in base.iterdir()) == ["turngym-file", "turngym-link"]
+    assert sorted(path.name for path in base.iterdir()) == sorted(["turngym-file", "turngym-link", *somebodys])
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root has sandbox users")

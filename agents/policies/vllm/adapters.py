@@ -16,7 +16,7 @@ import shutil
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -137,7 +137,8 @@ class Adapters:
             for version in versions:
                 self._drop(version.name, retries=0, timeout=CLOSE_SECONDS)
             if self._folder is not None:
-                shutil.rmtree(self._folder)
+                with suppress(FileNotFoundError):  # somebody has cleaned up
+                    shutil.rmtree(self._folder)
                 self._folder = None
 
     def _publish(self, write: Callable[[Path], None]) -> str:
@@ -168,7 +169,7 @@ class Adapters:
         """The folder of this run; its name has a random part, so that two runs on one server never meet."""
         if self._folder is None:
             if self._parent is None:
-                self._folder = Path(tempfile.mkdtemp(prefix="turngym-")).resolve()
+                self._folder = Path(tempfile.mkdtemp(prefix="turngym-adapters-")).resolve()
             else:
                 self._folder = self._parent / f"turngym-{secrets.token_hex(4)}"
                 self._folder.mkdir(parents=True)
