@@ -1,4 +1,4 @@
-"""Stop with one line when another package has taken one of our import names, or one that is needed is not installed.
+"""Importing our packages: one line when a name is taken or a package missing; old paths of modules that have moved.
 
 TurnGym ships five top-level packages, and three of their names (``agents``, ``envs``, ``tasks``) are also used by other
 projects. Python imports whichever comes first on the path, and ``pip`` overwrites files of the same name without a
@@ -12,6 +12,9 @@ package folder still is what the wheel's ``RECORD`` lists. Other distributions a
 
 What loads or trains weights needs packages that ``pip install turngym`` does not bring. Their imports stand where they
 are used, and :func:`missing_extra` turns the failure of any of them into the line that a command ends with.
+
+A module that the manual once showed and that stands elsewhere now is named to :func:`moved`; importing it by its old
+path warns for one release, and works.
 """
 
 from __future__ import annotations
@@ -22,7 +25,12 @@ import hashlib
 import importlib.util
 import os
 import sys
+import warnings
+from collections.abc import Mapping, Sequence
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
 from pathlib import Path
+from types import ModuleType
 
 DISTRIBUTION = "turngym"
 HOME = Path(__file__).resolve().parent.parent
@@ -72,6 +80,35 @@ def missing_extra(error: ImportError) -> str | None:
     if not isinstance(error, ModuleNotFoundError) or package not in TRAIN:
         return None
     return f'this needs {package}, which is not installed. Remedy: pip install "{DISTRIBUTION}[train]"'
+
+
+def moved(modules: Mapping[str, str]) -> None:
+    """Let old paths of modules be imported for one more release, each with a warning that names the new one.
+
+    Args:
+        modules: Old dotted path -> new one.
+    """
+    _MOVED.modules.update(modules)
+    if _MOVED not in sys.meta_path:
+        sys.meta_path.append(_MOVED)  # last: asked only for what no longer is there
+
+
+class _Moved(MetaPathFinder, Loader):
+    """Finds modules under their old paths. What it gives is a module of its own that hands on every attribute."""
+
+    def __init__(self) -> None:
+        self.modules: dict[str, str] = {}
+
+    def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
+        return ModuleSpec(name, self) if name in self.modules else None
+
+    def exec_module(self, module: ModuleType) -> None:
+        old, new = module.__name__, self.modules[module.__name__]
+        warnings.warn(f"{old} is {new} now; the old path goes with the next release", FutureWarning, stacklevel=2)
+        vars(module)["__getattr__"] = lambda name: getattr(importlib.import_module(new), name)
+
+
+_MOVED = _Moved()
 
 
 def find_problem(name: str, home: Path) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import importlib
 import shutil
 import subprocess
 import sys
@@ -169,3 +170,18 @@ def test_a_source_tree_wins_over_an_installed_namesake(site: Path, tmp_path: Pat
 def test_this_checkout_has_no_problem() -> None:
     for name in OURS:
         guard.check_packages(name)
+
+
+def test_an_old_path_works_and_names_the_new_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(guard._MOVED, "modules", {"sandboxes.of_old": "sandboxes.guard"})
+    monkeypatch.setattr(sys, "meta_path", [*sys.meta_path])
+    guard.moved({})
+    with pytest.warns(FutureWarning, match=r"sandboxes\.of_old is sandboxes\.guard now") as warned:
+        from sandboxes.of_old import check_packages
+    assert check_packages is guard.check_packages
+    assert [Path(warning.filename) for warning in warned] == [Path(__file__)]
+    with pytest.raises(ImportError, match="no_such_name"):
+        from sandboxes.of_old import no_such_name  # noqa: F401
+    with pytest.raises(ModuleNotFoundError):
+        importlib.import_module("sandboxes.never_was")
+    del sys.modules["sandboxes.of_old"]
