@@ -6,7 +6,7 @@ are interleaved). Only the closing tag is put in, as a forced id: the answer is 
 
 from __future__ import annotations
 
-from collections import deque
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -88,71 +88,75 @@ class OfficialStop:
         """See `StopRule`. It starts over anyway."""
 
 
-@dataclass(slots=True)
-class PaperStop:
-    """Fire when the mean change of the uncertainty over `window` positions is below `eps` behind its peak.
+@dataclass
+class WindowStop(ABC):
+    """Fire when the mean change of a score over `window` positions is below `eps` behind its peak.
 
-    Until a block was closed for it, once: the reply's further blocks are left alone.
-
-    The paper normalises within the trajectory; the extremes of an unfinished one are unknown, so entropy is divided by
-    `log V` instead. Behind the peak: every value of the window lies below the highest value before it.
+    Until a block was closed for it, once: the reply's further blocks are left alone. Behind the peak: every value of
+    the window lies below the highest value before it.
     """
 
-    vocabulary: int
     window: int = 16
     eps: float = 0.02
     min_tokens: int = 32
-    weight: float = CONFIDENCE_WEIGHT
-    _values: deque[float] | None = None
-    _peak: float = float("-inf")
-    _seen: int = 0
-    _done: bool = False
+    _done: bool = field(default=False, init=False)
+
+    @abstractmethod
+    def scores(self, entropy: float, max_logprob: float, top_mean: float | None) -> Sequence[float]:
+        """Take a position inside a block; the scores of all of them so far."""
 
     def fires(self, entropy: float, max_logprob: float, inside: bool, top_mean: float | None = None) -> bool:
         """See `StopRule`."""
         if not inside or self._done:
             return False
-        if self._values is None:
-            self._values = deque()
-        self._values.append(uncertainty(entropy, max_logprob, self.vocabulary, self.weight))
-        if len(self._values) > self.window + 1:
-            self._peak = max(self._peak, self._values.popleft())
-        self._seen += 1
-        if self._seen < self.min_tokens or len(self._values) <= self.window:
+        values = self.scores(entropy, max_logprob, top_mean)
+        if len(values) < max(self.min_tokens, self.window + 1):
             return False
-        values = list(self._values)
-        change = sum(abs(b - a) for a, b in zip(values, values[1:], strict=False)) / self.window
-        return change < self.eps and max(values) < self._peak
+        recent, before = values[-self.window - 1 :], values[: -self.window - 1]
+        change = sum(abs(b - a) for a, b in zip(recent, recent[1:], strict=False)) / self.window
+        return change < self.eps and bool(before) and max(recent) < max(before)
 
     def closed(self) -> None:
         """See `StopRule`. It is done."""
         self._done = True
 
 
-@dataclass(slots=True)
-class PublishedStop:
-    """`PaperStop` on the paper's score `M_t = weight * H~_t + (1 - weight) * (1 - C~_t)`, scaled within the trajectory.
+@dataclass
+class PaperStop(WindowStop):
+    """The rule on our score, `uncertainty`.
 
-    The trajectory is the thought so far: at every position the values before it are scaled anew, since what is still to
-    come is unknown. Once a reply, too.
+    The paper normalises within the trajectory; the extremes of an unfinished one are unknown, so entropy is divided by
+    `log V` instead.
     """
 
-    window: int = 16
-    eps: float = 0.02
-    min_tokens: int = 32
-    weight: float = PUBLISHED_WEIGHT
-    _entropies: list[float] = field(default_factory=list)
-    _confidences: list[float] = field(default_factory=list)
-    _done: bool = False
+    vocabulary: int = field(kw_only=True)
+    weight: float = CONFIDENCE_WEIGHT
+    _values: list[float] = field(default_factory=list, init=False)
 
-    def fires(self, entropy: float, max_logprob: float, inside: bool, top_mean: float | None = None) -> bool:
-        """See `StopRule`.
+    def scores(self, entropy: float, max_logprob: float, top_mean: float | None) -> Sequence[float]:
+        """See `WindowStop`."""
+        self._values.append(uncertainty(entropy, max_logprob, self.vocabulary, self.weight))
+        return self._values
+
+
+@dataclass
+class PublishedStop(WindowStop):
+    """The rule on the paper's score `M_t = weight * H~_t + (1 - weight) * (1 - C~_t)`, scaled within the trajectory.
+
+    The trajectory is the thought so far: at every position the values before it are scaled anew, since what is still to
+    come is unknown.
+    """
+
+    weight: float = PUBLISHED_WEIGHT
+    _entropies: list[float] = field(default_factory=list, init=False)
+    _confidences: list[float] = field(default_factory=list, init=False)
+
+    def scores(self, entropy: float, max_logprob: float, top_mean: float | None) -> Sequence[float]:
+        """See `WindowStop`.
 
         Raises:
             PolicyError: The engine does not tell the likeliest ids.
         """
-        if not inside or self._done:
-            return False
         if top_mean is None:
             raise PolicyError(
                 "think_stop=published reads the likeliest ids of every position, and this policy's engine does not "
@@ -160,17 +164,7 @@ class PublishedStop:
             )
         self._entropies.append(entropy)
         self._confidences.append(-top_mean)
-        if len(self._entropies) < max(self.min_tokens, self.window + 1):
-            return False
-        values = published_uncertainty(self._entropies, self._confidences, self.weight)
-        recent = values[-self.window - 1 :]
-        change = sum(abs(b - a) for a, b in zip(recent, recent[1:], strict=False)) / self.window
-        before = values[: -self.window - 1]
-        return change < self.eps and bool(before) and max(recent) < max(before)
-
-    def closed(self) -> None:
-        """See `StopRule`. It is done."""
-        self._done = True
+        return published_uncertainty(self._entropies, self._confidences, self.weight)
 
 
 class ThinkControl:
@@ -182,9 +176,9 @@ class ThinkControl:
         open_id: Id of the opening tag.
         close_id: Id of the closing tag.
         inside: The prompt ends inside a block (templates that write the opening tag themselves).
-        cap: Most ids of the reply.
-        budget: Most ids inside blocks in the whole reply, the tags not counted; `None` for no limit.
-        reserve: Ids that must be left after the closing tag.
+        max_tokens: Most ids of the reply.
+        think_budget: Most ids inside blocks in the whole reply, the tags not counted; `None` for no limit.
+        answer_reserve: Ids that must be left after the closing tag.
         stop: A stop rule of this reply alone.
         before: Another control, which is asked first.
 
@@ -200,17 +194,17 @@ class ThinkControl:
         open_id: int,
         close_id: int,
         inside: bool,
-        cap: int,
-        budget: int | None = None,
-        reserve: int = 0,
+        max_tokens: int,
+        think_budget: int | None = None,
+        answer_reserve: int = 0,
         stop: StopRule | None = None,
         before: TokenControl | None = None,
     ) -> None:
         self.inside = inside
         self.thought = 0
         self.causes: list[Cause] = []
-        self._open, self._close, self._cap = open_id, close_id, cap
-        self._budget, self._reserve, self._stop, self._before = budget, reserve, stop, before
+        self._open, self._close, self._stop, self._before = open_id, close_id, stop, before
+        self._max_tokens, self._think_budget, self._answer_reserve = max_tokens, think_budget, answer_reserve
         self._seen = 0
         self._top_mean: float | None = None
 
@@ -235,12 +229,12 @@ class ThinkControl:
     def horizon(self, ids: Sequence[int]) -> int | None:
         """See `PlannedControl`. With neither a stop rule nor another control it is exact: one id further may be cut."""
         self.read(ids)
-        last = self._cap - 1
+        last = self._max_tokens - 1
         soonest = len(ids) if self.inside else len(ids) + 1  # outside, an opening tag must be sampled first
         if self._stop is None:
-            cut = last - self._reserve
-            if self._budget is not None:
-                cut = min(cut, soonest + max(0, self._budget - self.thought))
+            cut = last - self._answer_reserve
+            if self._think_budget is not None:
+                cut = min(cut, soonest + max(0, self._think_budget - self.thought))
             soonest = max(soonest, cut)
         free = None if soonest > last else soonest - len(ids)
         if self._before is None:
@@ -268,9 +262,9 @@ class ThinkControl:
         return forced
 
     def _cause(self, length: int, stagnant: bool) -> Cause | None:
-        if self._budget is not None and self.thought >= self._budget:
+        if self._think_budget is not None and self.thought >= self._think_budget:
             return Cause.BUDGET
-        if self._cap - length - 1 <= self._reserve:
+        if self._max_tokens - length - 1 <= self._answer_reserve:
             return Cause.RESERVE
         return Cause.STOP if stagnant else None
 

@@ -302,21 +302,23 @@ class T2PO:
         if self._tags is None or not self._limits_thinking:
             return None
         assert request.max_tokens is not None
-        config = self.config
+        config, vocabulary = self.config, self._vocabulary
+        window = (config.stop_window, config.stop_window_eps, config.stop_min_tokens)
         stop: StopRule | None = None
-        if config.think_stop is ThinkStop.OFFICIAL:
-            stop = OfficialStop(self._vocabulary, config.stop_patience, config.stop_eps)
-        elif config.think_stop is ThinkStop.PAPER:
-            stop = PaperStop(self._vocabulary, config.stop_window, config.stop_window_eps, config.stop_min_tokens)
-        elif config.think_stop is ThinkStop.PUBLISHED:
-            stop = PublishedStop(config.stop_window, config.stop_window_eps, config.stop_min_tokens)
+        match config.think_stop:
+            case ThinkStop.OFFICIAL:
+                stop = OfficialStop(vocabulary, config.stop_patience, config.stop_eps)
+            case ThinkStop.PAPER:
+                stop = PaperStop(*window, vocabulary=vocabulary)
+            case ThinkStop.PUBLISHED:
+                stop = PublishedStop(*window)
         return ThinkControl(
             open_id=self._tags[0],
             close_id=self._tags[1],
             inside=starts_inside(request.prompt_ids, *self._tags, self.eos_ids),
-            cap=request.max_tokens,
-            budget=config.think_budget,
-            reserve=config.answer_reserve,
+            max_tokens=request.max_tokens,
+            think_budget=config.think_budget,
+            answer_reserve=config.answer_reserve,
             stop=stop,
             before=request.control,
         )

@@ -200,7 +200,7 @@ def test_official_form_step_by_step(case: dict[str, Any]) -> None:
     params = case["params"]
     stop = OfficialStop(PROCESSOR["vocab"], params["patience"], PROCESSOR["eps"], PROCESSOR["alpha"])
     rule = ThinkControl(
-        open_id=OPEN, close_id=CLOSE, inside=False, cap=1000, budget=params.get("budget"), stop=stop
+        open_id=OPEN, close_id=CLOSE, inside=False, max_tokens=1000, think_budget=params.get("budget"), stop=stop
     )  # fmt: skip
     ids = list(case["start_ids"])
     for logits, expected in zip(case["logits"], case["steps"], strict=True):
@@ -220,7 +220,7 @@ def test_interleaved_rows_do_not_share_a_counter() -> None:
     case = FIXTURES["off_shared_state_bug"]
     assert case["any_forced"] is False and set(case["forced_tokens"]) == {None}
     rows = [
-        ThinkControl(open_id=OPEN, close_id=CLOSE, inside=True, cap=99, stop=OfficialStop(8, patience=3))
+        ThinkControl(open_id=OPEN, close_id=CLOSE, inside=True, max_tokens=99, stop=OfficialStop(8, patience=3))
         for _ in range(2)
     ]
     facts = [(1.2, -0.5), (0.6, -0.2)]

@@ -18,11 +18,11 @@ OPEN, CLOSE, EOS = 5, 6, 7
 
 
 def control(**changes: Any) -> ThinkControl:
-    return ThinkControl(**{"open_id": OPEN, "close_id": CLOSE, "inside": False, "cap": 1000, **changes})
+    return ThinkControl(**{"open_id": OPEN, "close_id": CLOSE, "inside": False, "max_tokens": 1000, **changes})
 
 
 def test_budget_counts_the_whole_reply() -> None:
-    rule = control(budget=3)
+    rule = control(think_budget=3)
     ids: list[int] = []
     script = iter([OPEN, 1, 2, CLOSE, 3, OPEN, 4])
     forced_at = []
@@ -37,7 +37,7 @@ def test_budget_counts_the_whole_reply() -> None:
 
 
 def test_the_answer_keeps_its_reserve() -> None:
-    rule = control(inside=True, budget=100, cap=10, reserve=4)
+    rule = control(inside=True, think_budget=100, max_tokens=10, answer_reserve=4)
     ids: list[int] = []
     while True:
         forced = rule.force(ids, 1.0, -1.0)
@@ -53,7 +53,7 @@ def test_another_control_goes_first() -> None:
         def force(self, ids: object, entropy: float, max_logprob: float) -> int | None:
             return 3
 
-    assert control(inside=True, budget=0, before=Always()).force([], 1.0, -1.0) == 3
+    assert control(inside=True, think_budget=0, before=Always()).force([], 1.0, -1.0) == 3
 
 
 def paper(values: list[float], **changes: Any) -> int | None:
@@ -111,9 +111,9 @@ def test_tag_id() -> None:
 SETTINGS = st.fixed_dictionaries(
     {
         "inside": st.booleans(),
-        "cap": st.integers(1, 9),
-        "budget": st.none() | st.integers(0, 6),
-        "reserve": st.integers(0, 9),
+        "max_tokens": st.integers(1, 9),
+        "think_budget": st.none() | st.integers(0, 6),
+        "answer_reserve": st.integers(0, 9),
     }
 )
 IDS = st.lists(st.sampled_from([OPEN, CLOSE, 0, 1]), min_size=9, max_size=9)
@@ -147,13 +147,13 @@ def played(rule: ThinkControl, wanted: list[int], cap: int) -> list[int]:
 @given(SETTINGS, IDS, st.integers(0, 8))
 def test_horizon_is_exact(settings: dict[str, Any], wanted: list[int], length: int) -> None:
     rule = control(**settings)
-    ids = played(rule, wanted, min(length, settings["cap"]))
-    assert rule.horizon(ids) == soonest_cut(rule, ids, settings["cap"])
+    ids = played(rule, wanted, min(length, settings["max_tokens"]))
+    assert rule.horizon(ids) == soonest_cut(rule, ids, settings["max_tokens"])
 
 
 @given(SETTINGS, IDS)
 def test_an_engine_that_asks_at_horizons_only_gives_the_same_reply(settings: dict[str, Any], wanted: list[int]) -> None:
-    cap = settings["cap"]
+    cap = settings["max_tokens"]
     near, far = control(**settings), control(**settings)
     expected = played(near, wanted, cap)
     ids: list[int] = []
@@ -169,7 +169,7 @@ def test_an_engine_that_asks_at_horizons_only_gives_the_same_reply(settings: dic
 
 @given(SETTINGS, IDS, st.integers(0, 8))
 def test_horizon_of_a_stop_rule_is_never_too_far(settings: dict[str, Any], wanted: list[int], length: int) -> None:
-    cap = settings["cap"]
+    cap = settings["max_tokens"]
     rule = control(**settings, stop=OfficialStop(8, patience=1, eps=9.0))
     ids = played(rule, wanted, min(length, cap))
     free, soonest = rule.horizon(ids), soonest_cut(rule, ids, cap)
@@ -198,12 +198,12 @@ class Unplanned:
 
 def test_another_control_shortens_the_horizon() -> None:
     assert isinstance(control(), PlannedControl)
-    rule = control(budget=5, before=Once(2))
+    rule = control(think_budget=5, before=Once(2))
     assert rule.horizon([]) == 2 and rule.force([], 1.0, -1.0) is None
     assert rule.horizon([1, 1, 3]) == 6  # an opening tag and five ids
-    assert control(inside=True, budget=1, before=Once(4)).horizon([]) == 1
-    assert control(budget=5, before=Unplanned()).horizon([]) == 0
-    assert control(cap=1, before=Once(9)).horizon([1]) == 8
+    assert control(inside=True, think_budget=1, before=Once(4)).horizon([]) == 1
+    assert control(think_budget=5, before=Unplanned()).horizon([]) == 0
+    assert control(max_tokens=1, before=Once(9)).horizon([1]) == 8
 
 
 def published(facts: Sequence[tuple[float, float]], **changes: Any) -> int | None:
@@ -231,7 +231,7 @@ def test_published_form_fires_behind_the_peak_of_its_own_score() -> None:
 def test_published_form_is_not_the_paper_form_on_our_score() -> None:
     """Changes of 0.01 nats: still on the scale of log V, wide awake on that of the thought."""
     small = [(0.02, 1.0)] + [(0.01 * (i % 2), 1.01 + 0.01 * (i % 2)) for i in range(20)]
-    ours = PaperStop(100, window=2, eps=0.05, min_tokens=4)
+    ours = PaperStop(vocabulary=100, window=2, eps=0.05, min_tokens=4)
     assert any(ours.fires(entropy, -0.5, True) for entropy, _ in small) and published(small) is None
 
 
@@ -250,7 +250,7 @@ def test_published_form_fires_once_and_needs_the_likeliest_ids() -> None:
 
 
 def test_only_a_stop_rule_or_an_unknown_control_reads_the_distribution() -> None:
-    assert not control(budget=5).reads_distribution
+    assert not control(think_budget=5).reads_distribution
     assert control(stop=OfficialStop(8)).reads_distribution
     assert not control(before=Once(2)).reads_distribution
     assert control(before=Unplanned()).reads_distribution
@@ -258,9 +258,9 @@ def test_only_a_stop_rule_or_an_unknown_control_reads_the_distribution() -> None
 
 
 def test_no_block_that_could_be_cut_any_more_leaves_all_ids() -> None:
-    assert control(cap=10, budget=99).horizon([0] * 9) is None  # an opening tag would be the last id
-    assert control(cap=10, budget=99).horizon([0] * 8) == 1
-    assert control(cap=10, budget=3).horizon([0] * 6) == 3  # the reserve of 0 still closes the block at the end
+    assert control(max_tokens=10, think_budget=99).horizon([0] * 9) is None  # an opening tag would be the last id
+    assert control(max_tokens=10, think_budget=99).horizon([0] * 8) == 1
+    assert control(max_tokens=10, think_budget=3).horizon([0] * 6) == 3  # a reserve of 0 still closes the block
 
 
 def test_a_stop_that_another_control_overruled_comes_at_the_next_position() -> None:
@@ -272,8 +272,8 @@ def test_a_stop_that_another_control_overruled_comes_at_the_next_position() -> N
             return 9 if len(ids) == self.at else None
 
     def closed(before: Any) -> int | None:
-        stop = PaperStop(100, window=2, eps=0.02, min_tokens=3)
-        control = ThinkControl(open_id=OPEN, close_id=CLOSE, inside=True, cap=100, stop=stop, before=before)
+        stop = PaperStop(vocabulary=100, window=2, eps=0.02, min_tokens=3)
+        control = ThinkControl(open_id=OPEN, close_id=CLOSE, inside=True, max_tokens=100, stop=stop, before=before)
         ids: list[int] = []
         for at, entropy in enumerate([2.0, 2.0] + [1.0] * 20):
             forced = control.force(ids, entropy, -0.5)
