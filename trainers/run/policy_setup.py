@@ -60,7 +60,7 @@ def make_peft(policy: PolicyArguments, source: ModelSource | None = None) -> Any
     if targets != "all-linear":
         targets = [name.strip() for name in targets.split(",")]
         shape = find_shape(source) if source is not None else None
-        known = [*shape.linears(), "embed_tokens"] if shape is not None else []
+        known = [*shape.linear, "embed_tokens"] if shape is not None else []
         if known and not any(name.rsplit(".", 1)[-1] in known for name in targets):
             raise ConfigError(
                 f"lora_target_modules={policy.lora_target_modules}: the model has no such layer. Use all-linear, or of "

@@ -86,7 +86,15 @@ def test_named_models_have_their_published_size(name):
 
 
 def test_the_adapter_of_the_field_notes_has_its_40_million_weights():
-    assert NAMED["qwen2.5-7b"].lora_parameters(16, "all-linear") == 40_370_176
+    assert shape_of(NAMED["qwen2.5-7b"]).lora_parameters(16, "all-linear") == 40_370_176
+
+
+def test_a_shape_costs_no_memory_and_no_random_number():
+    before = torch.random.get_rng_state()
+    shape = shape_of({**NAMED["llama-3.2-1b"], "quantization_config": {"quant_method": "none such"}})
+    assert shape is not None and (shape.hidden, shape.query, shape.key, shape.feed_forward) == (2048, 2048, 512, 8192)
+    assert (shape.layers, shape.vocabulary, shape.context, shape.qk_norm) == (16, 128256, 131072, False)
+    assert torch.equal(torch.random.get_rng_state(), before)
 
 
 def test_unknown_models_are_unknown():
@@ -139,7 +147,7 @@ def test_activations_are_what_autograd_holds(kind, dtype, lora_r, checkpointing)
 
 
 def seven(**changes) -> Load:
-    shape = NAMED["qwen2.5-7b"]
+    shape = shape_of(NAMED["qwen2.5-7b"])
     settings = {
         "dtype": "bfloat16", "lora": 40_370_176, "lora_r": 16, "reference": 0, "batch": 2, "slots": 16, "longest": 4096,
     }  # fmt: skip
