@@ -27,7 +27,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from tasks.assertions.instructions import IFEVAL, Instruction, Semantics, follows, make
+from tasks.assertions.instructions import IFEVAL, Instruction, InstructionType, Semantics, follows, make
 from tasks.assertions.instructions.language import warm_up
 
 NEEDS_DATA = frozenset({"length_constraints:number_sentences", "change_case:capital_word_frequency"})
@@ -197,7 +197,7 @@ def show_junk() -> None:
             print(f"{name:12}{semantics.value:12}{row}  {max(spent[-1], key=lambda id: spent[-1][id])}")
 
 
-def _example(known: type[Instruction]) -> Instruction:
+def _example(known: InstructionType) -> Instruction:
     return make(known.id, {name: ARGUMENTS.get(name, _default(name)) for name in known.arguments})
 
 

@@ -5,7 +5,7 @@ and `assertion` makes of each the kind `instruction`, which a task may hold.
 """
 
 from tasks.assertions.instructions.assertion import InstructionFollowed
-from tasks.assertions.instructions.base import Instruction, InstructionError, Semantics
+from tasks.assertions.instructions.base import Instruction, InstructionError, InstructionType, Semantics
 from tasks.assertions.instructions.registry import IFEVAL, INSTRUCTIONS, make
 from tasks.assertions.instructions.scoring import follows, variants
 
@@ -15,6 +15,7 @@ __all__ = [
     "Instruction",
     "InstructionError",
     "InstructionFollowed",
+    "InstructionType",
     "Semantics",
     "follows",
     "make",

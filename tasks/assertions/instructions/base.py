@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, ClassVar
+from typing import Any
 
 
 class Semantics(StrEnum):
@@ -81,76 +80,145 @@ TEXTS = Argument(_texts)
 """A list of texts, read as a tuple."""
 
 
-class Instruction(ABC):
-    """An instruction with its arguments. Immutable after it is made, so it may be used from any thread.
+Check = Callable[..., bool]
+"""Whether a text follows an instruction: takes the text, and the arguments under their official names.
 
-    A subclass states `id`, `kind` and `arguments`, and finds the arguments in `self.args` under their names::
+The text is not blank: a blank one follows nothing, which `scoring.follows` sees to. A check takes time linear in the
+length of the text, and gives the same answer from any thread.
+"""
 
-        class NoComma(Instruction):
-            id = "punctuation:no_comma"
-            kind = "commas"
 
-            def follows(self, text: str, semantics: Semantics) -> bool:
-                return "," not in text
-
-            def describe(self) -> str:
-                return "uses no comma"
-
-    Every module of instructions ends with `ALL`, the tuple of its classes; `registry.INSTRUCTIONS` is made of them.
+@dataclass(slots=True, eq=False)
+class InstructionType:
+    """One official id: which arguments it takes, how it reads in words, and the two readings of it.
 
     Attributes:
         id: The official id, `family:name`.
         kind: A few words for "these kinds of instruction were not followed: ...". Tells no number and no keyword.
+        says: The condition in words, such as "has at least {num_words} words"; arguments stand in it by name.
+        fixed: Decides by the wording of the prompt.
+        reference: Decides as the published evaluator does; the same check unless `published` says otherwise.
         arguments: Name of each argument, and how it is read. All are needed.
-        args: The arguments as read.
+        at_most: Two arguments of which the first must not be more than the second; None where there is no such pair.
+        fix: Where and why the readings differ, a clause for the documentation; empty where they do not.
+        needs: What must be installed for a verdict (of the fixed reading), for the documentation; mostly nothing.
     """
 
-    id: ClassVar[str]
-    kind: ClassVar[str]
-    arguments: ClassVar[Mapping[str, Argument]] = {}
+    id: str
+    kind: str
+    says: str
+    fixed: Check
+    reference: Check
+    arguments: Mapping[str, Argument]
+    at_most: tuple[str, str] | None
+    fix: str
+    needs: str
 
-    def __init__(self, /, **kwargs: Any) -> None:
+    def published(self, check: Check) -> Check:
+        """Take a check for the published reading; a decorator."""
+        self.reference = check
+        return check
+
+    def make(self, kwargs: Mapping[str, Any]) -> Instruction:
         """Read the arguments. Those that are None count as not given, as in the public files.
 
         Raises:
-            InstructionError: an argument is missing, unknown, or of the wrong kind.
+            InstructionError: an argument is missing, unknown, or of the wrong kind, or two do not fit together.
         """
         given = {name: value for name, value in kwargs.items() if value is not None}
         valid = ", ".join(self.arguments) or "none"
         for name in given:
             if name not in self.arguments:
                 raise InstructionError(f"{self.id}: unknown argument '{name}' (valid: {valid})")
-        self.args: dict[str, Any] = {}
+        args: dict[str, Any] = {}
         for name, argument in self.arguments.items():
             if name not in given:
                 raise InstructionError(f"{self.id}: the argument '{name}' is missing (needed: {valid})")
             try:
-                self.args[name] = argument.read(given[name])
+                args[name] = argument.read(given[name])
             except ValueError as error:
                 raise InstructionError(f"{self.id}: '{name}' must be {error}, not {given[name]!r}") from None
-        self.prepare()
+        if self.at_most:
+            least, most = self.at_most
+            if args[least] > args[most]:
+                raise InstructionError(
+                    f"{self.id}: '{most}' must be at least '{least}', but {args[most]} is less than {args[least]}"
+                )
+        return Instruction(self, args)
 
-    def prepare(self) -> None:  # noqa: B027 - most instructions have nothing to prepare
-        """Compute once what every check needs, from `self.args`.
+
+@dataclass(frozen=True, slots=True)
+class Instruction:
+    """An instruction with its arguments. Immutable, so it may be used from any thread.
+
+    Attributes:
+        type: Which instruction.
+        args: The arguments as read.
+    """
+
+    type: InstructionType
+    args: dict[str, Any]
+
+    @property
+    def id(self) -> str:
+        """The official id."""
+        return self.type.id
+
+    @property
+    def kind(self) -> str:
+        """A few words on what is asked, without number and keyword."""
+        return self.type.kind
+
+    def follows(self, text: str, semantics: Semantics) -> bool:
+        """Return whether a text that is not blank follows the instruction, by one of its readings.
 
         Raises:
-            InstructionError: the arguments do not fit together.
+            InstructionError: it needs something that is not installed, or the reference itself cannot judge it.
         """
+        check = self.type.reference if semantics is Semantics.REFERENCE else self.type.fixed
+        return check(text, **self.args)
 
-    @abstractmethod
-    def follows(self, text: str, semantics: Semantics) -> bool:
-        """Return whether the text follows the instruction.
-
-        Args:
-            text: Not blank: a blank text follows nothing, which `scoring.follows` sees to.
-            semantics: Which reading decides.
-
-        Must take time linear in the length of the text, and give the same answer from any thread.
-        """
-
-    @abstractmethod
     def describe(self) -> str:
         """Return the condition in words, for people, such as "has at least 20 words"."""
+        return self.type.says.format(**{name: _listed(value) for name, value in self.args.items()})
+
+
+def _listed(value: Any) -> Any:
+    return ", ".join(f"'{item}'" for item in value) if isinstance(value, tuple) else value
+
+
+class InstructionSet(dict[str, InstructionType]):
+    """The instructions of one benchmark by id.
+
+    A check is added where it is written::
+
+        @ifeval.add("punctuation:no_comma", kind="commas", says="uses no comma")
+        def punctuation_no_comma(text: str) -> bool:
+            return "," not in text
+    """
+
+    def add(
+        self,
+        id: str,
+        *,
+        kind: str,
+        says: str,
+        arguments: Mapping[str, Argument] | None = None,
+        at_most: tuple[str, str] | None = None,
+        fix: str = "",
+        needs: str = "",
+    ) -> Callable[[Check], InstructionType]:
+        """Decorate the fixed reading of an instruction; see `InstructionType` for the arguments."""
+
+        def taken(check: Check) -> InstructionType:
+            self[id] = InstructionType(id, kind, says, check, check, arguments or {}, at_most, fix, needs)
+            return self[id]
+
+        return taken
+
+
+ifeval = InstructionSet()
+"""The 25 official ids of IFEval, once the modules that hold their checks are imported."""
 
 
 AT_LEAST, LESS_THAN = "at least", "less than"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tasks.assertions.instructions.base import RELATION, Argument, Instruction, Semantics, compare, whole
+from tasks.assertions.instructions.base import RELATION, Argument, compare, ifeval, whole
 from tasks.assertions.instructions.english import is_english
 from tasks.assertions.instructions.language import LANGUAGES, LanguageUnknown, detect
 from tasks.assertions.instructions.words import count_capital_words
@@ -16,92 +16,73 @@ def _language(value: Any) -> str:
     return str(value)
 
 
-class ResponseLanguage(Instruction):
+@ifeval.add(
+    "language:response_language",
+    kind="language",
+    says="is in the language '{language}'",
+    arguments={"language": Argument(_language)},
+)
+def language_response_language(text: str, language: str) -> bool:
     """The text is in a language.
 
     The reference takes a text whose language cannot be told, such as one of digits only, for the right one, and does
     not see words in capitals. Fixed: it is not; capitals are read as small letters; short English is known as such.
     """
-
-    id = "language:response_language"
-    kind = "language"
-    arguments = {"language": Argument(_language)}
-
-    def follows(self, text: str, semantics: Semantics) -> bool:
-        """Return whether it is."""
-        wanted = self.args["language"]
-        if semantics is Semantics.REFERENCE:
-            return _reference_language(text, wanted)
-        if wanted == "en":
-            return is_english(text)
-        try:
-            return detect(text.lower() if text.isupper() else text) == wanted
-        except LanguageUnknown:
-            return False
-
-    def describe(self) -> str:
-        """Return the condition in words."""
-        return f"is in the language '{self.args['language']}'"
+    if language == "en":
+        return is_english(text)
+    try:
+        return detect(text.lower() if text.isupper() else text) == language
+    except LanguageUnknown:
+        return False
 
 
-class EnglishCapital(Instruction):
-    """English, in capital letters only. The reference is at a loss with short texts, and lets those of no letter pass.
-
-    Fixed: short English is known as such.
-    """
-
-    id = "change_case:english_capital"
-    kind = "capital letters only"
-
-    def follows(self, text: str, semantics: Semantics) -> bool:
-        """Return whether it is."""
-        return text.isupper() and _in_english(text, semantics)
-
-    def describe(self) -> str:
-        """Return the condition in words."""
-        return "is in English and in capital letters only"
-
-
-class EnglishLowercase(Instruction):
-    """English, in small letters only; as with `EnglishCapital`."""
-
-    id = "change_case:english_lowercase"
-    kind = "small letters only"
-
-    def follows(self, text: str, semantics: Semantics) -> bool:
-        """Return whether it is."""
-        return text.islower() and _in_english(text, semantics)
-
-    def describe(self) -> str:
-        """Return the condition in words."""
-        return "is in English and in small letters only"
-
-
-class CapitalWordFrequency(Instruction):
-    """So many words in capital letters only; "I" and "A" are such words."""
-
-    id = "change_case:capital_word_frequency"
-    kind = "number of words in capitals"
-    arguments = {"capital_frequency": whole(), "capital_relation": RELATION}
-
-    def follows(self, text: str, semantics: Semantics) -> bool:
-        """Return whether the number stands in the relation."""
-        return compare(count_capital_words(text), self.args["capital_relation"], self.args["capital_frequency"])
-
-    def describe(self) -> str:
-        """Return the condition in words."""
-        return f"has {self.args['capital_relation']} {self.args['capital_frequency']} words in capital letters"
-
-
-def _in_english(text: str, semantics: Semantics) -> bool:
-    return _reference_language(text, "en") if semantics is Semantics.REFERENCE else is_english(text)
-
-
-def _reference_language(text: str, language: str) -> bool:
+@language_response_language.published
+def _reference_language(text: str, language: str = "en") -> bool:
     try:
         return detect(text) == language
     except LanguageUnknown:
         return True
 
 
-ALL = (ResponseLanguage, EnglishCapital, EnglishLowercase, CapitalWordFrequency)
+@ifeval.add(
+    "change_case:english_capital",
+    kind="capital letters only",
+    says="is in English and in capital letters only",
+)
+def change_case_english_capital(text: str) -> bool:
+    """English, in capital letters only. The reference is at a loss with short texts, and lets those of no letter pass.
+
+    Fixed: short English is known as such.
+    """
+    return text.isupper() and is_english(text)
+
+
+@change_case_english_capital.published
+def _(text: str) -> bool:
+    return text.isupper() and _reference_language(text)
+
+
+@ifeval.add(
+    "change_case:english_lowercase",
+    kind="small letters only",
+    says="is in English and in small letters only",
+)
+def change_case_english_lowercase(text: str) -> bool:
+    """English, in small letters only; as with capital letters."""
+    return text.islower() and is_english(text)
+
+
+@change_case_english_lowercase.published
+def _(text: str) -> bool:
+    return text.islower() and _reference_language(text)
+
+
+@ifeval.add(
+    "change_case:capital_word_frequency",
+    kind="number of words in capitals",
+    says="has {capital_relation} {capital_frequency} words in capital letters",
+    arguments={"capital_frequency": whole(), "capital_relation": RELATION},
+)
+def change_case_capital_word_frequency(text: str, capital_frequency: int, capital_relation: str) -> bool:
+    """So many words in capital letters only; "I" and "A" are such words."""
+    return compare(count_capital_words(text), capital_relation, capital_frequency)

@@ -6,7 +6,7 @@ import json
 import re
 from typing import Any
 
-from tasks.assertions.instructions.base import TEXT, Instruction, Semantics, whole
+from tasks.assertions.instructions.base import TEXT, ifeval, whole
 from tasks.assertions.instructions.wording import NOT_AFTER_LETTER, bounded, reference_pattern
 
 _BULLET = re.compile(r"[*+-][ \t]+\S")
@@ -18,28 +18,27 @@ _SHIFTED, _SHIFTING = re.compile(r"[\w)\]] << "), re.compile(r" >> [\w(]")
 _OPTIONS = ("My answer is yes.", "My answer is no.", "My answer is maybe.")
 
 
-class NumberOfBullets(Instruction):
+@ifeval.add(
+    "detectable_format:number_bullet_lists",
+    kind="number of bullet points",
+    says="has exactly {num_bullets} bullet points",
+    arguments={"num_bullets": whole()},
+)
+def detectable_format_number_bullet_lists(text: str, num_bullets: int) -> bool:
     """Exactly so many bullet points.
 
     The reference counts every line that starts with a dash or with one star, so rules (`---`), negative numbers and
     lines in italics too. Fixed: a mark, a blank and a text, as in Markdown.
     """
+    lines = [line.lstrip() for line in text.split("\n")]
+    count = sum(1 for line in lines if _BULLET.match(line) and not _is_rule(line))
+    return count == num_bullets
 
-    id = "detectable_format:number_bullet_lists"
-    kind = "number of bullet points"
-    arguments = {"num_bullets": whole()}
 
-    def follows(self, text: str, semantics: Semantics) -> bool:
-        """Return whether the number is met."""
-        lines = [line.lstrip() for line in text.split("\n")]
-        if semantics is Semantics.REFERENCE:
-            return _starred(lines) + sum(line.startswith("-") for line in lines) == self.args["num_bullets"]
-        count = sum(1 for line in lines if _BULLET.match(line) and not _is_rule(line))
-        return count == self.args["num_bullets"]
-
-    def describe(self) -> str:
-        """Return the condition in words."""
-        return f"has exactly {self.args['num_bullets']} bullet points"
+@detectable_format_number_bullet_lists.published
+def _(text: str, num_bullets: int) -> bool:
+    lines = [line.lstrip() for line in text.split("\n")]
+    return _starred(lines) + sum(line.startswith("-") for line in lines) == num_bullets
 
 
 def _starred(lines: list[str]) -> int:
@@ -59,121 +58,111 @@ def _is_rule(line: str) -> bool:
     return len(marks) > 2 and marks in ("*" * len(marks), "-" * len(marks))
 
 
-class ConstrainedResponse(Instruction):
+@ifeval.add(
+    "detectable_format:constrained_response",
+    kind="one of the given answers",
+    says="gives one of these answers: " + " ".join(f"'{option}'" for option in _OPTIONS),
+)
+def detectable_format_constrained_response(text: str) -> bool:
     """One of the three given answers. The reference is content if the text holds any, or all, of them."""
-
-    id = "detectable_format:constrained_response"
-    kind = "one of the given answers"
-
-    def follows(self, text: str, semantics: Semantics) -> bool:
-        """Return whether the text gives one of the answers; fixed: one only."""
-        found = sum(option in text for option in _OPTIONS)
-        return found >= 1 if semantics is Semantics.REFERENCE else found == 1
-
-    def describe(self) -> str:
-        """Return the condition in words."""
-        return "gives one of these answers: " + " ".join(f"'{option}'" for option in _OPTIONS)
+    return sum(option in text for option in _OPTIONS) == 1
 
 
-class NumberOfHighlights(Instruction):
+@detectable_format_constrained_response.published
+def _(text: str) -> bool:
+    return any(option in text for option in _OPTIONS)
+
+
+@ifeval.add(
+    "detectable_format:number_highlighted_sections",
+    kind="highlighted parts",
+    says="highlights at least {num_highlights} parts with *stars*",
+    arguments={"num_highlights": whole()},
+)
+def detectable_format_number_highlighted_sections(text: str, num_highlights: int) -> bool:
     """At least so many parts in stars, each on one line.
 
     The reference takes anything between two stars, as in a product or from one bullet to the next star. Fixed: no blank
     inside the stars at either end, no letter or digit right outside them.
     """
-
-    id = "detectable_format:number_highlighted_sections"
-    kind = "highlighted parts"
-    arguments = {"num_highlights": whole()}
-
-    def follows(self, text: str, semantics: Semantics) -> bool:
-        """Return whether there are enough."""
-        if semantics is Semantics.REFERENCE:
-            count = sum(1 for found in _SINGLE.finditer(text) if found.group(1).strip())
-            count += sum(1 for found in _DOUBLE.finditer(text) if found.group(1).strip())
-        else:
-            count = sum(1 for _ in _HIGHLIGHT.finditer(text))
-        return count >= self.args["num_highlights"]
-
-    def describe(self) -> str:
-        """Return the condition in words."""
-        return f"highlights at least {self.args['num_highlights']} parts with *stars*"
+    return sum(1 for _ in _HIGHLIGHT.finditer(text)) >= num_highlights
 
 
-class MultipleSections(Instruction):
+@detectable_format_number_highlighted_sections.published
+def _(text: str, num_highlights: int) -> bool:
+    found = [*_SINGLE.findall(text), *_DOUBLE.findall(text)]
+    return sum(1 for inside in found if inside.strip()) >= num_highlights
+
+
+@ifeval.add(
+    "detectable_format:multiple_sections",
+    kind="number of sections",
+    says="has at least {num_sections} sections marked '{section_spliter} 1' and so on",
+    arguments={"section_spliter": TEXT, "num_sections": whole()},
+)
+def detectable_format_multiple_sections(text: str, section_spliter: str, num_sections: int) -> bool:
     """At least so many sections, each marked with a word and a number.
 
     The reference counts every place where the word stands before a number, as a pattern. Fixed: different numbers, and
     the word as a word of its own.
     """
-
-    id = "detectable_format:multiple_sections"
-    kind = "number of sections"
-    arguments = {"section_spliter": TEXT, "num_sections": whole()}
-
-    def follows(self, text: str, semantics: Semantics) -> bool:
-        """Return whether there are enough."""
-        word = self.args["section_spliter"].strip()
-        if semantics is Semantics.REFERENCE:
-            mark = reference_pattern(rf"\s?{word}\s?\d+\s?", self.id, 0)
-            return len(mark.split(text)) - 1 >= self.args["num_sections"]
-        before = NOT_AFTER_LETTER if re.match(r"\w", word) else ""
-        numbers = re.findall(rf"{before}{re.escape(word)}\s?(\d+)", text)
-        return len({number.lstrip("0") for number in numbers}) >= self.args["num_sections"]
-
-    def describe(self) -> str:
-        """Return the condition in words."""
-        return f"has at least {self.args['num_sections']} sections marked '{self.args['section_spliter']} 1' and so on"
+    word = section_spliter.strip()
+    before = NOT_AFTER_LETTER if re.match(r"\w", word) else ""
+    numbers = re.findall(rf"{before}{re.escape(word)}\s?(\d+)", text)
+    return len({number.lstrip("0") for number in numbers}) >= num_sections
 
 
-class JsonFormat(Instruction):
+@detectable_format_multiple_sections.published
+def _(text: str, section_spliter: str, num_sections: int) -> bool:
+    mark = reference_pattern(rf"\s?{section_spliter.strip()}\s?\d+\s?", 0)
+    return len(mark.split(text)) - 1 >= num_sections
+
+
+@ifeval.add(
+    "detectable_format:json_format",
+    kind="JSON",
+    says="is JSON as a whole",
+)
+def detectable_format_json_format(text: str) -> bool:
     """All of it is JSON, in a fence or not. The reference takes `NaN` and `Infinity` too, which no JSON has."""
+    # Numbers are not computed, so that long ones cost nothing.
+    return _is_json(text, parse_constant=_refuse, parse_int=str, parse_float=str)
 
-    id = "detectable_format:json_format"
-    kind = "JSON"
 
-    def follows(self, text: str, semantics: Semantics) -> bool:
-        """Return whether it can be read. Numbers are not computed, so that long ones cost nothing."""
-        text = text.strip()
-        for fence in ("```json", "```Json", "```JSON", "```"):
-            text = text.removeprefix(fence)
-        text = text.removesuffix("```").strip()
-        try:
-            if semantics is Semantics.REFERENCE:
-                json.loads(text)
-            else:
-                json.loads(text, parse_constant=_refuse, parse_int=str, parse_float=str)
-        except (ValueError, RecursionError):
-            return False
-        return True
-
-    def describe(self) -> str:
-        """Return the condition in words."""
-        return "is JSON as a whole"
+@detectable_format_json_format.published
+def _is_json(text: str, **options: Any) -> bool:
+    text = text.strip()
+    for fence in ("```json", "```Json", "```JSON", "```"):
+        text = text.removeprefix(fence)
+    text = text.removesuffix("```").strip()
+    try:
+        json.loads(text, **options)
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 def _refuse(constant: str) -> Any:
     raise ValueError(f"{constant} is not in JSON")
 
 
-class Title(Instruction):
+@ifeval.add(
+    "detectable_format:title",
+    kind="title",
+    says="has a title such as <<title>>",
+)
+def detectable_format_title(text: str) -> bool:
     """A title in double angular brackets, on one line.
 
     The reference goes from the first pair to the last of a line. Fixed: each pair by itself, with no letter or digit
     right outside it, so that shifts in code (`a<<b; c>>d`) are no title.
     """
+    return any(_title(line) for line in text.split("\n"))
 
-    id = "detectable_format:title"
-    kind = "title"
 
-    def follows(self, text: str, semantics: Semantics) -> bool:
-        """Return whether there is one that is not blank."""
-        found = _reference_title if semantics is Semantics.REFERENCE else _title
-        return any(found(line) for line in text.split("\n"))
-
-    def describe(self) -> str:
-        """Return the condition in words."""
-        return "has a title such as <<title>>"
+@detectable_format_title.published
+def _(text: str) -> bool:
+    return any(_reference_title(line) for line in text.split("\n"))
 
 
 def _reference_title(line: str) -> bool:
@@ -197,13 +186,3 @@ def _title(line: str) -> bool:
 
 def _in_word(beside: str) -> bool:
     return beside.isalnum() and bounded(beside)
-
-
-ALL = (
-    NumberOfBullets,
-    ConstrainedResponse,
-    NumberOfHighlights,
-    MultipleSections,
-    JsonFormat,
-    Title,
-)

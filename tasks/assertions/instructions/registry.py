@@ -5,21 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tasks.assertions.instructions import casing, contents, formats, ifbench, keywords, lengths, replies
-from tasks.assertions.instructions.base import Instruction, InstructionError
+from tasks.assertions.instructions import (  # noqa: F401 - they fill `ifeval`
+    casing,
+    contents,
+    formats,
+    keywords,
+    lengths,
+    replies,
+)
+from tasks.assertions.instructions.base import Instruction, InstructionError, InstructionType, ifeval
+from tasks.assertions.instructions.ifbench import ALL as IFBENCH
 from tasks.model import nearest
 
-IFEVAL: tuple[type[Instruction], ...] = (
-    *keywords.ALL,
-    *lengths.ALL,
-    *contents.ALL,
-    *formats.ALL,
-    *replies.ALL,
-    *casing.ALL,
-)
+IFEVAL: tuple[InstructionType, ...] = tuple(ifeval.values())
 """The 25 official ids of IFEval."""
-INSTRUCTIONS: dict[str, type[Instruction]] = {known.id: known for known in (*IFEVAL, *ifbench.ALL)}
-"""Every id, with its class."""
+INSTRUCTIONS: dict[str, InstructionType] = {known.id: known for known in (*IFEVAL, *IFBENCH)}
+"""Every id, with what it stands for."""
 
 
 def make(id: str, kwargs: Mapping[str, Any]) -> Instruction:
@@ -35,4 +36,4 @@ def make(id: str, kwargs: Mapping[str, Any]) -> Instruction:
         raise InstructionError(f"unknown instruction '{id}'{hint} ({len(INSTRUCTIONS)} ids are known)")
     if not isinstance(kwargs, Mapping) or not all(isinstance(name, str) for name in kwargs):
         raise InstructionError(f"{id}: the arguments must be a mapping from names to values, not {kwargs!r}")
-    return known(**kwargs)
+    return known.make(kwargs)

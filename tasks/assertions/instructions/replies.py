@@ -2,93 +2,68 @@
 
 from __future__ import annotations
 
-from tasks.assertions.instructions.base import TEXT, Instruction, Semantics
+from tasks.assertions.instructions.base import TEXT, ifeval
 
 _SEPARATOR = "******"
 
 
-class TwoResponses(Instruction):
+@ifeval.add(
+    "combination:two_responses",
+    kind="two responses",
+    says=f"gives two different responses with {_SEPARATOR} between them",
+)
+def combination_two_responses(text: str) -> bool:
     """Two different responses with six stars between them; stars at the very start or end separate nothing."""
-
-    id = "combination:two_responses"
-    kind = "two responses"
-
-    def follows(self, text: str, semantics: Semantics) -> bool:
-        """Return whether there are exactly two."""
-        parts = [part.strip() for part in text.split(_SEPARATOR)]
-        if not all(parts[1:-1]):
-            return False
-        given = [part for part in parts if part]
-        return len(given) == 2 and given[0] != given[1]
-
-    def describe(self) -> str:
-        """Return the condition in words."""
-        return f"gives two different responses with {_SEPARATOR} between them"
+    parts = [part.strip() for part in text.split(_SEPARATOR)]
+    if not all(parts[1:-1]):
+        return False
+    given = [part for part in parts if part]
+    return len(given) == 2 and given[0] != given[1]
 
 
-class RepeatPrompt(Instruction):
+@ifeval.add(
+    "combination:repeat_prompt",
+    kind="repeating the request first",
+    says="repeats the request first",
+    arguments={"prompt_to_repeat": TEXT},
+)
+def combination_repeat_prompt(text: str, prompt_to_repeat: str) -> bool:
     """The request is repeated before anything else, in any case."""
-
-    id = "combination:repeat_prompt"
-    kind = "repeating the request first"
-    arguments = {"prompt_to_repeat": TEXT}
-
-    def follows(self, text: str, semantics: Semantics) -> bool:
-        """Return whether the text starts with it."""
-        return text.strip().lower().startswith(self.args["prompt_to_repeat"].strip().lower())
-
-    def describe(self) -> str:
-        """Return the condition in words."""
-        return "repeats the request first"
+    return text.strip().lower().startswith(prompt_to_repeat.strip().lower())
 
 
-class EndChecker(Instruction):
+@ifeval.add(
+    "startend:end_checker",
+    kind="the last words",
+    says="ends with '{end_phrase}'",
+    arguments={"end_phrase": TEXT},
+)
+def startend_end_checker(text: str, end_phrase: str) -> bool:
     """The text ends with a phrase, in any case; quotation marks after it do not count."""
-
-    id = "startend:end_checker"
-    kind = "the last words"
-    arguments = {"end_phrase": TEXT}
-
-    def follows(self, text: str, semantics: Semantics) -> bool:
-        """Return whether it ends so."""
-        return text.strip().strip('"').lower().endswith(self.args["end_phrase"].strip().lower())
-
-    def describe(self) -> str:
-        """Return the condition in words."""
-        return f"ends with '{self.args['end_phrase']}'"
+    return text.strip().strip('"').lower().endswith(end_phrase.strip().lower())
 
 
-class Quotation(Instruction):
+@ifeval.add(
+    "startend:quotation",
+    kind="quotation marks around the whole",
+    says="stands in double quotation marks as a whole",
+)
+def startend_quotation(text: str) -> bool:
     """The whole stands in double quotation marks. The reference does not mind if nothing stands between them."""
-
-    id = "startend:quotation"
-    kind = "quotation marks around the whole"
-
-    def follows(self, text: str, semantics: Semantics) -> bool:
-        """Return whether it does."""
-        text = text.strip()
-        if len(text) < 2 or text[0] != '"' or text[-1] != '"':
-            return False
-        return semantics is Semantics.REFERENCE or bool(text.strip('"').strip())
-
-    def describe(self) -> str:
-        """Return the condition in words."""
-        return "stands in double quotation marks as a whole"
+    return _quoted(text) and bool(text.strip().strip('"').strip())
 
 
-class NoComma(Instruction):
+@startend_quotation.published
+def _quoted(text: str) -> bool:
+    text = text.strip()
+    return len(text) > 1 and text[0] == text[-1] == '"'
+
+
+@ifeval.add(
+    "punctuation:no_comma",
+    kind="commas",
+    says="uses no comma",
+)
+def punctuation_no_comma(text: str) -> bool:
     """No comma: the ASCII one, as in the reference."""
-
-    id = "punctuation:no_comma"
-    kind = "commas"
-
-    def follows(self, text: str, semantics: Semantics) -> bool:
-        """Return whether there is none."""
-        return "," not in text
-
-    def describe(self) -> str:
-        """Return the condition in words."""
-        return "uses no comma"
-
-
-ALL = (TwoResponses, RepeatPrompt, EndChecker, Quotation, NoComma)
+    return "," not in text

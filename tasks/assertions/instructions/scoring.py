@@ -13,7 +13,7 @@ def follows(
     """Return whether the text follows the instruction. A blank text follows none.
 
     Args:
-        instruction: What is asked; one object for all variants of a text.
+        instruction: What is asked; with its arguments.
         text: The whole reply.
         semantics: Which reading decides.
         loose: Whether it is enough that one of `variants(text)` follows it. Never less than the strict verdict.

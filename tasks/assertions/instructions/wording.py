@@ -35,8 +35,8 @@ def bounded(character: str) -> bool:
 
 
 @lru_cache(maxsize=1024)
-def reference_pattern(pattern: str, id: str, flags: int = re.IGNORECASE) -> re.Pattern[str]:
-    """Compile what the reference takes as a pattern although it is a plain word; `id` is for the message.
+def reference_pattern(pattern: str, flags: int = re.IGNORECASE) -> re.Pattern[str]:
+    """Compile what the reference takes as a pattern although it is a plain word.
 
     Raises:
         InstructionError: the word is no valid pattern: the reference itself cannot judge it.
@@ -45,6 +45,6 @@ def reference_pattern(pattern: str, id: str, flags: int = re.IGNORECASE) -> re.P
         return re.compile(pattern, flags)
     except re.error as error:
         raise InstructionError(
-            f"{id}: the reference reads {pattern!r} as a regular expression, which it is not ({error}); "
+            f"the reference reads {pattern!r} as a regular expression, which it is not ({error}); "
             f"semantics: fixed takes it literally"
         ) from None

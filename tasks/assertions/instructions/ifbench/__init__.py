@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tasks.assertions.instructions.ifbench import (
+from tasks.assertions.instructions.base import InstructionType
+from tasks.assertions.instructions.ifbench import (  # noqa: F401 - they fill `ifbench`
     bullets,
     count,
     custom,
@@ -16,22 +17,9 @@ from tasks.assertions.instructions.ifbench import (
     thesis,
     words,
 )
-from tasks.assertions.instructions.ifbench.base import IfbenchInstruction
+from tasks.assertions.instructions.ifbench.base import ifbench
 
-ALL: tuple[type[IfbenchInstruction], ...] = (
-    *count.ALL,
-    *custom.ALL,
-    *tables.ALL,
-    *bullets.ALL,
-    *format.ALL,
-    *thesis.ALL,
-    *nesting.ALL,
-    *ratio.ALL,
-    *repeat.ALL,
-    *sentence.ALL,
-    *words.ALL,
-    *first_last.ALL,
-)
+ALL: tuple[InstructionType, ...] = tuple(ifbench.values())
 """All of them."""
 
-__all__ = ["ALL", "IfbenchInstruction"]
+__all__ = ["ALL"]

@@ -6,7 +6,7 @@ import re
 from datetime import date
 from itertools import pairwise
 
-from tasks.assertions.instructions.ifbench.base import IfbenchInstruction, bare, without_punctuation, words
+from tasks.assertions.instructions.ifbench.base import bare, ifbench, without_punctuation, words
 from tasks.assertions.instructions.ifbench.places import (
     AFRICA,
     CAPITAL_NAMES,
@@ -29,212 +29,207 @@ _FORWARD_PAIRS = re.compile(r"\b(?:bald eagle|national (?:animal|symbol|bird)|un
 _PARAGRAPH_END = re.compile(r"\n[^\S\n]*+\n")
 
 
-class Multiples(IfbenchInstruction):
+@ifbench.add(
+    "custom:multiples",
+    kind="the numbers asked for",
+    says="has the numbers 14, 21, 28, 35, 42, 49 and no others",
+)
+def custom_multiples(text: str) -> bool:
     """The multiples of 7 from 10 to 50."""
-
-    id = "custom:multiples"
-    kind = "the numbers asked for"
-
-    def published(self, text: str) -> bool:
-        """Compare the numbers in the text; words beside them are let pass."""
-        return _NUMBER.findall(text) == [str(number) for number in range(14, 51, 7)]
-
-    def describe(self) -> str:
-        """Return the condition in words."""
-        return "has the numbers 14, 21, 28, 35, 42, 49 and no others"
+    return _NUMBER.findall(text) == [str(number) for number in range(14, 51, 7)]
 
 
-class McqCountLength(IfbenchInstruction):
-    """Four questions with the label `Question`, each longer than the one before, five options each."""
+@ifbench.add(
+    "custom:mcq_count_length",
+    kind="questions and options",
+    says="is four questions with five options each, each question longer than the one before",
+    fix="the label needs no number and may be bold; five different option labels, in letters or digits",
+)
+def custom_mcq_count_length(text: str) -> bool:
+    """Four questions with the label `Question`, each longer than the one before, five options each.
 
-    id = "custom:mcq_count_length"
-    kind = "questions and options"
-    fix = "the label needs no number and may be bold; five different option labels, in letters or digits"
-
-    def published(self, text: str) -> bool:
-        """Cut at numbered labels; lettered options."""
-        if text[text.find("Question") :] != text:
+    Cut at lines that begin with the label.
+    """
+    blocks: list[tuple[list[str], list[str]]] = []  # lines of the question, labels of its options
+    for line in (line.strip() for line in text.split("\n")):
+        label, option = _QUESTION.match(line), _OPTION.match(line)
+        if label:
+            blocks.append(([line[label.end() :]], []))
+        elif line and not blocks:
             return False
-        blocks = [block.strip() for block in _QUESTION_NUMBER.split(text) if block.strip()]
-        lengths: list[int] = []
-        for block in blocks:
-            lines = [line.strip() for line in block.split("\n")]
-            options = [index for index, line in enumerate(lines) if _LETTERED.match(line)]
-            if len(options) != 5:
-                return False
-            lengths.append(len(" ".join(lines[: options[0]]).strip()))
-        return len(blocks) == 4 and _grow(lengths)
-
-    def fixed(self, text: str) -> bool:
-        """Cut at lines that begin with the label."""
-        blocks: list[tuple[list[str], list[str]]] = []  # lines of the question, labels of its options
-        for line in (line.strip() for line in text.split("\n")):
-            label, option = _QUESTION.match(line), _OPTION.match(line)
-            if label:
-                blocks.append(([line[label.end() :]], []))
-            elif line and not blocks:
-                return False
-            elif option:
-                blocks[-1][1].append(option[1].upper())
-            elif line and not blocks[-1][1]:
-                blocks[-1][0].append(line)
-        lengths = [len(" ".join(question).strip()) for question, _ in blocks]
-        five = all(len(options) == len(set(options)) == 5 for _, options in blocks)
-        return len(blocks) == 4 and five and lengths[0] > 0 and _grow(lengths)
-
-    def describe(self) -> str:
-        """Return the condition in words."""
-        return "is four questions with five options each, each question longer than the one before"
+        elif option:
+            blocks[-1][1].append(option[1].upper())
+        elif line and not blocks[-1][1]:
+            blocks[-1][0].append(line)
+    lengths = [len(" ".join(question).strip()) for question, _ in blocks]
+    five = all(len(options) == len(set(options)) == 5 for _, options in blocks)
+    return len(blocks) == 4 and five and lengths[0] > 0 and _grow(lengths)
 
 
-class ReverseNewline(IfbenchInstruction):
-    """The countries of Africa in reverse alphabetical order, one a line."""
-
-    id = "custom:reverse_newline"
-    kind = "the list of countries"
-    fix = "the lines must name the 54 countries, each once (Western Sahara may be there), not just be in order"
-
-    def published(self, text: str) -> bool:
-        """At least 52 lines in order from the one that holds Zimbabwe."""
-        lines = [line for line in map(bare, text.split("\n")) if line]
-        start = next((index for index, line in enumerate(lines) if "Zimbabwe" in line), len(lines))
-        names = [plain(line) for line in lines[start:]]
-        return len(names) >= 52 and all(before >= after for before, after in pairwise(names))
-
-    def fixed(self, text: str) -> bool:
-        """All countries, from the first line that names one."""
-        keys = [key for key in map(letters, text.split("\n")) if key]
-        start = next((index for index, key in enumerate(keys) if key in AFRICA), len(keys))
-        listed = keys[start:]
-        names = [AFRICA.get(key, "") for key in listed]
-        wanted = set(AFRICA.values()) - OPTIONAL_AFRICA
-        complete = len(names) == len(set(names)) and set(names) - OPTIONAL_AFRICA == wanted
-        return complete and all(before > after for before, after in pairwise(listed))
-
-    def describe(self) -> str:
-        """Return the condition in words."""
-        return "lists the countries of Africa in reverse alphabetical order, one a line"
+@custom_mcq_count_length.published
+def _(text: str) -> bool:
+    """Cut at numbered labels; lettered options."""
+    if text[text.find("Question") :] != text:
+        return False
+    blocks = [block.strip() for block in _QUESTION_NUMBER.split(text) if block.strip()]
+    lengths: list[int] = []
+    for block in blocks:
+        lines = [line.strip() for line in block.split("\n")]
+        options = [index for index, line in enumerate(lines) if _LETTERED.match(line)]
+        if len(options) != 5:
+            return False
+        lengths.append(len(" ".join(lines[: options[0]]).strip()))
+    return len(blocks) == 4 and _grow(lengths)
 
 
-class WordReverse(IfbenchInstruction):
-    """A sentence about the bald eagle with its words in reverse order."""
+@ifbench.add(
+    "custom:reverse_newline",
+    kind="the list of countries",
+    says="lists the countries of Africa in reverse alphabetical order, one a line",
+    fix="the lines must name the 54 countries, each once (Western Sahara may be there), not just be in order",
+)
+def custom_reverse_newline(text: str) -> bool:
+    """The countries of Africa in reverse alphabetical order, one a line.
 
-    id = "custom:word_reverse"
-    kind = "reversed order of words"
-    fix = "nothing may stand in its forward order (`bald eagle`, `of the`, `is the` and the like)"
-
-    def published(self, text: str) -> bool:
-        """Look for the answer in the words read backwards."""
-        return "bald eagle" in " ".join(without_punctuation(text.lower()).split()[::-1])
-
-    def fixed(self, text: str) -> bool:
-        """Look for it, and for what would stand forwards only in a sentence that is not reversed."""
-        found = words(text.lower())
-        backwards, forwards = " ".join(found[::-1]), " ".join(found)
-        return re.search(r"\bbald eagle\b", backwards) is not None and not _FORWARD_PAIRS.search(forwards)
-
-    def describe(self) -> str:
-        """Return the condition in words."""
-        return "names the bald eagle in a sentence with its words in reverse order"
+    All countries, from the first line that names one.
+    """
+    keys = [key for key in map(letters, text.split("\n")) if key]
+    start = next((index for index, key in enumerate(keys) if key in AFRICA), len(keys))
+    listed = keys[start:]
+    names = [AFRICA.get(key, "") for key in listed]
+    wanted = set(AFRICA.values()) - OPTIONAL_AFRICA
+    complete = len(names) == len(set(names)) and set(names) - OPTIONAL_AFRICA == wanted
+    return complete and all(before > after for before, after in pairwise(listed))
 
 
-class CharacterReverse(IfbenchInstruction):
-    """A sentence about the bald eagle with its letters in reverse order."""
-
-    id = "custom:character_reverse"
-    kind = "reversed order of letters"
-    fix = "nothing may stand in its forward order (`the`, `is`, `eagle` and the like)"
-
-    def published(self, text: str) -> bool:
-        """Look for the answer backwards."""
-        return "elgae dlab" in text.lower()
-
-    def fixed(self, text: str) -> bool:
-        """Look for it, and for words that are words only forwards."""
-        lower = " ".join(text.lower().split())
-        return "elgae dlab" in lower and not _FORWARD.search(lower)
-
-    def describe(self) -> str:
-        """Return the condition in words."""
-        return "names the bald eagle in a sentence with its letters in reverse order"
+@custom_reverse_newline.published
+def _(text: str) -> bool:
+    """At least 52 lines in order from the one that holds Zimbabwe."""
+    lines = [line for line in map(bare, text.split("\n")) if line]
+    start = next((index for index, line in enumerate(lines) if "Zimbabwe" in line), len(lines))
+    names = [plain(line) for line in lines[start:]]
+    return len(names) >= 52 and all(before >= after for before, after in pairwise(names))
 
 
-class SentenceAlphabet(IfbenchInstruction):
-    """26 sentences that begin with the letters of the alphabet in order."""
+@ifbench.add(
+    "custom:word_reverse",
+    kind="reversed order of words",
+    says="names the bald eagle in a sentence with its words in reverse order",
+    fix="nothing may stand in its forward order (`bald eagle`, `of the`, `is the` and the like)",
+)
+def custom_word_reverse(text: str) -> bool:
+    """A sentence about the bald eagle with its words in reverse order.
 
-    id = "custom:sentence_alphabet"
-    kind = "first letters of sentences"
-    fix = "quotes, list marks and Markdown before the first word are passed over, headings and numbers are no sentences"
-
-    def published(self, text: str) -> bool:
-        """Look at the first character of each sentence."""
-        starts = [sentence.split()[:1] for sentence in sentences(text)]
-        return len(starts) == 26 and all(
-            start and start[0].lower()[0] == chr(97 + index) for index, start in enumerate(starts)
-        )
-
-    def fixed(self, text: str) -> bool:
-        """Look at the first letter of each sentence that has one, paragraph by paragraph."""
-        blocks = (block for block in _PARAGRAPH_END.split(text) if not block.lstrip().startswith("#"))
-        starts = (
-            next((character for character in sentence.lower() if character.isalpha()), "")
-            for block in blocks
-            for sentence in sentences(block)
-        )
-        return "".join(starts) == "abcdefghijklmnopqrstuvwxyz"
-
-    def describe(self) -> str:
-        """Return the condition in words."""
-        return "has 26 sentences that begin with a, b, c and so on"
+    Look for it, and for what would stand forwards only in a sentence that is not reversed.
+    """
+    found = words(text.lower())
+    backwards, forwards = " ".join(found[::-1]), " ".join(found)
+    return re.search(r"\bbald eagle\b", backwards) is not None and not _FORWARD_PAIRS.search(forwards)
 
 
-class EuropeanCapitalsSort(IfbenchInstruction):
-    """The European capitals north of 45 degrees, from north to south."""
-
-    id = "custom:european_capitals_sort"
-    kind = "the list of capitals"
-    fix = "Kyiv (50.45 degrees north) belongs to the list; other spellings, and a full stop at the end, are allowed"
-
-    def published(self, text: str) -> bool:
-        """Compare with a list that lacks Kyiv."""
-        found = [part.strip() for part in plain(text).split(",") if part.strip()]
-        return found == [name for name in CAPITALS if name != "Kyiv"]
-
-    def fixed(self, text: str) -> bool:
-        """Compare with the whole list."""
-        found = [part.strip() for part in plain(text).strip().removesuffix(".").split(",")]
-        return [CAPITAL_NAMES.get(name, name) for name in found] == CAPITALS
-
-    def describe(self) -> str:
-        """Return the condition in words."""
-        return "lists the European capitals north of 45 degrees from north to south, with commas"
+@custom_word_reverse.published
+def _(text: str) -> bool:
+    """Look for the answer in the words read backwards."""
+    return "bald eagle" in " ".join(without_punctuation(text.lower()).split()[::-1])
 
 
-class DateFormatList(IfbenchInstruction):
-    """Dates `YYYY-MM-DD` with commas between them, from the life of Napoleon."""
+@ifbench.add(
+    "custom:character_reverse",
+    kind="reversed order of letters",
+    says="names the bald eagle in a sentence with its letters in reverse order",
+    fix="nothing may stand in its forward order (`the`, `is`, `eagle` and the like)",
+)
+def custom_character_reverse(text: str) -> bool:
+    """A sentence about the bald eagle with its letters in reverse order.
 
-    id = "custom:date_format_list"
-    kind = "the list of dates"
-    fix = "each must be a day of the calendar (no month or day 00), and there must be more than one"
+    Look for it, and for words that are words only forwards.
+    """
+    lower = " ".join(text.lower().split())
+    return "elgae dlab" in lower and not _FORWARD.search(lower)
 
-    def published(self, text: str) -> bool:
-        """Check years and upper bounds."""
-        return all(self._possible(part.strip()) for part in text.strip().split(","))
 
-    def fixed(self, text: str) -> bool:
-        """Check the calendar."""
-        parts = text.strip().split(",")
-        return len(parts) > 1 and all(self._possible(part.strip()) and _real(part.strip()) for part in parts)
+@custom_character_reverse.published
+def _(text: str) -> bool:
+    """Look for the answer backwards."""
+    return "elgae dlab" in text.lower()
 
-    def describe(self) -> str:
-        """Return the condition in words."""
-        return "is a list of dates YYYY-MM-DD with commas between them"
 
-    @staticmethod
-    def _possible(text: str) -> bool:
-        match = _DATE.fullmatch(text)
-        year, month, day = (int(part) for part in match.groups()) if match else (0, 0, 0)
-        return 1769 <= year <= 1821 and month <= 12 and (month == 0 or day <= _DAYS[month])
+@ifbench.add(
+    "custom:sentence_alphabet",
+    kind="first letters of sentences",
+    says="has 26 sentences that begin with a, b, c and so on",
+    fix="quotes, list marks and Markdown before the first word are passed over, headings and numbers are no sentences",
+)
+def custom_sentence_alphabet(text: str) -> bool:
+    """26 sentences that begin with the letters of the alphabet in order.
+
+    Look at the first letter of each sentence that has one, paragraph by paragraph.
+    """
+    blocks = (block for block in _PARAGRAPH_END.split(text) if not block.lstrip().startswith("#"))
+    starts = (
+        next((character for character in sentence.lower() if character.isalpha()), "")
+        for block in blocks
+        for sentence in sentences(block)
+    )
+    return "".join(starts) == "abcdefghijklmnopqrstuvwxyz"
+
+
+@custom_sentence_alphabet.published
+def _(text: str) -> bool:
+    """Look at the first character of each sentence."""
+    starts = [sentence.split()[:1] for sentence in sentences(text)]
+    return len(starts) == 26 and all(
+        start and start[0].lower()[0] == chr(97 + index) for index, start in enumerate(starts)
+    )
+
+
+@ifbench.add(
+    "custom:european_capitals_sort",
+    kind="the list of capitals",
+    says="lists the European capitals north of 45 degrees from north to south, with commas",
+    fix="Kyiv (50.45 degrees north) belongs to the list; other spellings, and a full stop at the end, are allowed",
+)
+def custom_european_capitals_sort(text: str) -> bool:
+    """The European capitals north of 45 degrees, from north to south.
+
+    Compare with the whole list.
+    """
+    found = [part.strip() for part in plain(text).strip().removesuffix(".").split(",")]
+    return [CAPITAL_NAMES.get(name, name) for name in found] == CAPITALS
+
+
+@custom_european_capitals_sort.published
+def _(text: str) -> bool:
+    """Compare with a list that lacks Kyiv."""
+    found = [part.strip() for part in plain(text).split(",") if part.strip()]
+    return found == [name for name in CAPITALS if name != "Kyiv"]
+
+
+@ifbench.add(
+    "custom:date_format_list",
+    kind="the list of dates",
+    says="is a list of dates YYYY-MM-DD with commas between them",
+    fix="each must be a day of the calendar (no month or day 00), and there must be more than one",
+)
+def custom_date_format_list(text: str) -> bool:
+    """Dates `YYYY-MM-DD` with commas between them, from the life of Napoleon.
+
+    Check the calendar.
+    """
+    parts = text.strip().split(",")
+    return len(parts) > 1 and all(_possible(part.strip()) and _real(part.strip()) for part in parts)
+
+
+@custom_date_format_list.published
+def _(text: str) -> bool:
+    """Check years and upper bounds."""
+    return all(_possible(part.strip()) for part in text.strip().split(","))
+
+
+def _possible(text: str) -> bool:
+    match = _DATE.fullmatch(text)
+    year, month, day = (int(part) for part in match.groups()) if match else (0, 0, 0)
+    return 1769 <= year <= 1821 and month <= 12 and (month == 0 or day <= _DAYS[month])
 
 
 def _grow(lengths: list[int]) -> bool:
@@ -247,16 +242,3 @@ def _real(text: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-ALL: tuple[type[IfbenchInstruction], ...] = (
-    Multiples,
-    McqCountLength,
-    ReverseNewline,
-    WordReverse,
-    CharacterReverse,
-    SentenceAlphabet,
-    EuropeanCapitalsSort,
-    DateFormatList,
-)
-"""The instructions of this module."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from tasks.assertions.instructions.ifbench.base import IfbenchInstruction, words
+from tasks.assertions.instructions.ifbench.base import ifbench, words
 
 _HEADING = re.compile(r"#{1,6}\s|<h[1-6]\b|(?:\*\*|__)[^*_]+(?:\*\*|__):?$|<(b|strong)>[^<]*</\1>:?$", re.IGNORECASE)
 _THESIS = re.compile(r"(?:<p>\s*)?<(i|em)>((?:(?!</?(?:i|em)>).)*)</\1>", re.IGNORECASE | re.DOTALL)
@@ -12,28 +12,28 @@ _TAG = re.compile(r"<[^<>]*>")
 _THESIS_START = re.compile(r"(?:<p>\s*)?<(?:i|em)>", re.IGNORECASE)
 
 
-class Thesis(IfbenchInstruction):
-    """Each section begins with a thesis in HTML italics."""
+@ifbench.add(
+    "format:thesis",
+    kind="a thesis in italics",
+    says="begins each section with a thesis statement in HTML italics",
+    fix="every section, not one, begins with closed italics, with text after them; headings part sections",
+)
+def format_thesis(text: str) -> bool:
+    """Each section begins with a thesis in HTML italics.
 
-    id = "format:thesis"
-    kind = "a thesis in italics"
-    fix = "every section, not one, begins with closed italics, with text after them; headings part sections"
+    Look at the beginning of each section that has a body.
+    """
+    found = [section.strip() for section in _sections(text) if section.strip()]
+    return bool(found) and all(map(_begins_with_thesis, found))
 
-    def published(self, text: str) -> bool:
-        """Look for one pair of tags with something between and behind them."""
-        start = text.find("<i>") if "<i>" in text else text.find("<em>")
-        rest = text[start:] if start >= 0 else ""
-        end = rest.find("</i>") if "</i>" in rest else rest.find("</em>")
-        return end >= 0 and bool(rest[3:end].strip()) and bool(rest[end + 4 :].strip())
 
-    def fixed(self, text: str) -> bool:
-        """Look at the beginning of each section that has a body."""
-        found = [section.strip() for section in _sections(text) if section.strip()]
-        return bool(found) and all(map(_begins_with_thesis, found))
-
-    def describe(self) -> str:
-        """Return the condition in words."""
-        return "begins each section with a thesis statement in HTML italics"
+@format_thesis.published
+def _(text: str) -> bool:
+    """Look for one pair of tags with something between and behind them."""
+    start = text.find("<i>") if "<i>" in text else text.find("<em>")
+    rest = text[start:] if start >= 0 else ""
+    end = rest.find("</i>") if "</i>" in rest else rest.find("</em>")
+    return end >= 0 and bool(rest[3:end].strip()) and bool(rest[end + 4 :].strip())
 
 
 def _sections(text: str) -> list[str]:
@@ -58,7 +58,3 @@ def _sections(text: str) -> list[str]:
 def _begins_with_thesis(section: str) -> bool:
     match = _THESIS.match(section)
     return match is not None and bool(words(match[2])) and bool(words(_TAG.sub(" ", section[match.end() :])))
-
-
-ALL: tuple[type[IfbenchInstruction], ...] = (Thesis,)
-"""The instructions of this module."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tasks.assertions.instructions import IFEVAL, Instruction, make
+from tasks.assertions.instructions import IFEVAL, Instruction, InstructionType, make
 
 ARGUMENTS: dict[str, Any] = {
     "keywords": ["sea", "rock"],
@@ -21,7 +21,7 @@ ARGUMENTS: dict[str, Any] = {
 RELATIONS = ("at least", "less than")
 
 
-def example(known: type[Instruction], relation: str = "at least") -> Instruction:
+def example(known: InstructionType, relation: str = "at least") -> Instruction:
     def value(name: str) -> Any:
         return relation if name.endswith("relation") else ARGUMENTS.get(name, 2)
 

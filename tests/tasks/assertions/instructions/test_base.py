@@ -48,7 +48,7 @@ def test_the_official_ids_are_25() -> None:
         (
             "length_constraints:nth_paragraph_first_word",
             {"num_paragraphs": 2, "nth_paragraph": 3, "first_word": "a"},
-            "more than",
+            "must be at least 'nth_paragraph'",
         ),
     ],
 )
