@@ -166,21 +166,14 @@ class Trajectory:
         out = Flat([], [], [], [] if known else None, [])
         for turn in self.turns:
             assert turn.logprobs is not None
-            if turn.index:
-                n = len(turn.context_ids)
-                out.ids += turn.context_ids
-                out.mask += [0] * n
-                out.logprobs += [0.0] * n
-                if out.entropies is not None:
-                    out.entropies += [0.0] * n
-                out.turn_ids += [-1] * n
-            on = [not forced for forced in turn.forced]
-            out.ids += turn.ids
-            out.mask += [int(flag) for flag in on]
-            out.logprobs += [x if flag else 0.0 for x, flag in zip(turn.logprobs, on, strict=True)]
+            context = turn.context_ids if turn.index else []
+            mask = [0] * len(context) + [int(not forced) for forced in turn.forced]
+            out.ids += context + turn.ids
+            out.mask += mask
+            out.logprobs += _where(mask, turn.logprobs)
             if out.entropies is not None and turn.entropies is not None:
-                out.entropies += [x if flag else 0.0 for x, flag in zip(turn.entropies, on, strict=True)]
-            out.turn_ids += [turn.index if flag else -1 for flag in on]
+                out.entropies += _where(mask, turn.entropies)
+            out.turn_ids += [turn.index if on else -1 for on in mask]
         return out
 
     def _refuse_untrainable(self) -> None:
@@ -264,6 +257,12 @@ def groups(trajectories: Sequence[Trajectory]) -> dict[str, list[Trajectory]]:
     for trajectory in trajectories:
         out.setdefault(trajectory.task_id, []).append(trajectory)
     return out
+
+
+def _where(mask: Sequence[int], values: Sequence[float]) -> list[float]:
+    """Values of the last ids of `mask`, one each, and 0.0 where it is 0."""
+    padded = [0.0] * (len(mask) - len(values)) + list(values)
+    return [value if on else 0.0 for value, on in zip(padded, mask, strict=True)]
 
 
 @cache

@@ -7,7 +7,7 @@ import contextlib
 import sys
 from collections.abc import Callable, Iterable, Sequence
 
-from envs.actions import STOP_WORD
+from envs.actions import STOP_WORD, fenced
 from envs.clawgym import ClawGymEnv
 from envs.conversation import ConversationEnv
 from envs.fences import Heredoc, heredocs
@@ -154,15 +154,8 @@ def _command(read: Callable[[str], str], prompt: str, question: bool = False) ->
 
 
 def _reply(command: str | None) -> str:
-    """The command as an agent would send it, in a fence longer than any in it."""
-    if command is None or command.strip() == STOP_WORD:
-        return STOP_WORD
-    longest = run = 0
-    for char in command:
-        run = run + 1 if char == "`" else 0
-        longest = max(longest, run)
-    fence = "`" * max(3, longest + 1)
-    return f"{fence}bash\n{command}\n{fence}"
+    """The command as an agent would send it."""
+    return STOP_WORD if command is None or command.strip() == STOP_WORD else fenced(command)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -170,6 +170,13 @@ def command_of(block: fences.Fence, stop: bool, message: str) -> Action:
     return Command(block.body, stop, message)
 
 
+def fenced(command: str) -> str:
+    """A command as a reply: in a bash fence that is longer than any fence inside it."""
+    longest = max((len(run) for run in re.findall(r"`{3,}", command)), default=2)
+    fence = "`" * (longest + 1)
+    return f"{fence}bash\n{command}\n{fence}"
+
+
 def encodable(text: str) -> bool:
     """Whether the text has a form in UTF-8 (lone surrogates have none)."""
     try:

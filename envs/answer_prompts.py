@@ -65,10 +65,8 @@ class AnswerStyle(PromptStyle):
         return [self.form.name, *revising]
 
 
-class StandardAnswer(AnswerStyle):
+class StandardAnswer(AnswerStyle, Standard):
     """Tools, turns and the form of the answer in a system message; the question alone as the user's."""
-
-    name = "standard"
 
     def system(self, task: Task) -> str:
         """How to work and how to answer. Without tools the form alone, or nothing where the question says it."""
@@ -101,10 +99,6 @@ class StandardAnswer(AnswerStyle):
         """The question, and the workspace where it holds something."""
         return "\n\n".join([task.intent, "The workspace:\n" + "\n".join(listing)] if listing else [task.intent])
 
-    def observation(self, result: CommandResult) -> str:
-        """As in ClawGym."""
-        return _STANDARD.observation(result)
-
     def feedback(self, reason: str) -> str:
         """The reason, and what is understood."""
         forms = "Write your answer"
@@ -113,29 +107,15 @@ class StandardAnswer(AnswerStyle):
         return f"Not understood: {reason}.\n{forms}."
 
 
-class CompactAnswer(AnswerStyle):
+class CompactAnswer(AnswerStyle, Compact):
     """The question, and one line on the form of the answer."""
-
-    name = "compact"
-
-    def system(self, task: Task) -> str:
-        """None."""
-        return ""
 
     def first(self, task: Task, listing: Sequence[str]) -> str:
         """The question and the form."""
         return f"{task.intent}\n\n{self.form.ending}" if self.form.ending else task.intent
 
-    def observation(self, result: CommandResult) -> str:
-        """As in ClawGym."""
-        return _COMPACT.observation(result)
 
-    def feedback(self, reason: str) -> str:
-        """The reason."""
-        return _COMPACT.feedback(reason)
-
-
-class BaseAnswer(AnswerStyle):
+class BaseAnswer(AnswerStyle, Compact):
     """Running text, which a base model goes on from. It explains nothing: use it without tools, or after training.
 
     A line of the task or of an output that begins like a header of its own ("Answer:") is shown with a backslash in it.
@@ -143,10 +123,6 @@ class BaseAnswer(AnswerStyle):
 
     name = "base"
     raw = True
-
-    def system(self, task: Task) -> str:
-        """None."""
-        return ""
 
     def first(self, task: Task, listing: Sequence[str]) -> str:
         """Question and beginning of the reply, as in "Question: ...", "Answer:"."""
@@ -157,11 +133,11 @@ class BaseAnswer(AnswerStyle):
 
     def observation(self, result: CommandResult) -> str:
         """As `compact`, and the beginning of the next reply."""
-        return self._goes_on(_COMPACT.observation(result))
+        return self._goes_on(super().observation(result))
 
     def feedback(self, reason: str) -> str:
         """As `compact`, and the beginning of the next reply."""
-        return self._goes_on(_COMPACT.feedback(reason))
+        return self._goes_on(super().feedback(reason))
 
     def revise(self, kinds: Sequence[str], left: int) -> str:
         """As in all styles, and the beginning of the next reply."""
@@ -188,8 +164,6 @@ class BaseAnswer(AnswerStyle):
 def _headers(form: AnswerForm) -> Headers:
     return Headers(Header(text.strip(), starts_line=True) for text in (form.ask, form.reply) if text.strip())
 
-
-_STANDARD, _COMPACT = Standard(), Compact()
 
 ANSWER_STYLES: dict[str, type[AnswerStyle]] = {
     style.name: style for style in (StandardAnswer, CompactAnswer, BaseAnswer)

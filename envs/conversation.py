@@ -15,7 +15,8 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, ClassVar
 
 import gymnasium
@@ -443,8 +444,17 @@ class ConversationEnv(gymnasium.Env[str, str]):
             info["judge_isolation"] = self._judge_isolation().value
         return info
 
-    def _guard(self) -> _Guard:
-        return _Guard(self)
+    @contextmanager
+    def _guard(self) -> Iterator[None]:
+        """Mark the episode as failed when the body raises."""
+        try:
+            yield
+        except BaseException as error:
+            self._phase = Phase.FAILED
+            if not isinstance(error, GradeError | BaselineError):
+                # The sandbox may be half-way through an answer (a broken pipe, Ctrl-C): the next episode has a new one.
+                self._release()
+            raise
 
     def _running(self, call: str) -> None:
         if self._phase is Phase.RUNNING:
@@ -478,23 +488,3 @@ class ConversationEnv(gymnasium.Env[str, str]):
         if not self._tasks:
             raise ValueError("there is no task to draw from: give tasks=, or options={'task': ...} to reset()")
         return self._tasks[index]
-
-
-class _Guard:
-    """Marks an environment as failed when its body raises. A class, because it stands in every step."""
-
-    __slots__ = ("env",)
-
-    def __init__(self, env: ConversationEnv) -> None:
-        self.env = env
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        if error is None:
-            return
-        self.env._phase = Phase.FAILED
-        if not isinstance(error, GradeError | BaselineError):
-            # The sandbox may be half-way through an answer (a broken pipe, Ctrl-C): the next episode gets a new one.
-            self.env._release()

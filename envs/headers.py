@@ -64,12 +64,6 @@ class Headers:
             text = rule.found.sub(r"\g<0>\\", text)
         return text
 
-    def restored(self, text: str) -> str:
-        """The message that `neutral` was given."""
-        for rule in reversed(self._rules):
-            text = rule.put.sub(r"\g<1>", text)
-        return text
-
     def forged(self, text: str) -> int:
         """How many headers `neutral` found to make this text: those that now hold one backslash."""
         return sum(len(rule.once.findall(text)) for rule in self._rules)
@@ -77,10 +71,9 @@ class Headers:
 
 @dataclass(frozen=True, slots=True)
 class _Rule:
-    """Patterns of one header: `found` up to where the backslash goes, `put` the same with one, `once` with only one."""
+    """Patterns of one header: `found` up to where the backslash goes, `once` the same with one backslash behind it."""
 
     found: re.Pattern[str]
-    put: re.Pattern[str]
     once: re.Pattern[str]
 
 
@@ -102,7 +95,6 @@ def _rule(header: Header) -> _Rule:
     after = _END if header.ends_line else r"(?!\w)" if text[-1].isalnum() else ""
     return _Rule(
         re.compile(rf"{before}{head}(?=\\*{tail}{after})"),
-        re.compile(rf"({before}{head})\\(?=\\*{tail}{after})"),
         re.compile(rf"{before}{head}\\(?={tail}{after})"),
     )
 

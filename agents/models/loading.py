@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from agents.models import smollm2
 from agents.models.errors import ModelError
-from agents.models.manifest import BY_HAND, damage_of
+from agents.models.manifest import BY_HAND, damage_of, sha256_of
 from sandboxes.guard import missing_extra
 
 if TYPE_CHECKING:
@@ -67,9 +67,7 @@ class ModelSource:
             return None
         digest = hashlib.sha256()
         for path in sorted(p for pattern in WEIGHTS for p in Path(self.location).glob(pattern)):
-            digest.update(path.name.encode() + b"\0")
-            with open(path, "rb") as file:
-                digest.update(hashlib.file_digest(file, "sha256").digest())
+            digest.update(path.name.encode() + b"\0" + bytes.fromhex(sha256_of(path)))
         return digest.hexdigest()
 
 
@@ -112,11 +110,6 @@ def resolve_model(name_or_path: str | Path, *, convert: bool = True) -> ModelSou
             f"no model {name!r}: no such folder (it begins as a folder does, so it is not looked for on the hub)"
         )
     return ModelSource(name, ModelKind.HUB, name)
-
-
-def resolve(name_or_path: str | Path) -> str:
-    """Folder or hub id of a model (see `resolve_model`)."""
-    return resolve_model(name_or_path).location
 
 
 def load_model(
@@ -277,13 +270,9 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 
 def _base_of(source: ModelSource) -> str:
-    path = Path(source.location) / ADAPTER_CONFIG
-    try:
-        base = json.loads(path.read_text(encoding="utf-8")).get("base_model_name_or_path")
-    except ValueError as error:
-        raise ModelError(f"{path} is not JSON ({error})") from error
+    base = adapter_config(source).get("base_model_name_or_path")
     if not base:
-        raise ModelError(f"{path} names no base_model_name_or_path")
+        raise ModelError(f"{Path(source.location) / ADAPTER_CONFIG} names no base_model_name_or_path")
     return str(base)
 
 

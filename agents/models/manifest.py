@@ -79,20 +79,14 @@ def damage_of(
         document = json.loads(path.read_text(encoding="utf-8"))
         files, new = document["files"], document.get("or", {})
         accepted = {name: [entry, *([new[name]] if name in new else [])] for name, entry in files.items()}
-        found = [_compared(folder / name, entries) for name, entries in accepted.items() if not _skip(name, leave_out)]
+        wanted = {name: entries for name, entries in accepted.items() if leave_out is None or not leave_out(name)}
+        found = [_compared(folder / name, entries) for name, entries in wanted.items()]
     except OSError as error:
         return [Damage(path, f"cannot be read ({error.strerror})")]
     except (ValueError, KeyError, TypeError, AttributeError):
-        return [Damage(path, _unreadable(path))]
+        what = "is not the list of files that was written" if path.stat().st_size else "is empty"
+        return [Damage(path, what)]
     return [damage for damage in found if damage is not None]
-
-
-def _unreadable(path: Path) -> str:
-    return "is empty" if not path.stat().st_size else "is not the list of files that was written"
-
-
-def _skip(name: str, leave_out: Callable[[str], bool] | None) -> bool:
-    return leave_out is not None and leave_out(name)
 
 
 def _compared(path: Path, accepted: list[Mapping[str, Any]]) -> Damage | None:
@@ -100,7 +94,7 @@ def _compared(path: Path, accepted: list[Mapping[str, Any]]) -> Damage | None:
     sizes, hashes = [int(entry["size"]) for entry in accepted], {str(entry["sha256"]) for entry in accepted}
     try:
         size = path.stat().st_size
-        if size in sizes and _sha256(path) in hashes:
+        if size in sizes and sha256_of(path) in hashes:
             return None
     except FileNotFoundError:
         return Damage(path, "is missing")
@@ -121,7 +115,7 @@ def _names(folder: Path) -> list[str]:
 
 
 def _described(path: Path) -> dict[str, Any]:
-    return {"size": path.stat().st_size, "sha256": _sha256(path)}
+    return {"size": path.stat().st_size, "sha256": sha256_of(path)}
 
 
 def _write(folder: Path, files: Mapping[str, Any], new: Mapping[str, Any] | None = None) -> None:
@@ -130,6 +124,7 @@ def _write(folder: Path, files: Mapping[str, Any], new: Mapping[str, Any] | None
         file.write(json.dumps(document, indent=1) + "\n")
 
 
-def _sha256(path: Path) -> str:
+def sha256_of(path: Path) -> str:
+    """Hash of a file's content."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

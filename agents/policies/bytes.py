@@ -54,10 +54,6 @@ class ByteTokenizer:
                 out += _CONTROLS[token - 256].encode()
         return out.decode("utf-8", "replace")
 
-    def convert_tokens_to_ids(self, token: str) -> int | None:
-        """The id of a control literal; `None` for anything else."""
-        return {literal: 256 + index for index, literal in enumerate(_CONTROLS)}.get(token)
-
     def apply_chat_template(
         self,
         conversation: Sequence[dict[str, str]],

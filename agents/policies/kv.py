@@ -74,22 +74,16 @@ class SlotCache(Cache):
         self, key_states: torch.Tensor, value_states: torch.Tensor, layer_idx: int, *args: Any, **kwargs: Any
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Write `[rows, heads, tokens, dim]` at the selected positions; return views up to the read length."""
-        keys = self._keys.get(layer_idx)
-        if keys is None:
-            keys, _ = self._allocate(layer_idx, key_states, value_states)
-        values = self._values[layer_idx]
-        index = self._index(keys.shape[1])
-        keys.view(-1, keys.shape[3]).index_copy_(0, index, key_states.reshape(-1, keys.shape[3]))
-        values.view(-1, values.shape[3]).index_copy_(0, index, value_states.reshape(-1, values.shape[3]))
-        last = self._first + self._rows
-        return keys[self._first : last, :, : self._read], values[self._first : last, :, : self._read]
-
-    def _allocate(
-        self, layer: int, key_states: torch.Tensor, value_states: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+        index, last = self._index(key_states.shape[1]), self._first + self._rows
+        views = []
         for store, states in ((self._keys, key_states), (self._values, value_states)):
-            store[layer] = states.new_zeros(self.slots, states.shape[1], self.length, states.shape[3])
-        return self._keys[layer], self._values[layer]
+            kept = store.get(layer_idx)
+            if kept is None:
+                shape = (self.slots, states.shape[1], self.length, states.shape[3])
+                kept = store[layer_idx] = states.new_zeros(shape)
+            kept.view(-1, kept.shape[3]).index_copy_(0, index, states.reshape(-1, kept.shape[3]))
+            views.append(kept[self._first : last, :, : self._read])
+        return views[0], views[1]
 
     def _index(self, heads: int) -> torch.Tensor:
         """Flat row numbers of `[slots * heads * length]` for the selected positions, in `[rows, heads, tokens]` order.
@@ -120,14 +114,6 @@ class SlotCache(Cache):
         for store in (self._keys, self._values):
             for tensor in store.values():
                 tensor[targets, :, :length] = tensor[source, :, :length]
-
-    def clear(self) -> None:
-        """Free everything."""
-        self._keys.clear()
-        self._values.clear()
-        self._flat.clear()
-        self.slots = self.length = 0
-        self.generation += 1
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
         """Positions the selected forward sees."""

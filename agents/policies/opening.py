@@ -31,7 +31,6 @@ from agents.models.loading import (
     ModelSource,
     check_files,
     load_model,
-    resolve,
     resolve_model,
     torch_dtype,
 )
@@ -114,7 +113,18 @@ class Actor:
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """What `open_policy` is given beside a name; it explains each."""
+    """What `open_policy` may be given beside a name.
+
+    Attributes:
+        dtype: Of the weights of a model in this process.
+        device: Where they go; `auto`: a GPU if there is one.
+        sample_dtype: Sample from a merged copy of these weights in this type, or in the machine's fastest (`auto`).
+        tokenizer: Folder, name or hub id, for a vLLM server whose model is in no folder of this machine.
+        eos_ids: Ids that end a turn at a vLLM server; default: those that its folder names, or the tokenizer's.
+        concurrency: Requests under way at an endpoint; default: 8, for vLLM 64.
+        timeout: Seconds to wait for it; default: 300, for vLLM 600.
+        extra: Further keys of a chat endpoint's requests.
+    """
 
     dtype: str = "float32"
     device: str = "auto"
@@ -221,37 +231,19 @@ def card_of(named: PolicyName) -> ModelCard:
     return read_card(source.location) if source.kind is not ModelKind.HUB else ModelCard()
 
 
-def open_policy(
-    name: str | PolicyName,
-    *,
-    dtype: str = "float32",
-    device: str = "auto",
-    sample_dtype: str | None = None,
-    tokenizer: str | None = None,
-    eos_ids: Iterable[int] | None = None,
-    concurrency: int | None = None,
-    timeout: float | None = None,
-    extra: Mapping[str, Any] | None = None,
-) -> Actor:
+def open_policy(name: str | PolicyName, **settings: Any) -> Actor:
     """Open the policy that a name means.
 
     Args:
         name: See the module.
-        dtype: Of the weights of a model in this process; `device` where they go (`auto`: a GPU if there is one).
-        device: See `dtype`.
-        sample_dtype: Sample from a merged copy of these weights in this type, or in the machine's fastest (`auto`).
-        tokenizer: Folder, name or hub id, for a vLLM server whose model is in no folder of this machine.
-        eos_ids: Ids that end a turn at a vLLM server; default: those that its folder names, or the tokenizer's.
-        concurrency: Requests under way at an endpoint; default: 8, for vLLM 64.
-        timeout: Seconds to wait for it; default: 300, for vLLM 600.
-        extra: Further keys of a chat endpoint's requests.
+        **settings: As `Opening` explains them.
 
     Raises:
         ModelError: It cannot be opened; the message says what to do.
         PolicyError: A server does not answer.
     """
     named = read_name(name) if isinstance(name, str) else name
-    given = Opening(dtype, device, sample_dtype, tokenizer, eos_ids, concurrency, timeout, extra)
+    given = Opening(**settings)
     way = named.way
     if way.kind is PolicyKind.WEIGHTS:  # its errors name the model themselves
         return way.open(named, given)
@@ -364,7 +356,7 @@ def _load_tokenizer(where: str) -> Any:
     from transformers import AutoTokenizer
 
     try:
-        return AutoTokenizer.from_pretrained(resolve(where) if where in NAMES else where)
+        return AutoTokenizer.from_pretrained(resolve_model(where).location if where in NAMES else where)
     except (OSError, ValueError) as error:
         reason = str(error).strip().split("\n", 1)[0]
         raise ValueError(f"the tokenizer {where!r} cannot be loaded: {reason}") from error

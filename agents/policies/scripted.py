@@ -6,14 +6,13 @@ Their ids carry logprob 0 and entropy 0: the choice was certain.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from agents.policies.bytes import ByteTokenizer
 from agents.policy import Completion, FinishReason, PolicyError, Request, Sampling
 from agents.trajectory import Trajectory
-from envs.actions import STOP_WORD
+from envs.actions import STOP_WORD, fenced
 
 if TYPE_CHECKING:
     from tasks.task import Task
@@ -156,13 +155,6 @@ class ReplayPolicy(ScriptedPolicy):
 
 def _copy(values: list[float] | None) -> list[float] | None:
     return None if values is None else list(values)
-
-
-def fenced(command: str) -> str:
-    """A command as a reply: in a bash fence that is longer than any fence inside it."""
-    longest = max((len(run) for run in re.findall(r"`{3,}", command)), default=2)
-    fence = "`" * (longest + 1)
-    return f"{fence}bash\n{command}\n{fence}"
 
 
 def spoken(tokenizer: Any, text: str, stops: Sequence[str], cap: int) -> tuple[list[int], FinishReason]:

@@ -90,12 +90,6 @@ class SlotTable:
                 slot.conversation = None
                 slot.ids.clear()
 
-    def release(self) -> None:
-        """Free everything and give the memory back."""
-        self.slots.clear()
-        self.order.clear()
-        self.cache.clear()
-
     def place(self, rows: list[Row]) -> list[tuple[int, int]]:
         """Give each row a slot, crop to the common prefix, and bring the rows of this call to slots `0..n-1`.
 

@@ -147,11 +147,6 @@ class TransformersPolicy:
             self._stepper.weights_changed(in_place=places == self._places)
         self._version, self._places = version, places
 
-    def release(self) -> None:
-        """Empty the cache and give its memory back, and that of the CUDA graphs."""
-        self._table.release()
-        self._stepper.weights_changed(in_place=False)
-
     def _complete(self, requests: Sequence[Request], sampling: Sampling) -> list[Completion]:
         rows = [self._row(index, request, sampling) for index, request in enumerate(requests)]
         if len({row.conversation for row in rows}) != len(rows):

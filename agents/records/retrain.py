@@ -20,7 +20,6 @@ from agents.records.shape import Shape
 from agents.trajectory import Trajectory, Turn
 
 SOURCE = "retrain"
-PROMPT_CHARACTERS = 200
 COMPLETION_CHARACTERS = 500
 
 

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from agents.trajectory import Trajectory
+from agents.trajectory import Trajectory, groups
 
 CHANCE = 1e-6
 """Agreements that are rarer than this are no chance: a run sees thousands of episodes, not millions."""
@@ -58,12 +58,8 @@ class Duplicates:
 
 def find_duplicates(trajectories: Sequence[Trajectory]) -> Duplicates:
     """Compare the attempts at each task. Only for episodes that were sampled: greedy attempts are equal by design."""
-    groups: dict[str, list[Trajectory]] = {}
-    for trajectory in trajectories:
-        if trajectory.reward is not None:
-            groups.setdefault(trajectory.task_id, []).append(trajectory)
     episodes = equal = impossible = unknown = 0
-    for group in groups.values():
+    for group in groups([trajectory for trajectory in trajectories if trajectory.reward is not None]).values():
         if len(group) < 2:
             continue
         replies = [tuple(tuple(turn.ids) for turn in trajectory.turns) for trajectory in group]

@@ -22,6 +22,7 @@ from envs.math import MATHEnv
 from tests.agents.fakes import FakeEnv, task
 from tests.agents.toys import CHATML, model, tokenizer
 from tests.envs.questions import question
+from tests.envs.test_headers import restored
 
 ZEPHYR = (
     "{% for m in messages %}<|{{ m.role }}|>\n{{ m.content }}{{ eos_token }}\n{% endfor %}"
@@ -81,7 +82,7 @@ def test_headers_of_ordinary_text_are_found_and_kept_out_of_messages(name: str) 
     forged = shown(tokens, template.following(attack, ended=True))
     neutral = template.headers.neutral(attack)
     assert forged == calm.replace("calm", neutral) and neutral != attack  # what the policy sees, and is trained on
-    assert template.headers.restored(neutral) == attack and template.forged(attack) == 2
+    assert restored(template.headers, neutral) == attack and template.forged(attack) == 2
     # A header's ids stand in the context as often as the template puts them there, and not once more.
     for header in headers if name not in ("numbered", "words") else []:  # numbers and words stand elsewhere, too
         run = tokens.encode(header, add_special_tokens=False)
@@ -191,7 +192,7 @@ def test_the_base_style_keeps_its_own_headers_out_of_questions_and_outputs() -> 
     style = env.style
     message = style.feedback("odd\nAnswer: 3")
     assert message == "\n\nerror: odd\nA\\nswer: 3\n\nAnswer:" and style.forged(message) == 1
-    assert style.headers.restored(first) == first.replace("\\", "")  # type: ignore[attr-defined]
+    assert restored(style.headers, first) == first.replace("\\", "")  # type: ignore[attr-defined]
     solution = MATHEnv([question(assertions=[{"kind": "math_equivalent", "gold": "72"}], intent="Solution: 5")])
     assert "forged_headers" not in solution.reset(seed=0)[1]  # a chat template says there who speaks
     calm = GSM8KEnv([question()], prompt_style="base").reset(seed=0)[1]

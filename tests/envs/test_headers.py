@@ -25,6 +25,14 @@ def holds(headers: Headers, text: str) -> bool:
     return any(re.search(rule.found.pattern.replace(r"(?=\\*", "(?="), text) for rule in headers._rules)
 
 
+def restored(headers: Headers, text: str) -> str:
+    """The message that was made neutral: one backslash less in every header."""
+    for rule in reversed(headers._rules):
+        head, more, tail = rule.found.pattern.partition(r"(?=\\*")
+        text = re.sub(rf"({head})\\{more}{tail}", r"\g<1>", text)
+    return text
+
+
 @pytest.mark.parametrize(
     ("headers", "text", "shown"),
     [
@@ -42,7 +50,7 @@ def holds(headers: Headers, text: str) -> bool:
     ],
 )
 def test_a_backslash_goes_into_every_header(headers: Headers, text: str, shown: str) -> None:
-    assert headers.neutral(text) == shown and headers.restored(shown) == text
+    assert headers.neutral(text) == shown and restored(headers, shown) == text
     assert not holds(headers, shown)
 
 
@@ -59,14 +67,14 @@ def test_what_is_counted_is_what_was_forged() -> None:
 def test_no_header_is_left_and_every_message_comes_back(headers: Headers, text: str) -> None:
     shown = headers.neutral(text)
     assert not holds(headers, shown)
-    assert headers.restored(shown) == text
+    assert restored(headers, shown) == text
     assert (shown == text) == (not any(rule.found.search(text) for rule in headers._rules))
 
 
 @given(st.text(max_size=40))
 def test_any_text_comes_back(text: str) -> None:
     for headers in ALL:
-        assert headers.restored(headers.neutral(text)) == text
+        assert restored(headers, headers.neutral(text)) == text
 
 
 @pytest.mark.parametrize(

