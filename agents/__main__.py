@@ -11,7 +11,7 @@ from agents.commands.chosen import UsageError, chosen
 from agents.commands.convert import convert
 from agents.commands.pages import clean, show
 from agents.jsonl import RecordError
-from agents.records import Format
+from agents.records import FORMATS
 from sandboxes.command import Parser, started
 
 SANDBOX = "auto, docker, bubblewrap, landlock or local"
@@ -56,7 +56,7 @@ def _parser() -> argparse.ArgumentParser:
     other = commands.add_parser("convert", help="write a trajectory file in another format")
     other.add_argument("file", help="a file of any format that `show` reads")
     other.add_argument("out", help="the new file")
-    other.add_argument("--to", choices=[Format.FIELDNOTES.value, Format.TURNGYM.value], required=True)
+    other.add_argument("--to", choices=sorted(name for name, row in FORMATS.items() if row.write), required=True)
     other.add_argument("--allow-cut", action="store_true", help="leave out a last line that was cut by a crash")
     replayed = commands.add_parser(
         "replay",

@@ -24,7 +24,7 @@ import re
 from dataclasses import dataclass
 from enum import StrEnum
 
-from envs import fences
+from envs.fences import THINK_CLOSE, THINK_OPEN, Fence, is_shell, take_apart
 
 STOP_WORD = "TASK_COMPLETE"
 """Alone on a line outside all blocks, it submits."""
@@ -132,14 +132,14 @@ def parse(reply: str) -> Action:
     """Read a reply by the rules at the top of this module. Never raises for a `str`."""
     if not encodable(reply):
         return malformed(MalformedKind.NOT_TEXT)
-    scan = fences.scan(reply.replace("\r\n", "\n"))
+    scan = take_apart(reply.replace("\r\n", "\n"))
     if scan.open_thought:
         return malformed(MalformedKind.UNCLOSED_THINK)
     if scan.open_fence:
         return malformed(MalformedKind.UNCLOSED_FENCE)
     if not scan.visible:
         return malformed(MalformedKind.EMPTY)
-    blocks = [fence for fence in scan.fences if fences.is_shell(fence.info)]
+    blocks = [fence for fence in scan.fences if is_shell(fence.info)]
     if len(blocks) > 1:
         return malformed(MalformedKind.SEVERAL_BLOCKS)
     stop = any(line.strip() == STOP_WORD for line in scan.prose)
@@ -150,7 +150,7 @@ def parse(reply: str) -> Action:
     return malformed(MalformedKind.OTHER_LANGUAGE if scan.fences else MalformedKind.NO_ACTION)
 
 
-def command_of(block: fences.Fence, stop: bool, message: str) -> Action:
+def command_of(block: Fence, stop: bool, message: str) -> Action:
     """What one shell block asks for, by rules 5 to 8; `stop` says that the stop word stood beside it."""
     if block.one_line or len(block.info.split()) > 1:
         return malformed(MalformedKind.ONE_LINE_FENCE)
@@ -164,7 +164,7 @@ def command_of(block: fences.Fence, stop: bool, message: str) -> Action:
         return Submit(message)
     if "\0" in block.body:
         return malformed(MalformedKind.NOT_TEXT)
-    if fences.THINK_CLOSE in block.body and fences.THINK_OPEN not in block.body:
+    if THINK_CLOSE in block.body and THINK_OPEN not in block.body:
         # A draft block in a thought that the prompt opened: what follows the thought is not what this block says.
         return malformed(MalformedKind.UNCLOSED_THINK)
     return Command(block.body, stop, message)

@@ -23,7 +23,6 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from envs import fences
 from envs.actions import (
     STOP_WORD,
     Action,
@@ -34,8 +33,9 @@ from envs.actions import (
     encodable,
     malformed,
 )
+from envs.fences import THINK_CLOSE, Scan, is_shell, take_apart
 
-MAX_LOOKS = 16
+STOP_LOOKS = 16
 """Blocks and thoughts with a stop sequence in them, before the next one cuts wherever it stands: bounds the work."""
 
 _FENCE = re.compile(r"^ {0,3}(?:```|~~~)", re.MULTILINE)
@@ -69,7 +69,7 @@ def read_answer(reply: str, stops: Sequence[str] = (), *, tools: bool = True, wh
     end = stop_at(text, stops)
     after = len(text) - end
     text = text[:end]
-    scan = fences.scan(text)
+    scan = take_apart(text)
     if scan.open_thought:
         return Reading(malformed(MalformedKind.UNCLOSED_THINK), after)
     if not scan.visible:
@@ -84,8 +84,8 @@ def read_answer(reply: str, stops: Sequence[str] = (), *, tools: bool = True, wh
 
 def stop_at(text: str, stops: Sequence[str]) -> int:
     """Index of the first stop sequence that ends the reply; the length of the text where there is none."""
-    thought = text.rfind(fences.THINK_CLOSE)  # thoughts are left out, so nothing ends the reply inside one
-    start = 0 if thought < 0 else thought + len(fences.THINK_CLOSE)
+    thought = text.rfind(THINK_CLOSE)  # thoughts are left out, so nothing ends the reply inside one
+    start = 0 if thought < 0 else thought + len(THINK_CLOSE)
     start += len(text[start:]) - len(text[start:].lstrip())  # nor before it has begun
     looks = 0
     while True:
@@ -93,7 +93,7 @@ def stop_at(text: str, stops: Sequence[str]) -> int:
         if not found:
             return len(text)
         at = min(found)
-        if looks >= MAX_LOOKS or not _inside(text, at):
+        if looks >= STOP_LOOKS or not _inside(text, at):
             return at
         looks += 1
         start = _next_fence(text, at)
@@ -107,10 +107,10 @@ def _next_fence(text: str, at: int) -> int:
 
 def _inside(text: str, at: int) -> bool:
     """Whether a place lies inside a block that is closed further down."""
-    return fences.scan(text[:at]).open_fence and not fences.scan(text).open_fence
+    return take_apart(text[:at]).open_fence and not take_apart(text).open_fence
 
 
-def _command(scan: fences.Scan) -> Action | None:
+def _command(scan: Scan) -> Action | None:
     """The command of a reply, or what is wrong with its shell blocks; `None` where it has none."""
     if scan.open_fence and _tagged(scan.open_info):
         return malformed(MalformedKind.UNCLOSED_FENCE)
@@ -126,10 +126,10 @@ def _command(scan: fences.Scan) -> Action | None:
 
 
 def _tagged(info: str) -> bool:
-    return bool(info.strip()) and fences.is_shell(info)
+    return bool(info.strip()) and is_shell(info)
 
 
-def _until_stop_word(scan: fences.Scan) -> tuple[str, int, bool]:
+def _until_stop_word(scan: Scan) -> tuple[str, int, bool]:
     """The answer, how many characters stand behind the stop word, and whether it was said."""
     for at, line in zip(scan.prose_at, scan.prose, strict=True):
         if line.strip() == STOP_WORD:

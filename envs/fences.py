@@ -84,7 +84,7 @@ class Heredoc:
         return (line.lstrip("\t") if self.tabs else line) == self.word
 
 
-def scan(text: str) -> Scan:
+def take_apart(text: str) -> Scan:
     """Take a reply apart, in time linear in its length."""
     lines = text.split("\n")
     out = Scan()

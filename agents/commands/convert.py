@@ -7,8 +7,7 @@ import json
 from pathlib import Path
 
 from agents.commands.chosen import UsageError
-from agents.records import Format, read_trajectories
-from agents.records.fieldnotes import to_records
+from agents.records import FORMATS, read_trajectories
 from tasks.atomic_file import atomic_file
 
 
@@ -21,13 +20,14 @@ def convert(args: argparse.Namespace) -> int:
         OSError: A file cannot be read or written.
     """
     episodes = read_trajectories(args.file, allow_cut=args.allow_cut)
-    records = to_records(episodes) if args.to == Format.FIELDNOTES else (one.to_json() for one in episodes)
+    write = FORMATS[args.to].write
+    assert write is not None  # the command line offers no other
     out = Path(args.out)
     if out.exists():
         raise UsageError(f"{out} is already there: remove it, or choose another name")
     count = 0
     with atomic_file(out, sync=False) as file:
-        for record in records:
+        for record in write(episodes):
             file.write(json.dumps(record) + "\n")
             count += 1
     print(f"{count} episodes written to {args.out} ({args.to})")

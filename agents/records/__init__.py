@@ -6,12 +6,14 @@
 | `fieldnotes` | `trajectories.jsonl`, one episode a line |
 | `bundle` | `trajectory_bundle.jsonl`, one group of episodes a line |
 | `retrain` | `emergence/generations.jsonl`, one reply a line |
+
+A format is a row of `FORMATS`. Ours is `agents.trajectory`; the others are read by modules of this folder.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from enum import StrEnum
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,39 +21,50 @@ from agents.jsonl import RecordError, read_records
 from agents.records import fieldnotes, retrain
 from agents.trajectory import Trajectory
 
-
-class Format(StrEnum):
-    """What a file of trajectories is written in."""
-
-    TURNGYM = "turngym"
-    """`agents.trajectory.write_jsonl`."""
-    FIELDNOTES = "fieldnotes"
-    """Field-notes `trajectories.jsonl`."""
-    BUNDLE = "bundle"
-    """Field-notes `trajectory_bundle.jsonl`."""
-    RETRAIN = "retrain"
-    """Retrain `emergence/generations.jsonl`, and its textpolicy variant."""
+Read = Callable[[dict[str, Any]], Iterable[Trajectory]]
+"""The episodes of one record."""
 
 
-_MARKS = {
-    Format.TURNGYM: ("prompt_ids", "turns", "task_hash"),
-    Format.BUNDLE: ("rollouts", "task_id"),
-    Format.FIELDNOTES: ("task_id", "turns", "stopped"),
-    Format.RETRAIN: ("prompt", "completion", "reward"),
+@dataclass(frozen=True, slots=True)
+class Format:
+    """How files of a format are known, read and written.
+
+    Attributes:
+        keys: Every record has them.
+        reader: What reads the records of one file, in order.
+        write: Episodes as records; `None` where the format is only read.
+    """
+
+    keys: tuple[str, ...]
+    reader: Callable[[], Read]
+    write: Callable[[Iterable[Trajectory]], Iterable[dict[str, Any]]] | None = None
+
+
+FORMATS = {
+    "turngym": Format(
+        ("prompt_ids", "turns", "task_hash"),
+        lambda: lambda record: [Trajectory.from_json(record)],
+        lambda episodes: (episode.to_json() for episode in episodes),
+    ),
+    "bundle": Format(("rollouts", "task_id"), lambda: fieldnotes.from_bundle),
+    "fieldnotes": Format(
+        ("task_id", "turns", "stopped"), lambda: lambda record: [fieldnotes.from_record(record)], fieldnotes.to_records
+    ),
+    "retrain": Format(("prompt", "completion", "reward"), lambda: retrain.Reader().read),
 }
-"""Keys that a record of the format has."""
+"""The formats by name; a record is of the first whose keys it has."""
 
 
-def format_of(record: dict[str, Any]) -> Format:
+def format_of(record: dict[str, Any]) -> str:
     """The format of a record.
 
     Raises:
         RecordError: It has the keys of none.
     """
-    for name, keys in _MARKS.items():
-        if all(key in record for key in keys):
+    for name, row in FORMATS.items():
+        if all(key in record for key in row.keys):
             return name
-    wanted = "; ".join(f"{name}: {', '.join(keys)}" for name, keys in _MARKS.items())
+    wanted = "; ".join(f"{name}: {', '.join(row.keys)}" for name, row in FORMATS.items())
     raise RecordError(f"is no record of a known format: its keys are {', '.join(record) or 'none'} (needed: {wanted})")
 
 
@@ -66,26 +79,13 @@ def read_trajectories(path: str | Path, *, allow_cut: bool = False) -> Iterator[
         RecordError: A line is no record of the file's format; the message names file, line and key.
         OSError: The file cannot be read.
     """
-    read: Callable[[dict[str, Any]], Iterable[Trajectory]] | None = None
-    name: Format | None = None
+    read: Read | None = None
+    kind = ""
     for number, record in read_records(path, allow_cut=allow_cut):
         try:
             if read is None:
                 name = format_of(record)
-                read = _reader(name)
+                read, kind = FORMATS[name].reader(), f"no record of the format {name}: "
             yield from read(record)
         except RecordError as error:
-            kind = "" if name is None else f"no record of the format {name}: "
             raise RecordError(f"{path}:{number}: not a trajectory ({kind}{error})") from error
-
-
-def _reader(name: Format) -> Callable[[dict[str, Any]], Iterable[Trajectory]]:
-    match name:
-        case Format.TURNGYM:
-            return lambda record: [Trajectory.from_json(record)]
-        case Format.FIELDNOTES:
-            return lambda record: [fieldnotes.from_record(record)]
-        case Format.BUNDLE:
-            return fieldnotes.from_bundle
-        case Format.RETRAIN:
-            return retrain.Reader().read

@@ -28,7 +28,7 @@ from envs.actions import ActionKind
 from envs.episode import StopReason
 from tasks.sources.fieldnotes import KINDS
 
-SOURCE = "fieldnotes"
+FIELDNOTES = "fieldnotes"
 _AGENT_ERROR = "agent_error"
 _STOPS = {
     "task_complete": StopReason.SUBMITTED,
@@ -123,7 +123,7 @@ def from_record(record: dict[str, Any]) -> Trajectory:
     given = _Episode.of(record)
     if given.stopped not in _STOPS:
         raise RecordError(f"stopped: '{given.stopped}' is unknown; known are {', '.join(_STOPS)}")
-    out = Trajectory(given.task_id, "", 0, None, given.prompt_ids or [], source=SOURCE)
+    out = Trajectory(given.task_id, "", 0, None, given.prompt_ids or [], source=FIELDNOTES)
     out.stop_reason = _STOPS[given.stopped].value
     kept = {"model": given.model, "wall_seconds": given.wall_seconds, **given.other}
     ours = given.stopped == _AGENT_ERROR and isinstance(given.error, str)

@@ -19,7 +19,7 @@ from agents.jsonl import RecordError
 from agents.records.shape import Shape
 from agents.trajectory import Trajectory, Turn
 
-SOURCE = "retrain"
+RETRAIN = "retrain"
 COMPLETION_CHARACTERS = 500
 
 
@@ -51,7 +51,7 @@ class Reader:
         for name, values in (("logprobs", given.logprobs), ("entropy_per_token", given.entropy_per_token)):
             if values is not None and given.tokens is not None and len(values) != len(ids):
                 raise RecordError(f"{name}: has {len(values)} entries for {len(ids)} tokens")
-        task = f"{SOURCE}:{hashlib.sha256(given.prompt.encode('utf-8', 'surrogatepass')).hexdigest()[:12]}"
+        task = f"{RETRAIN}:{hashlib.sha256(given.prompt.encode('utf-8', 'surrogatepass')).hexdigest()[:12]}"
         attempt = self._seen[given.step, task]
         self._seen[given.step, task] += 1
         turn = Turn(
@@ -68,6 +68,6 @@ class Reader:
             turn.notes["text_cut"] = 1.0
         if given.num_tokens is not None:
             turn.notes["num_tokens"] = float(given.num_tokens)
-        episode = Trajectory(task, "", attempt, None, [], [turn], reward=given.reward, source=SOURCE)
+        episode = Trajectory(task, "", attempt, None, [], [turn], reward=given.reward, source=RETRAIN)
         episode.notes = {"step": given.step, "prompt": given.prompt, **given.other}
         return [episode]

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from envs import fences
+from envs import answer_actions
 from envs.actions import Command, Malformed, MalformedKind, Submit
-from envs.answer_actions import MAX_LOOKS, read_answer, stop_at
+from envs.answer_actions import STOP_LOOKS, read_answer, stop_at
 from envs.gsm8k import GSM8KEnv
 from tests.envs.fakes import bash
 
@@ -106,10 +106,10 @@ def test_a_stop_sequence_inside_a_closed_block_cuts_nothing() -> None:
 
 def test_a_reply_is_taken_apart_a_bounded_number_of_times(monkeypatch: pytest.MonkeyPatch) -> None:
     looks: list[int] = []
-    whole = fences.scan
-    monkeypatch.setattr(fences, "scan", lambda text: looks.append(len(text)) or whole(text))
+    whole = answer_actions.take_apart
+    monkeypatch.setattr(answer_actions, "take_apart", lambda text: looks.append(len(text)) or whole(text))
     read_answer("```python\na\n\n\nb\n```\n" * 500, STOPS)
-    assert len(looks) <= 2 * MAX_LOOKS + 1
+    assert len(looks) <= 2 * STOP_LOOKS + 1
 
 
 def test_a_reply_that_was_cut_is_no_answer_unless_it_was_whole_before() -> None:
