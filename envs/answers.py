@@ -10,11 +10,10 @@ from envs.actions import ActionKind, Command, Malformed, Submit
 from envs.anchors import ObservationClass, anchor
 from envs.answer_actions import read_answer
 from envs.answer_prompts import AnswerForm, AnswerStyle, answer_style
-from envs.episode import AgentErrors, CutReply, Exchange, OptionalInt, StopReason
+from envs.episode import CutReply, Exchange, OptionalInt, StopReason
 from envs.prompts import PromptStyle, listing
 from envs.registry import asking_for
-from envs.rewards import RewardKind
-from envs.sandboxed import Place, SandboxedEnv, TaskSource
+from envs.sandboxed import SandboxedEnv, TaskSource
 from sandboxes.sandbox import CommandResult, Snapshot
 from tasks.assertions.base import AssertionResult, BaseAssertion, Verdict, leaves
 from tasks.assertions.grade import Grade
@@ -72,37 +71,22 @@ class AnswerEnv(SandboxedEnv):
         tasks: TaskSource | None = None,
         task: str | Task | None = None,
         *,
-        sandbox: Place = "auto",
         tools: bool = True,
         stops: Sequence[str] | None = None,
         revise: int = 0,
-        max_turns: int | None = None,
-        reward: str | RewardKind = RewardKind.SHAPED,
-        turn_penalty: float = 0.2,
-        subtract_baseline: bool = False,
-        agent_errors: str | AgentErrors = AgentErrors.FAIL,
-        allow_exposed_judges: bool = False,
-        prompt_style: str | PromptStyle = "standard",
-        render_mode: str | None = None,
+        **settings: Any,
     ) -> None:
         """Load the tasks; nothing is opened before the first command.
 
         Args:
             tasks: Where tasks come from; the default is the set's own sample.
             task: A task, or the id of one of `tasks`, for every episode.
-            sandbox: As in `ClawGymEnv`.
             tools: False takes the shell away: every reply that is not empty is the answer, as where numbers were
                 published. (Take `max_turns=1` too, for these allow one reply.)
             stops: Stop sequences; the default are the set's own, `()` are none.
-            revise: How often an answer that does not pass may be revised; the last one is scored.
-            max_turns: As in `ConversationEnv`, like all that follow. An answer is a turn.
-            reward: `shaped`, `binary` or `delta`.
-            turn_penalty: What all turns together cost under `shaped`.
-            subtract_baseline: Take the rate above that of giving no answer.
-            agent_errors: `fail` or `error`.
-            allow_exposed_judges: Play tasks whose judge runs code of the agent that nothing keeps apart from it.
-            prompt_style: `standard`, `compact`, `base`, or an `AnswerStyle`.
-            render_mode: `ansi` or `None`.
+            revise: How often an answer that does not pass may be revised; the last one is scored. An answer is a turn.
+            **settings: `sandbox` as in `SandboxedEnv`, all others as in `ConversationEnv`; `prompt_style` may be
+                `base`, too, or an `AnswerStyle`.
 
         Raises:
             tasks.task.TaskError: The tasks could not be loaded.
@@ -122,19 +106,7 @@ class AnswerEnv(SandboxedEnv):
         source = tasks if tasks is not None else () if isinstance(task, Task) else self.default_tasks
         if source is None:
             raise ValueError(f"{type(self).__name__} has no tasks of its own: give tasks=, for example a YAML file")
-        super().__init__(
-            source,
-            task=task,
-            sandbox=sandbox,
-            max_turns=max_turns,
-            reward=reward,
-            turn_penalty=turn_penalty,
-            subtract_baseline=subtract_baseline,
-            agent_errors=agent_errors,
-            allow_exposed_judges=allow_exposed_judges,
-            prompt_style=prompt_style,
-            render_mode=render_mode,
-        )
+        super().__init__(source, task=task, **settings)
         for item in (*self._tasks, *([task] if isinstance(task, Task) else [])):
             self._refuse_unfit(item)
 

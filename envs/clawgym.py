@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from envs.actions import Action, ActionKind, Command, Malformed, Submit, parse
 from envs.anchors import ObservationClass, anchor, workspace_hash
 from envs.episode import AgentErrors, Exchange
-from envs.prompts import PromptStyle, listing
-from envs.rewards import RewardKind
-from envs.sandboxed import Place, SandboxedEnv, TaskSource
+from envs.prompts import listing
+from envs.sandboxed import SandboxedEnv, TaskSource
 from sandboxes.sandbox import CommandResult, Snapshot
 from tasks.assertions.grade import grade_files
 from tasks.grader import SandboxGrader
@@ -26,54 +27,19 @@ class ClawGymEnv(SandboxedEnv):
     With a pool, each episode has a sandbox of the pool, from its `reset` to its end.
     """
 
-    def __init__(
-        self,
-        tasks: TaskSource = "library",
-        task: str | Task | None = None,
-        *,
-        sandbox: Place = "auto",
-        max_turns: int | None = None,
-        reward: str | RewardKind = RewardKind.SHAPED,
-        turn_penalty: float = 0.2,
-        subtract_baseline: bool = False,
-        agent_errors: str | AgentErrors = AgentErrors.FAIL,
-        allow_exposed_judges: bool = False,
-        prompt_style: str | PromptStyle = "standard",
-        render_mode: str | None = None,
-    ) -> None:
+    def __init__(self, tasks: TaskSource = "library", task: str | Task | None = None, **settings: Any) -> None:
         """Load the tasks; the sandbox is opened at the first `reset`.
 
         Args:
             tasks: Where tasks come from.
             task: A task, or the id of one of `tasks`, for every episode.
-            sandbox: A backend by name (`auto`, `docker`, `bubblewrap`, `landlock`, `local`), or an open sandbox, or a
-                pool as large as the number of episodes at a time; what is open stays the caller's to close.
-            max_turns: As in `ConversationEnv`, like all that follow.
-            reward: `shaped`, `binary` or `delta`.
-            turn_penalty: What all turns together cost under `shaped`.
-            subtract_baseline: Take the rate above that of doing nothing.
-            agent_errors: `fail` or `error`.
-            allow_exposed_judges: Play tasks whose judge runs code of the agent that nothing keeps apart from it.
-            prompt_style: `standard`, `compact`, or a `PromptStyle`.
-            render_mode: `ansi` or `None`.
+            **settings: `sandbox` as in `SandboxedEnv`, all others as in `ConversationEnv`.
 
         Raises:
             tasks.task.TaskError: The tasks could not be loaded.
             ValueError: A setting is not among its choices, or has no effect.
         """
-        super().__init__(
-            tasks,
-            task=task,
-            sandbox=sandbox,
-            max_turns=max_turns,
-            reward=reward,
-            turn_penalty=turn_penalty,
-            subtract_baseline=subtract_baseline,
-            agent_errors=agent_errors,
-            allow_exposed_judges=allow_exposed_judges,
-            prompt_style=prompt_style,
-            render_mode=render_mode,
-        )
+        super().__init__(tasks, task=task, **settings)
 
     def _lay(self, task: Task) -> str:
         sandbox = self._place.take()

@@ -11,10 +11,9 @@ from envs.answer_prompts import ANSWER_STYLES
 from envs.answers import AnswerEnv
 from envs.clawgym import ClawGymEnv
 from envs.conversation import ConversationEnv
-from envs.episode import AgentErrors, Phase, StopReason
+from envs.episode import Phase, StopReason
 from envs.prompts import PromptStyle, prompt_style
 from envs.registry import asking_for, environments
-from envs.rewards import RewardKind
 from envs.sandboxed import Place, SandboxedEnv, TaskSource, resolve_tasks
 from envs.workplace import Workplace
 from tasks.assertions.base import BaseAssertion, leaves
@@ -55,46 +54,22 @@ class MixedEnv(ConversationEnv):
         sandbox: Place = "auto",
         tools: bool = True,
         revise: int = 0,
-        max_turns: int | None = None,
-        reward: str | RewardKind = RewardKind.SHAPED,
-        turn_penalty: float = 0.2,
-        subtract_baseline: bool = False,
-        agent_errors: str | AgentErrors = AgentErrors.FAIL,
-        allow_exposed_judges: bool = False,
-        prompt_style: str | PromptStyle = "standard",
-        render_mode: str | None = None,
+        **settings: Any,
     ) -> None:
         """Load the tasks; nothing is opened before a task needs it.
 
         Args:
             tasks: Where tasks come from: a list of sources, or one text with commas between them.
             task: A task, or the id of one of `tasks`, for every episode.
-            sandbox: As in `ClawGymEnv`; a pool serves the episodes of all sets.
+            sandbox: As in `SandboxedEnv`; a pool serves the episodes of all sets.
             tools: As in `AnswerEnv`; shell tasks always have a shell.
             revise: As in `IFEvalEnv`, for tasks that judge instructions.
-            max_turns: As in `ConversationEnv`, like all that follow.
-            reward: `shaped`, `binary` or `delta`.
-            turn_penalty: What all turns together cost under `shaped`.
-            subtract_baseline: Take the rate above that of doing nothing.
-            agent_errors: `fail` or `error`.
-            allow_exposed_judges: Play tasks whose judge runs code of the agent that nothing keeps apart from it.
-            prompt_style: `standard` or `compact`, which every set has.
-            render_mode: `ansi` or `None`.
+            **settings: As in `ConversationEnv`; `prompt_style` is `standard` or `compact`, which every set has.
 
         Raises:
             tasks.task.TaskError: The tasks could not be loaded.
             ValueError: A setting is not among its choices, or has no effect.
         """
-        settings: dict[str, Any] = {
-            "max_turns": max_turns,
-            "reward": reward,
-            "turn_penalty": turn_penalty,
-            "subtract_baseline": subtract_baseline,
-            "agent_errors": agent_errors,
-            "allow_exposed_judges": allow_exposed_judges,
-            "prompt_style": prompt_style,
-            "render_mode": render_mode,
-        }
         super().__init__(resolve_tasks(tasks), task=task, **settings)
         self._place = sandbox if isinstance(sandbox, Workplace) else Workplace(sandbox)
         self._settings = settings
