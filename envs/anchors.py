@@ -49,13 +49,9 @@ def workspace_hash(files: Mapping[str, FileEntry]) -> str:
         entry = files[path]
         name = path.encode("utf-8", "surrogateescape")
         target = (entry.target or "").encode("utf-8", "surrogateescape")
-        content = entry.content
-        size = -1 if content is None else len(content)
+        size = -1 if entry.content is None else len(entry.content)
         digest.update(f"{len(name)} {entry.kind} {entry.mode:o} {len(target)} {size} {entry.size}\n".encode())
-        digest.update(name)
-        digest.update(target)
-        if content:
-            digest.update(content)
+        digest.update(name + target + (entry.content or b""))
     return digest.hexdigest()[:16]
 
 

@@ -182,7 +182,8 @@ class AnswerEnv(SandboxedEnv):
     def _failed_kinds(self, grade: Grade) -> list[str]:
         """What the failed assertions ask for, in a few words each and without their figures; each once."""
         by_name = {item.name: item for item in self.task.assertions}
-        return list(dict.fromkeys(self._kind_of(by_name.get(result.name), result) for result in _failed(grade)))
+        failed = [result for result in grade.deciding if result.verdict is not Verdict.PASS]
+        return list(dict.fromkeys(self._kind_of(by_name.get(result.name), result) for result in failed))
 
     def _kind_of(self, assertion: BaseAssertion | None, result: AssertionResult) -> str:
         return str(result.kind).replace("_", " ")
@@ -243,7 +244,3 @@ class AnswerEnv(SandboxedEnv):
     def _refuse_unfit(self, task: Task) -> None:
         if why := self.unfit(task):
             raise ValueError(f"task '{task.id}' {why}")
-
-
-def _failed(grade: Grade) -> list[AssertionResult]:
-    return [result for result in grade.deciding if result.verdict is not Verdict.PASS]

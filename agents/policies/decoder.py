@@ -208,17 +208,12 @@ class Decoder:
 
 def _head_settings(config: Any) -> tuple[float, float | None]:
     """Factor on the logits and soft cap, under the names that architectures give them."""
-    scale = 1.0
-    for name in ("logit_scale", "output_multiplier", "lm_head_multiplier"):
-        value = getattr(config, name, None)
-        if value is not None:
-            scale = float(value)
-            break
-    else:
-        value = getattr(config, "logits_scaling", None)
-        if value is not None:
-            scale = float(value) if config.model_type == "hyperclovax" else 1.0 / float(value)
-    return scale, getattr(config, "final_logit_softcapping", None)
+    factors = (getattr(config, name, None) for name in ("logit_scale", "output_multiplier", "lm_head_multiplier"))
+    scale = next((float(factor) for factor in factors if factor is not None), None)
+    divisor = getattr(config, "logits_scaling", None)
+    if scale is None and divisor is not None:
+        scale = float(divisor) if config.model_type == "hyperclovax" else 1.0 / float(divisor)
+    return 1.0 if scale is None else scale, getattr(config, "final_logit_softcapping", None)
 
 
 def _limit(config: Any) -> int | None:

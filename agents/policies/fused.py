@@ -59,7 +59,7 @@ class FusedDecoder:
     def __init__(self, decoder: Decoder, *, compiled: bool) -> None:
         self._body = decoder.body
         self._decoder = decoder
-        wrap = _compile if compiled else _as_is
+        wrap = _compile if compiled else lambda function: function
         self._norm, self._add_norm, self._rotate, self._gated = wrap(norm), wrap(add_norm), wrap(rotate), wrap(gated)
 
     @staticmethod
@@ -109,10 +109,6 @@ class FusedDecoder:
             after = body.layers[index + 1].input_layernorm if index + 1 < len(body.layers) else body.norm
             total, x = self._add_norm(out, total, after.weight, after.variance_epsilon)
         return x.unsqueeze(1)
-
-
-def _as_is(function: Callable[..., Any]) -> Callable[..., Any]:
-    return function
 
 
 def _compile(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -150,16 +150,9 @@ class Resampler:
 
     def _left(self, turn: _Turn) -> list[int]:
         """The samples that are not in the band. One without a signal is not known to have left it."""
-        return [
-            at
-            for at, sampled in enumerate(turn.samples)
-            if signal_of(sampled) is not None and not self._inside(turn, sampled)
-        ]
-
-    def _inside(self, turn: _Turn, completion: Completion) -> bool:
         assert self.eta is not None
-        signal = signal_of(completion)
-        return signal is not None and place(signal.distance(turn.previous), self.eta) is Place.IN
+        known = [(at, signal) for at, sampled in enumerate(turn.samples) if (signal := signal_of(sampled)) is not None]
+        return [at for at, signal in known if place(signal.distance(turn.previous), self.eta) is not Place.IN]
 
     def _kept(self, turn: _Turn) -> Completion:
         """The first sample that left the band, or the one that `keep` names; the others become its candidates.
