@@ -1,6 +1,7 @@
 """`python -m sandboxes`: what works here, the image, a shell, orphans, conformance.
 
-Exit codes: 0 as wanted, 1 it did not work, 2 a mistake in the command line, 130 Ctrl-C; `shell` has that of its shell.
+Exit codes: 0 as wanted, 1 it did not work, 2 refused (a mistake in the command line, or nothing here that could do it),
+130 Ctrl-C; `shell` has that of its shell.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from sandboxes.cli_doctor import doctor
 from sandboxes.cli_shell import shell
 from sandboxes.command import Parser, started
 from sandboxes.recipe import ImageError
-from sandboxes.sandbox import Backend, SandboxError
+from sandboxes.sandbox import Backend, SandboxError, SandboxUnavailable
 
 BACKENDS = ("auto", *map(str, Backend))
 
@@ -95,7 +96,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = make_parser().parse_args(argv)
     try:
         return int(options.run(options))
-    except Mistake as error:
+    except (Mistake, SandboxUnavailable) as error:
         print(f"sandboxes: {error}", file=sys.stderr)
         return 2
     except (SandboxError, ImageError) as error:

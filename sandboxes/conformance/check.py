@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 import shlex
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import KW_ONLY, asdict, dataclass, field, replace
 from enum import StrEnum
+from functools import cached_property, partial
+from typing import Any, Literal
 
 from sandboxes.client import SupervisedSandbox
-from sandboxes.sandbox import Backend, CommandResult, EntryKind, FileEntry
+from sandboxes.sandbox import Backend, CommandResult, EntryKind, FileEntry, Files, SandboxError, Snapshot
 
 UNSAFE = "not run: unsafe without confinement"
 """Detail of a check that the local backend is spared."""
@@ -40,11 +44,6 @@ def must(holds: object, detail: str) -> None:
         raise Wrong(detail)
 
 
-def must_find_nothing(result: CommandResult, what: str) -> None:
-    """Raise `Wrong` unless a search ran to its end and printed nothing."""
-    must(result.exit_code == 0 and result.stdout == b"", f"{what}: {brief(result)}")
-
-
 def brief(result: CommandResult) -> str:
     """A result in one line."""
     ended = " timed out" if result.timed_out else ""
@@ -66,25 +65,33 @@ class Trial:
 
     def __init__(self, sandbox: SupervisedSandbox, neighbour: Callable[[], SupervisedSandbox]) -> None:
         self.sandbox = sandbox
-        self.neighbour = neighbour
         self.backend = sandbox.backend
         self.limits = sandbox.limits
         self.token = "tg" + secrets.token_hex(8)
         """A word that stands nowhere else."""
+        self._open_neighbour = neighbour
+
+    @cached_property
+    def neighbour(self) -> SupervisedSandbox:
+        """The second sandbox, opened when it is first asked for."""
+        return self._open_neighbour()
+
+    def fill(self, text: Command) -> str:
+        """Put in what a row does not know: `@token@`, and limits by their names, such as `@open_files@`."""
+        if not isinstance(text, str):
+            return text(self)
+        known = {"token": self.token, **asdict(self.limits)}
+        return re.sub(r"@([a-z_]+)@", lambda found: str(known[found[1]]), text)
 
     def run(self, command: str, *, timeout: float = SECONDS, clean: bool = False) -> CommandResult:
         """Run a command."""
         return self.sandbox.run(command, timeout=timeout, state="clean" if clean else "agent")
 
-    def out(self, command: str, **options: bool) -> str:
+    def out(self, command: str) -> str:
         """Stdout of a command that must succeed. Raises Wrong."""
-        result = self.run(command, **options)
+        result = self.run(command)
         must(result.exit_code == 0, f"{command!r}: {brief(result)}")
         return result.stdout_text
-
-    def python(self, code: str, *words: str, timeout: float = SECONDS) -> CommandResult:
-        """Run a Python program inside."""
-        return self.run(python(code, *words), timeout=timeout)
 
     def attack(self, command: str, *, timeout: float = SECONDS, where: str = HERE) -> CommandResult:
         """Run a hostile command: afterwards the session must live, its directory and a variable as before.
@@ -112,7 +119,10 @@ class Trial:
         self.sandbox.open({})
 
 
-Body = Callable[[Trial], None]
+Command = str | Callable[[Trial], str]
+"""A command of a row, or what makes it from a trial."""
+Step = Callable[[Trial], object]
+"""One thing that a check does: it raises Wrong, or SandboxError when the machinery fails."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +132,7 @@ class Check:
     Attributes:
         name: What must hold, in words joined by dashes.
         group: Theme.
-        body: Runs it; raises Wrong, or SandboxError when the machinery fails.
+        body: Runs it.
         about: What is tried, in one line.
         exceptions: Backends that need not hold it, with the documented reason.
         stress: It uses up the machine for a moment, so nothing else is tried at the same time.
@@ -131,7 +141,7 @@ class Check:
 
     name: str
     group: str
-    body: Body = field(repr=False, compare=False)
+    body: Step = field(repr=False, compare=False)
     about: str = ""
     exceptions: Mapping[Backend, str] = field(default_factory=dict, hash=False)
     stress: bool = False
@@ -163,7 +173,7 @@ class Verdict:
 
 
 class Group:
-    """Collects the checks of one theme.
+    """Collects the checks of one theme: rows of a table, and functions where a row cannot say it.
 
     Args:
         name: The theme.
@@ -173,48 +183,194 @@ class Group:
         self.name = name
         self.checks: list[Check] = []
 
+    def table(self, *rows: Check) -> None:
+        """Add rows, as `attack` and `check` make them."""
+        self.checks += [replace(row, group=self.name) for row in rows]
+
     def check(
         self, *, exceptions: Mapping[Backend, str] | None = None, stress: bool = False, unsafe: bool = False
-    ) -> Callable[[Body], Body]:
+    ) -> Callable[[Step], Step]:
         """Make a function a check: its name and its first line say what must hold and what is tried."""
 
-        def add(body: Body) -> Body:
-            name = body.__name__.replace("_", "-")
+        def add(body: Step) -> Step:
             about = (body.__doc__ or "").strip().splitlines()[0]
-            self.checks.append(Check(name, self.name, body, about, exceptions or {}, stress, unsafe))
+            name = body.__name__.replace("_", "-")
+            self.table(check(name, about, body, exceptions=exceptions, stress=stress, unsafe=unsafe))
             return body
 
         return add
 
-    def attack(
-        self,
-        name: str,
-        command: str,
-        holds: Callable[[CommandResult], object],
-        *,
-        timeout: float = SECONDS,
-        exceptions: Mapping[Backend, str] | None = None,
-        stress: bool = False,
-        unsafe: bool = False,
-    ) -> None:
-        """Make a hostile command a check.
 
-        Args:
-            name: What must hold.
-            command: What is run.
-            holds: What its result must fulfil; that the session lives is always asked.
-            timeout: Seconds of the command.
-            exceptions: See `Check`.
-            stress: See `Check`.
-            unsafe: See `Check`.
-        """
+# --- rows -------------------------------------------------------------------------------------------------------------
 
-        def body(trial: Trial) -> None:
-            result = trial.attack(command, timeout=timeout)
-            must(holds(result), brief(result))
 
-        about = command if len(command) <= 100 else command[:97] + "..."
-        self.checks.append(Check(name, self.name, body, about, exceptions or {}, stress, unsafe))
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A step: one command, and what its result must be.
+
+    Attributes:
+        command: What is run, filled in by `Trial.fill`.
+        code: The exit code; any when None.
+        fails: The exit code is not 0.
+        out: All of stdout. As in all bytes here, `@token@` is filled in.
+        err: All of stderr.
+        has: What stdout contains.
+        says: What stderr contains.
+        lacks: What stdout does not contain.
+        timed_out: Whether its time ended it; either when None.
+        holds: What else must be true of result and trial.
+        attack: Afterwards the session must live, its directory and a variable as before (`Trial.attack`).
+        where: Where an attack begins.
+        timeout: Seconds; an attack that never ends by itself gets a short one.
+        clean: Run as a grader's command.
+        keep: What it leaves running lives on.
+        next_door: Run in the second sandbox.
+        beside: Command that runs in the first sandbox meanwhile, and prints `ready`.
+    """
+
+    command: Command
+    _: KW_ONLY
+    code: int | None = None
+    fails: bool = False
+    out: bytes | None = None
+    err: bytes | None = None
+    has: bytes = b""
+    says: bytes = b""
+    lacks: tuple[bytes, ...] = ()
+    timed_out: bool | None = False
+    holds: Callable[[CommandResult, Trial], object] | None = None
+    attack: bool = False
+    where: str = HERE
+    timeout: float = SECONDS
+    clean: bool = False
+    keep: bool = False
+    next_door: bool = False
+    beside: Command = ""
+
+    def __call__(self, trial: Trial) -> None:
+        """Run it. Raises Wrong, SandboxError."""
+        command = trial.fill(self.command)
+        with ThreadPoolExecutor(1) as thread:
+            sandbox = trial.neighbour if self.next_door else trial.sandbox
+            running = thread.submit(trial.run, trial.fill(self.beside)) if self.beside else None
+            if self.attack:
+                result = trial.attack(command, timeout=self.timeout, where=self.where)
+            else:
+                state: Literal["clean", "agent"] = "clean" if self.clean else "agent"
+                result = sandbox.run(command, timeout=self.timeout, state=state, keep_background=self.keep)
+            must(self._right(result, trial), f"{command[:300]!r}: {brief(result)}")
+            if running is not None:
+                here = running.result()
+                must(b"ready" in here.stdout, f"the first sandbox did not get ready: {brief(here)}")
+
+    def _right(self, result: CommandResult, trial: Trial) -> bool:
+        def filled(data: bytes) -> bytes:
+            return trial.fill(data.decode("latin-1")).encode("latin-1")
+
+        return (
+            self.timed_out in (None, result.timed_out)
+            and self.code in (None, result.exit_code)
+            and not (self.fails and result.exit_code == 0)
+            and (self.out is None or result.stdout == filled(self.out))
+            and (self.err is None or result.stderr == filled(self.err))
+            and filled(self.has) in result.stdout
+            and filled(self.says) in result.stderr
+            and not any(filled(word) in result.stdout for word in self.lacks)
+            and (self.holds is None or bool(self.holds(result, trial)))
+        )
+
+
+Attack = partial(Run, attack=True)
+"""A step: one hostile command. Afterwards the session must live."""
+
+
+def check(
+    name: str,
+    about: str,
+    *steps: Step,
+    exceptions: Mapping[Backend, str] | None = None,
+    stress: bool = False,
+    unsafe: bool = False,
+) -> Check:
+    """A row: what must hold, what is tried in one line, and its steps. For the rest see `Check`."""
+
+    def body(trial: Trial) -> None:
+        for step in steps:
+            step(trial)
+
+    return Check(name, "", body, about, exceptions or {}, stress, unsafe)
+
+
+def attack(
+    name: str,
+    command: str,
+    *,
+    exceptions: Mapping[Backend, str] | None = None,
+    stress: bool = False,
+    unsafe: bool = False,
+    **holds: Any,
+) -> Check:
+    """A row of one hostile command; `holds` is what `Run` demands of its result."""
+    about = command if len(command) <= 100 else command[:97] + "..."
+    return check(name, about, Attack(command, **holds), exceptions=exceptions, stress=stress, unsafe=unsafe)
+
+
+def again(trial: Trial) -> None:
+    """A step: the episode ends, and the next one begins in the same sandbox."""
+    trial.again()
+
+
+def meet(trial: Trial) -> None:
+    """A step: the neighbour is opened, so that what comes after cannot be wiped by its start."""
+    assert trial.neighbour.alive
+
+
+def lives(where: str = HERE) -> Step:
+    """A step: the session answers, see `Trial.lives`."""
+    return lambda trial: trial.lives(where)
+
+
+def puts(files: Files) -> Step:
+    """A step: files go in."""
+    return lambda trial: trial.sandbox.put(files)
+
+
+def reads(path: str, content: bytes) -> Step:
+    """A step: a file has this content."""
+
+    def step(trial: Trial) -> None:
+        found = trial.sandbox.read(path)
+        must(found == content, f"{path!r} holds {_short(found)}")
+
+    return step
+
+
+def sees(what: str, holds: Callable[[Snapshot], object]) -> Step:
+    """A step: a snapshot is as it should be."""
+
+    def step(trial: Trial) -> None:
+        found = trial.sandbox.snapshot()
+        must(holds(found), f"not so: {what}; the snapshot has {sorted(found)[:20]}")
+
+    return step
+
+
+def must_refuse(call: Callable[[], object], what: str, kinds: tuple[type[Exception], ...] = (SandboxError,)) -> None:
+    """Raise `Wrong` unless a call raises one of these exceptions."""
+    try:
+        found = call()
+    except kinds:
+        return
+    seen = brief(found) if isinstance(found, CommandResult) else repr(found)[:200]
+    raise Wrong(f"{what}: {seen}")
+
+
+def gone(*, files: str = "/proc/[0-9]*/cmdline", before: str = "", **where: Any) -> Run:
+    """A step: no process has the token in its command line (or in other files of /proc)."""
+    return Run(lambda trial: before + holders(files, trial.token), fails=True, out=b"", **where)
+
+
+# --- commands ---------------------------------------------------------------------------------------------------------
 
 
 def python(code: str, *words: str) -> str:
@@ -239,3 +395,7 @@ def holders(files: str, word: str) -> str:
 def without(*backends: Backend, reason: str) -> dict[Backend, str]:
     """The same documented exception of several backends."""
     return dict.fromkeys(backends, reason)
+
+
+OPEN = without(Backend.LOCAL, reason="no confinement: commands can see and do whatever you can")
+SEES = {**OPEN, Backend.LANDLOCK: "/proc shows the host's processes and their command lines"}

@@ -9,7 +9,22 @@ import socket
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from sandboxes.conformance.check import SECONDS, Group, Trial, brief, holders, must, must_find_nothing, python, without
+from sandboxes.conformance.check import (
+    OPEN,
+    SEES,
+    Attack,
+    Group,
+    Run,
+    Trial,
+    attack,
+    brief,
+    check,
+    gone,
+    holders,
+    must,
+    python,
+    without,
+)
 from sandboxes.conformance.host import (
     addresses,
     bait_file,
@@ -22,11 +37,9 @@ from sandboxes.sandbox import Backend
 
 GROUP = Group("confinement")
 
-_OPEN = without(Backend.LOCAL, reason="no confinement: commands can do whatever you can")
-_SEES = {**_OPEN, Backend.LANDLOCK: "/proc shows the host's processes and their command lines"}
-_NAMED = {**_OPEN, Backend.LANDLOCK: "no host name of its own"}
-_MODES = {**_OPEN, Backend.LANDLOCK: "as a plain user, modes and times of that user's files can be changed by name"}
-_ROOT = {**_OPEN, Backend.LANDLOCK: "the root directory of the host is not listed"}
+_NAMED = {**OPEN, Backend.LANDLOCK: "no host name of its own"}
+_MODES = {**OPEN, Backend.LANDLOCK: "as a plain user, modes and times of that user's files can be changed by name"}
+_ROOT = {**OPEN, Backend.LANDLOCK: "the root directory of the host is not listed"}
 
 
 def _apart(path: Path | str) -> str:
@@ -38,7 +51,7 @@ def _apart(path: Path | str) -> str:
 # --- files ----------------------------------------------------------------------------------------------------------
 
 
-@GROUP.check(exceptions=_OPEN)
+@GROUP.check(exceptions=OPEN)
 def files_of_the_host_are_unreadable(trial: Trial) -> None:
     """A file that everybody on the host may read, by its path and through /proc/*/root and /proc/*/cwd."""
     with bait_file(trial.token) as path:
@@ -72,46 +85,46 @@ def modes_and_times_of_host_files_stay(trial: Trial) -> None:
         must((before.st_mode, before.st_mtime) == (after.st_mode, after.st_mtime), "they were changed")
 
 
-GROUP.attack(
-    "nothing-can-be-written-outside",
-    "for d in / /etc /usr /usr/bin /usr/local /bin /lib /run /var /var/lib /var/log /root /home /sys /sys/fs/cgroup "
-    "/opt /boot "
-    "/proc /dev /srv /mnt /media; do (echo 1 > $d/conformance-x) 2>/dev/null && echo WROTE $d; "
-    "mkdir $d/conformance-y 2>/dev/null && echo MADE $d; done; "
-    "for f in /etc/passwd /etc/hosts /usr/bin/env /proc/sys/kernel/hostname /proc/sys/kernel/core_pattern "
-    "/proc/sysrq-trigger "
-    "/proc/sys/vm/drop_caches /proc/1/oom_score_adj /sys/kernel/uevent_helper; do "
-    "(: >> $f) 2>/dev/null && echo OPENED $f; done; echo w",
-    lambda r: r.stdout == b"w\n",
-    unsafe=True,
+GROUP.table(
+    attack(
+        "nothing-can-be-written-outside",
+        "for d in / /etc /usr /usr/bin /usr/local /bin /lib /run /var /var/lib /var/log /root /home /sys "
+        "/sys/fs/cgroup /opt /boot /proc /dev /srv /mnt /media; do (echo 1 > $d/conformance-x) 2>/dev/null && "
+        "echo WROTE $d; mkdir $d/conformance-y 2>/dev/null && echo MADE $d; done; "
+        "for f in /etc/passwd /etc/hosts /usr/bin/env /proc/sys/kernel/hostname /proc/sys/kernel/core_pattern "
+        "/proc/sysrq-trigger /proc/sys/vm/drop_caches /proc/1/oom_score_adj /sys/kernel/uevent_helper; do "
+        "(: >> $f) 2>/dev/null && echo OPENED $f; done; echo w",
+        out=b"w\n",
+        unsafe=True,
+    ),
+    check(
+        "removing-everything-removes-nothing-of-the-system",
+        "`rm -rf --no-preserve-root /`, for some seconds, then folder by folder.",
+        Attack(
+            "timeout 4 rm -rf --no-preserve-root / 2>/dev/null; "
+            "timeout 4 rm -rf /etc /var /root /home /opt /boot /run /bin /lib /usr/bin /usr/sbin 2>/dev/null; "
+            "ls / >/dev/null && echo ls-works; head -c 1 /etc/passwd",
+            timeout=30,
+            where="/workspace",
+            out=b"ls-works\nr",
+        ),
+        stress=True,
+        unsafe=True,
+        exceptions=_ROOT,
+    ),
+    check(
+        "secrets-of-the-host-are-unreadable",
+        "Password hashes, keys, and the files of the host user's home.",
+        Attack(
+            "cat /etc/shadow /etc/gshadow /etc/sudoers /etc/ssh/ssh_host_*_key /root/.bash_history /root/.ssh/* "
+            "/home/*/.ssh/* /run/secrets/* /var/run/secrets/*/*/* /proc/kcore 2>/dev/null | head -c 100; :",
+            out=b"",
+        ),
+    ),
 )
 
 
-@GROUP.check(stress=True, unsafe=True, exceptions=_ROOT)
-def removing_everything_removes_nothing_of_the_system(trial: Trial) -> None:
-    """`rm -rf --no-preserve-root /`, for some seconds, then folder by folder."""
-    result = trial.attack(
-        "timeout 4 rm -rf --no-preserve-root / 2>/dev/null; "
-        "timeout 4 rm -rf /etc /var /root /home /opt /boot /run /bin /lib /usr/bin /usr/sbin 2>/dev/null; "
-        "ls / >/dev/null && echo ls-works; head -c 1 /etc/passwd",
-        timeout=30,
-        where="/workspace",
-    )
-    must(result.stdout == b"ls-works\nr", brief(result))
-
-
-@GROUP.check()
-def secrets_of_the_host_are_unreadable(trial: Trial) -> None:
-    """Password hashes, keys, and the files of the host user's home."""
-    result = trial.attack(
-        "cat /etc/shadow /etc/gshadow /etc/sudoers /etc/ssh/ssh_host_*_key /root/.bash_history /root/.ssh/* "
-        "/home/*/.ssh/* "
-        "/run/secrets/* /var/run/secrets/*/*/* /proc/kcore 2>/dev/null | head -c 100; :"
-    )
-    must(result.stdout == b"", brief(result))
-
-
-@GROUP.check(exceptions=_OPEN)
+@GROUP.check(exceptions=OPEN)
 def home_of_the_host_user_is_unreadable(trial: Trial) -> None:
     """Whatever stands in the home of the user that runs this."""
     home = Path.home()
@@ -137,7 +150,7 @@ def environment_is_ours_and_nothing_else(trial: Trial) -> None:
             must(value not in shown, f"the host's variable {name} is seen")
 
 
-@GROUP.check(exceptions=_OPEN)
+@GROUP.check(exceptions=OPEN)
 def environment_of_host_processes_is_unreadable(trial: Trial) -> None:
     """A process of the same host user with a secret in its environment: /proc/*/environ, mem and fd."""
     with bait_process(trial.token) as process:
@@ -155,12 +168,11 @@ def environment_of_host_processes_is_unreadable(trial: Trial) -> None:
 # --- processes ------------------------------------------------------------------------------------------------------
 
 
-@GROUP.check(exceptions=_SEES)
+@GROUP.check(exceptions=SEES)
 def processes_of_the_host_are_invisible(trial: Trial) -> None:
     """A process of the host with a word in its arguments."""
     with bait_process(trial.token):
-        seen = trial.run(holders("/proc/[0-9]*/cmdline", trial.token))
-        must(seen.stdout == b"", f"its arguments are seen: {brief(seen)}")
+        gone()(trial)
 
 
 @GROUP.check(unsafe=True)
@@ -185,19 +197,22 @@ def name_of_the_host_is_hidden(trial: Trial) -> None:
     must(name not in seen.split(), f"{name!r} is told: {seen!r}")
 
 
-@GROUP.check(
-    exceptions=without(Backend.LANDLOCK, Backend.LOCAL, reason="/proc is the host's, with the kernel's command line")
+GROUP.table(
+    check(
+        "command-line-of-the-kernel-is-hidden",
+        "What the machine was started with.",
+        Run("cat /proc/cmdline", out=b""),
+        exceptions=without(
+            Backend.LANDLOCK, Backend.LOCAL, reason="/proc is the host's, with the kernel's command line"
+        ),
+    )
 )
-def command_line_of_the_kernel_is_hidden(trial: Trial) -> None:
-    """What the machine was started with."""
-    seen = trial.run("cat /proc/cmdline")
-    must(seen.stdout == b"", brief(seen))
 
 
 # --- network --------------------------------------------------------------------------------------------------------
 
 
-@GROUP.check(exceptions=_OPEN)
+@GROUP.check(exceptions=OPEN)
 def tcp_to_the_host_fails(trial: Trial) -> None:
     """A server on every address of the host, reached by the loopback and by its outward address."""
     with bait_server(socket.AF_INET, ("0.0.0.0", 0)) as server:
@@ -207,7 +222,7 @@ def tcp_to_the_host_fails(trial: Trial) -> None:
             must(result.stdout == b"", f"{address}: {brief(result)}")
 
 
-@GROUP.check(exceptions=_OPEN)
+@GROUP.check(exceptions=OPEN)
 def udp_to_the_host_fails(trial: Trial) -> None:
     """A datagram to every address of the host."""
     with bait_receiver() as receiver:
@@ -222,7 +237,7 @@ def udp_to_the_host_fails(trial: Trial) -> None:
         must(False, f"the host received {data!r}")
 
 
-@GROUP.check(exceptions=_OPEN)
+@GROUP.check(exceptions=OPEN)
 def unix_sockets_of_the_host_are_unreachable(trial: Trial) -> None:
     """A socket in a folder that everybody may use, and one with an abstract name."""
     code = (
@@ -232,30 +247,34 @@ def unix_sockets_of_the_host_are_unreachable(trial: Trial) -> None:
     with bait_folder() as folder:
         for name in (str(folder / "socket"), "\0" + trial.token):
             with bait_server(socket.AF_UNIX, name):
-                result = trial.python(code, name.encode().hex())
+                result = trial.run(python(code, name.encode().hex()))
                 must(b"CONNECTED" not in result.stdout and result.exit_code == 1, f"{name!r}: {brief(result)}")
 
 
-@GROUP.check(exceptions=_OPEN)
-def socket_families_that_namespaces_do_not_hold_are_closed(trial: Trial) -> None:
-    """Sockets that lead to a hypervisor, to radio hardware or into the kernel: vsock, bluetooth, packet, raw."""
-    code = (
-        "import socket\n"
-        "for name, family, kind in (('vsock', 40, 1), ('vsock datagram', 40, 2), ('bluetooth', 31, 3), ('packet', "
-        "17, 3), \n"
-        "                           ('raw', 2, 3), ('tipc', 30, 1), ('can', 29, 3), ('nfc', 39, 3)):\n"
-        "    try: socket.socket(family, kind, 1 if name in ('raw', 'can') else 0)\n"
-        "    except OSError: continue\n"
-        "    print(name)\n"
+GROUP.table(
+    check(
+        "socket-families-that-namespaces-do-not-hold-are-closed",
+        "Sockets that lead to a hypervisor, to radio hardware or into the kernel: vsock, bluetooth, packet, raw.",
+        Run(
+            python(
+                "import socket\n"
+                "for name, family, kind in (('vsock', 40, 1), ('vsock datagram', 40, 2), ('bluetooth', 31, 3), "
+                "('packet', 17, 3), ('raw', 2, 3), ('tipc', 30, 1), ('can', 29, 3), ('nfc', 39, 3)):\n"
+                "    try: socket.socket(family, kind, 1 if name in ('raw', 'can') else 0)\n"
+                "    except OSError: continue\n"
+                "    print(name)\n"
+            ),
+            code=0,
+            out=b"",
+        ),
+        exceptions=OPEN,
     )
-    result = trial.python(code)
-    must_find_nothing(result, "can be made")
-
+)
 
 # --- privileges -----------------------------------------------------------------------------------------------------
 
 
-@GROUP.check(exceptions=_OPEN)
+@GROUP.check(exceptions=OPEN)
 def capabilities_are_empty_and_cannot_grow(trial: Trial) -> None:
     """The kernel's own words about a command: capabilities, no-new-privileges, a system call filter."""
     lines = trial.out("cat /proc/self/status").splitlines()
@@ -266,7 +285,7 @@ def capabilities_are_empty_and_cannot_grow(trial: Trial) -> None:
     must(facts["Seccomp"] == "2", "no system call filter")
 
 
-@GROUP.check(exceptions=_OPEN)
+@GROUP.check(exceptions=OPEN)
 def user_is_not_root_inside_or_outside(trial: Trial) -> None:
     """All user and group ids as a command sees them, and as the host sees them where it runs on this machine."""
     lines = trial.out("grep -E '^(Uid|Gid):' /proc/self/status").splitlines()
@@ -291,79 +310,75 @@ def _users_of(word: str) -> list[str]:
     return found
 
 
-GROUP.attack(
-    "namespaces-mounts-devices-and-roots-cannot-be-made",
-    "unshare -Ur true && echo UNSHARED; unshare -m true && echo UNSHARED; unshare -n true && echo UNSHARED; "
-    "mount -t tmpfs x /tmp && echo MOUNTED; mount --bind / /tmp && echo MOUNTED; umount -l /proc && echo UNMOUNTED; "
-    "mknod n c 1 3 && echo MKNOD; mknod b b 8 0 && echo MKNOD; chroot / true && echo CHROOTED; nsenter -t 1 -m true "
-    "&& echo ENTERED; "
-    "pivot_root . . && echo PIVOTED; swapoff -a 2>&1 && echo SWAP; hostname x && echo NAMED; echo m",
-    lambda r: r.stdout.replace(b"SWAP\n", b"") == b"m\n",
-    unsafe=True,
-)
+_NAMESPACES = """
+import ctypes, os
+libc = ctypes.CDLL(None, use_errno=True)
+kinds = dict(user=0x10000000, mount=0x20000, net=0x40000000, pid=0x20000000, ipc=0x8000000, uts=0x4000000,
+             cgroup=0x2000000)
+for name, flag in kinds.items():
+    for flags in (flag, flag | kinds['user']):
+        if os.fork() == 0:
+            if libc.unshare(flags) == 0: print(name, hex(flags), flush=True)
+            os._exit(0)
+        os.wait()
+"""
+_DEVICES = """
+import os, stat
+paths = {'/dev/' + name for name in '''sda vda nvme0n1 mem kmem port kmsg kvm fuse net/tun loop-control loop0
+         vhost-vsock vsock uinput rtc0 hpet nvram mapper/control watchdog console tty0 tty1 ttyS0 dri/card0
+         nvidia0'''.split()}
+for folder, _, names in os.walk('/dev'): paths |= {os.path.join(folder, name) for name in names}
+harmless = {(1, 3), (1, 5), (1, 7), (1, 8), (1, 9), (5, 0), (5, 2)}
+for path in sorted(paths):
+    try: status = os.stat(path)
+    except OSError: continue
+    device = (os.major(status.st_rdev), os.minor(status.st_rdev))
+    if not (stat.S_ISCHR(status.st_mode) or stat.S_ISBLK(status.st_mode)): continue
+    if device in harmless and not stat.S_ISBLK(status.st_mode): continue
+    try: os.close(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY))
+    except OSError: continue
+    print(path, device)
+"""
+_KEYRINGS = """
+import ctypes, platform, sys
+call = ctypes.CDLL(None, use_errno=True).syscall
+add, key = {'x86_64': (248, 250), 'aarch64': (217, 219)}.get(platform.machine(), (None, None))
+if add is None: sys.exit(0)
+for ring in (-1, -2, -3, -4, -5):
+    if call(add, b'user', b'conformance', b'secret', 6, ring) >= 0: print('KEPT', ring)
+if call(key, 0, -4, 1) >= 0 or call(key, 1, b'conformance') >= 0: print('RING')
+"""
 
-
-@GROUP.check(unsafe=True)
-def user_namespaces_cannot_be_made(trial: Trial) -> None:
-    """Every kind of namespace, through the bare system call, alone and inside a new user namespace."""
-    code = (
-        "import ctypes, os\n"
-        "libc = ctypes.CDLL(None, use_errno=True)\n"
-        "kinds = dict(user=0x10000000, mount=0x20000, net=0x40000000, pid=0x20000000, ipc=0x8000000, uts=0x4000000, "
-        "cgroup=0x2000000)\n"
-        "for name, flag in kinds.items():\n"
-        "    for flags in (flag, flag | kinds['user']):\n"
-        "        if os.fork() == 0:\n"
-        "            if libc.unshare(flags) == 0: print(name, hex(flags), flush=True)\n"
-        "            os._exit(0)\n"
-        "        os.wait()\n"
-    )
-    result = trial.python(code)
-    must_find_nothing(result, "made")
-
-
-@GROUP.check(unsafe=True)
-def devices_of_the_host_are_closed(trial: Trial) -> None:
-    """Everything in /dev, and well-known devices by name, is opened."""
-    code = (
-        "import os, stat\n"
-        "paths = {'/dev/' + name for name in 'sda vda nvme0n1 mem kmem port kmsg kvm fuse net/tun loop-control loop0 "
-        "vhost-vsock vsock uinput rtc0 hpet nvram mapper/control watchdog console tty0 tty1 ttyS0 dri/card0 "
-        "nvidia0'.split()}\n"
-        "for folder, _, names in os.walk('/dev'): paths |= {os.path.join(folder, name) for name in names}\n"
-        "harmless = {(1, 3), (1, 5), (1, 7), (1, 8), (1, 9), (5, 0), (5, 2)}\n"
-        "for path in sorted(paths):\n"
-        "    try: status = os.stat(path)\n"
-        "    except OSError: continue\n"
-        "    device = (os.major(status.st_rdev), os.minor(status.st_rdev))\n"
-        "    if not (stat.S_ISCHR(status.st_mode) or stat.S_ISBLK(status.st_mode)): continue\n"
-        "    if device in harmless and not stat.S_ISBLK(status.st_mode): continue\n"
-        "    try: os.close(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY))\n"
-        "    except OSError: continue\n"
-        "    print(path, device)\n"
-    )
-    result = trial.python(code)
-    must_find_nothing(result, "opened")
-
-
-GROUP.attack(
-    "kernel-log-is-unreadable",
-    "dmesg 2>/dev/null | head -c 100; head -c 100 /dev/kmsg 2>/dev/null; head -c 100 /proc/kmsg 2>/dev/null; :",
-    lambda r: r.stdout == b"",
-    exceptions=_OPEN,
-    timeout=SECONDS,
-)
-GROUP.attack(
-    "kernel-keyrings-are-closed",
-    python(
-        "import ctypes, platform, sys\n"
-        "call = ctypes.CDLL(None, use_errno=True).syscall\n"
-        "add, key = {'x86_64': (248, 250), 'aarch64': (217, 219)}.get(platform.machine(), (None, None))\n"
-        "if add is None: sys.exit(0)\n"
-        "for ring in (-1, -2, -3, -4, -5):\n"
-        "    if call(add, b'user', b'conformance', b'secret', 6, ring) >= 0: print('KEPT', ring)\n"
-        "if call(key, 0, -4, 1) >= 0 or call(key, 1, b'conformance') >= 0: print('RING')\n"
+GROUP.table(
+    attack(
+        "namespaces-mounts-devices-and-roots-cannot-be-made",
+        "unshare -Ur true && echo UNSHARED; unshare -m true && echo UNSHARED; unshare -n true && echo UNSHARED; "
+        "mount -t tmpfs x /tmp && echo MOUNTED; mount --bind / /tmp && echo MOUNTED; umount -l /proc && echo "
+        "UNMOUNTED; mknod n c 1 3 && echo MKNOD; mknod b b 8 0 && echo MKNOD; chroot / true && echo CHROOTED; "
+        "nsenter -t 1 -m true && echo ENTERED; pivot_root . . && echo PIVOTED; swapoff -a 2>&1 && echo SWAP; "
+        "hostname x && echo NAMED; echo m",
+        timed_out=None,
+        holds=lambda result, _: result.stdout.replace(b"SWAP\n", b"") == b"m\n",
+        unsafe=True,
     ),
-    lambda r: r.exit_code == 0 and r.stdout == b"",
-    unsafe=True,
+    check(
+        "user-namespaces-cannot-be-made",
+        "Every kind of namespace, through the bare system call, alone and inside a new user namespace.",
+        Run(python(_NAMESPACES), code=0, out=b""),
+        unsafe=True,
+    ),
+    check(
+        "devices-of-the-host-are-closed",
+        "Everything in /dev, and well-known devices by name, is opened.",
+        Run(python(_DEVICES), code=0, out=b""),
+        unsafe=True,
+    ),
+    attack(
+        "kernel-log-is-unreadable",
+        "dmesg 2>/dev/null | head -c 100; head -c 100 /dev/kmsg 2>/dev/null; head -c 100 /proc/kmsg 2>/dev/null; :",
+        out=b"",
+        timed_out=None,
+        exceptions=OPEN,
+    ),
+    attack("kernel-keyrings-are-closed", python(_KEYRINGS), code=0, out=b"", unsafe=True),
 )

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from sandboxes.conformance.check import SECONDS, Group, Trial, brief, must, without
-from sandboxes.sandbox import Backend, CommandResult, JudgeIsolation
+from collections.abc import Mapping
+
+from sandboxes.conformance.check import OPEN, SECONDS, Group, Run, Step, Trial, brief, check, must, puts, python
+from sandboxes.sandbox import JudgeIsolation
 
 GROUP = Group("judges")
-
-_OPEN = without(Backend.LOCAL, reason="no confinement: a judge is not kept apart")
 
 ATTACK = r"""
 import ctypes, fcntl, os, signal, stat, struct, sys
@@ -137,52 +137,62 @@ _SCRIPTS = {
 }
 
 
-def _judge(trial: Trial, judge: str, way: str) -> CommandResult:
+def _judged(command: str, files: Mapping[str, str], out: bytes, *, private: bool = True) -> Step:
+    """A step: a judge ends by itself and says this."""
+
+    def step(trial: Trial) -> None:
+        result = trial.sandbox.judge(command, files, timeout=SECONDS, env={}, private=private)
+        must(result.stdout == out and not result.timed_out, f"{command!r}: {brief(result)}")
+
+    return step
+
+
+def _holds(judge: str, way: str) -> Step:
+    """A step: a judge of this kind starts the hostile program in this way, and neither is disturbed."""
     file, command = JUDGES[judge]
-    trial.sandbox.put({"attack.py": ("#!/usr/bin/env python3\n" + ATTACK)})
-    trial.run("chmod +x attack.py; rm -f won.txt")
     text = _SCRIPTS[file].format(way=way) if file == "check.py" else _SCRIPTS[file]
-    return trial.sandbox.judge(
-        command, {file: text, "secret": "SECRET\n"}, timeout=SECONDS, env={"EXPECTED": "42"}, private=True
-    )
+    files = {file: text, "secret": "SECRET\n"}
+
+    def step(trial: Trial) -> None:
+        trial.sandbox.put({"attack.py": ("#!/usr/bin/env python3\n" + ATTACK)})
+        trial.run("chmod +x attack.py; rm -f won.txt")
+        result = trial.sandbox.judge(command, files, timeout=SECONDS, env={"EXPECTED": "42"}, private=True)
+        must(result.stdout == b'{"real": 1}\n' and result.exit_code == 0, f"{judge}, {way}: {brief(result)}")
+        won = trial.sandbox.read("won.txt").decode()
+        must(not won, f"{judge}, {way}: the agent's program could {', '.join(won.splitlines())}")
+
+    return step
 
 
-def _holds(trial: Trial, judge: str, way: str) -> None:
-    result = _judge(trial, judge, way)
-    must(result.stdout == b'{"real": 1}\n' and result.exit_code == 0, f"{judge}, {way}: {brief(result)}")
-    won = trial.sandbox.read("won.txt").decode()
-    must(not won, f"{judge}, {way}: the agent's program could {', '.join(won.splitlines())}")
-
-
-@GROUP.check(exceptions=_OPEN)
-def judges_are_apart(trial: Trial) -> None:
-    """The sandbox says that it keeps judges apart."""
-    must(trial.sandbox.judge_isolation is JudgeIsolation.FULL, f"judge_isolation is {trial.sandbox.judge_isolation}")
-
-
-@GROUP.check(exceptions=_OPEN, unsafe=True)
-def every_way_to_start_a_program_is_confined(trial: Trial) -> None:
-    """A judge in Python starts a hostile program in every way that Python knows."""
-    for way in WAYS.values():
-        _holds(trial, "python -I", way)
-
-
-@GROUP.check(exceptions=_OPEN, unsafe=True)
-def every_kind_of_judge_is_out_of_reach(trial: Trial) -> None:
-    """Judges in Python, bash and awk, plain commands and pipes start a hostile program."""
-    for judge in JUDGES:
-        _holds(trial, judge, WAYS["system"])
-
-
-@GROUP.check()
-def nothing_to_wait_for_is_left(trial: Trial) -> None:
-    """A fifo, a socket and a device where a judge reads: it does not wait for them."""
-    trial.run("mkfifo report.txt; mkdir -p deep/er; mkfifo deep/er/x; chmod 000 deep; mknod zero c 1 5 2>/dev/null; :")
-    trial.python("import socket; s = socket.socket(socket.AF_UNIX); s.bind('sock')")
-    result = trial.sandbox.judge(
-        'chmod 700 deep; cat report.txt deep/er/x sock; ls; echo "$?"', {}, timeout=SECONDS, env={}, private=False
-    )
-    must(not result.timed_out and result.stdout == b"deep\nhere\n0\n", brief(result))
+GROUP.table(
+    check(
+        "judges-are-apart",
+        "The sandbox says that it keeps judges apart.",
+        lambda trial: must(trial.sandbox.judge_isolation is JudgeIsolation.FULL, "judge_isolation is not full"),
+        exceptions=OPEN,
+    ),
+    check(
+        "every-way-to-start-a-program-is-confined",
+        "A judge in Python starts a hostile program in every way that Python knows.",
+        *(_holds("python -I", way) for way in WAYS.values()),
+        exceptions=OPEN,
+        unsafe=True,
+    ),
+    check(
+        "every-kind-of-judge-is-out-of-reach",
+        "Judges in Python, bash and awk, plain commands and pipes start a hostile program.",
+        *(_holds(judge, WAYS["system"]) for judge in JUDGES),
+        exceptions=OPEN,
+        unsafe=True,
+    ),
+    check(
+        "nothing-to-wait-for-is-left",
+        "A fifo, a socket and a device where a judge reads: it does not wait for them.",
+        Run("mkfifo report.txt; mkdir -p deep/er; mkfifo deep/er/x; chmod 000 deep; mknod zero c 1 5 2>/dev/null; :"),
+        Run(python("import socket; s = socket.socket(socket.AF_UNIX); s.bind('sock')"), timed_out=None),
+        _judged('chmod 700 deep; cat report.txt deep/er/x sock; ls; echo "$?"', {}, b"deep\nhere\n0\n", private=False),
+    ),
+)
 
 
 @GROUP.check()
@@ -198,32 +208,9 @@ def nothing_of_the_shell_reaches_a_judge(trial: Trial) -> None:
     names = ("json.py", "sitecustomize.py", "usercustomize.py", "conftest.py", "os.py", "x", "python3", ".bashrc")
     trial.sandbox.put({name: module if name.endswith(".py") else "echo forged; exit 0\n" for name in names})
     trial.sandbox.put({"evil.pth": "import os; os._exit(7)\n"})
-    for python in ("python3", "python3 -I", "python3 -S"):
-        files = {"check.py": "import json, os\nprint(json.dumps({'real': 1}))\n"}
-        result = trial.sandbox.judge(f'{python} "$GRADER/check.py"', files, timeout=SECONDS, env={}, private=True)
-        must(result.stdout == b'{"real": 1}\n', f"{python}: {brief(result)}")
-
-
-@GROUP.check()
-def a_judge_reads_its_files_with_any_tool(trial: Trial) -> None:
-    """What the judge itself starts on its own files works: interpreters, comparisons, helpers of its own."""
-    trial.sandbox.put({"out.txt": "42\n"})
-    files = {"wanted": "42\n", "helper.py": "print(42)\n", "check.py": _HELPED}
-    for command in (
-        'diff out.txt "$GRADER/wanted"',
-        'cmp out.txt "$GRADER/wanted"',
-        'timeout 9 diff "$GRADER/wanted" out.txt',
-        'grep -qxf "$GRADER/wanted" out.txt',
-        'cat "$GRADER/wanted" | cmp - out.txt',
-        'test "$(cat out.txt)" = "$(python3 -I "$GRADER/helper.py")"',
-        'cd "$GRADER" && python3 -m helper >/dev/null',
-        "python3 -I -c \"import os; assert open(os.environ['GRADER'] + '/wanted').read()\"",
-        'read x < "$GRADER/wanted"; [ "$x" = 42 ]',
-        'python3 -I "$GRADER/check.py"',
-        'python3 -c "import sys; assert sys.stdin.read()" < "$GRADER/wanted"',
-    ):
-        result = trial.sandbox.judge(command, files, timeout=SECONDS, env={}, private=False)
-        must(result.exit_code == 0, f"{command}: {brief(result)}")
+    files = {"check.py": "import json, os\nprint(json.dumps({'real': 1}))\n"}
+    for program in ("python3", "python3 -I", "python3 -S"):
+        _judged(f'{program} "$GRADER/check.py"', files, b'{"real": 1}\n')(trial)
 
 
 _HELPED = """
@@ -233,29 +220,66 @@ subprocess.run([sys.executable, os.path.join(here, "helper.py")], check=True)
 subprocess.run(["diff", "out.txt", os.path.join(here, "wanted")], check=True)
 assert os.listdir(here)
 """
+_OWN_FILES = {"wanted": "42\n", "helper.py": "print(42)\n", "check.py": _HELPED}
+_READERS = (
+    'diff out.txt "$GRADER/wanted"',
+    'cmp out.txt "$GRADER/wanted"',
+    'timeout 9 diff "$GRADER/wanted" out.txt',
+    'grep -qxf "$GRADER/wanted" out.txt',
+    'cat "$GRADER/wanted" | cmp - out.txt',
+    'test "$(cat out.txt)" = "$(python3 -I "$GRADER/helper.py")"',
+    'cd "$GRADER" && python3 -m helper >/dev/null',
+    "python3 -I -c \"import os; assert open(os.environ['GRADER'] + '/wanted').read()\"",
+    'read x < "$GRADER/wanted"; [ "$x" = 42 ]',
+    'python3 -I "$GRADER/check.py" >/dev/null',
+    'python3 -c "import sys; assert sys.stdin.read()" < "$GRADER/wanted"',
+)
+_FOREVER = ("sleep 60", "while :; do :; done", "for i in {1..40}; do while :; do :; done & done; wait")
 
 
-@GROUP.check()
-def the_files_of_a_judge_are_gone(trial: Trial) -> None:
-    """After a judge, in the middle of it, after a flood and after a time-out."""
-    look = "cat /turngym-grader/*/* 2>/dev/null; ls -A /turngym-grader 2>/dev/null; env | grep GRADER; :"
-    for command, seconds in (("true", SECONDS), ("sleep 60", 0.3), ("yes", SECONDS), ("kill -9 $$", SECONDS)):
+def _leaves_nothing(command: str, seconds: float = SECONDS) -> Step:
+    """A step: after a judge its files and its variable are gone."""
+
+    def step(trial: Trial) -> None:
         trial.sandbox.judge(command, {"secret": trial.token}, timeout=seconds, env={}, private=True)
-        result = trial.run(look)
-        must(result.stdout == b"", f"after {command!r}: {brief(result)}")
+        look = "cat /turngym-grader/*/* 2>/dev/null; ls -A /turngym-grader 2>/dev/null; env | grep GRADER; :"
+        Run(look, out=b"")(trial)
+
+    return step
 
 
-@GROUP.check(exceptions=_OPEN)
-def judges_leave_no_descriptor(trial: Trial) -> None:
-    """As many judges as there are descriptors below those that a shell is started with."""
-    for number in range(220):
-        result = trial.sandbox.judge('cat "$GRADER/n"', {"n": f"{number}"}, timeout=SECONDS, env={}, private=True)
-        must(result.stdout == f"{number}".encode(), f"judge {number}: {brief(result)}")
-
-
-@GROUP.check()
-def a_judge_on_a_busy_machine_has_its_time(trial: Trial) -> None:
-    """What a judge waits for counts, what it computes counts, and so do a hundred processes of it."""
-    for command in ("sleep 60", "while :; do :; done", "for i in {1..40}; do while :; do :; done & done; wait"):
+def _is_timed_out(command: str) -> Step:
+    def step(trial: Trial) -> None:
         result = trial.sandbox.judge(command, {}, timeout=0.5, env={}, private=False)
         must(result.timed_out, f"{command!r}: {brief(result)}")
+
+    return step
+
+
+GROUP.table(
+    check(
+        "a-judge-reads-its-files-with-any-tool",
+        "What the judge itself starts on its own files works: interpreters, comparisons, helpers of its own.",
+        puts({"out.txt": "42\n"}),
+        *(_judged(f"{command} && echo right", _OWN_FILES, b"right\n", private=False) for command in _READERS),
+    ),
+    check(
+        "the-files-of-a-judge-are-gone",
+        "After a judge, in the middle of it, after a flood and after a time-out.",
+        _leaves_nothing("true"),
+        _leaves_nothing("sleep 60", 0.3),
+        _leaves_nothing("yes"),
+        _leaves_nothing("kill -9 $$"),
+    ),
+    check(
+        "judges-leave-no-descriptor",
+        "As many judges as there are descriptors below those that a shell is started with.",
+        *(_judged('cat "$GRADER/n"', {"n": f"{number}"}, f"{number}".encode()) for number in range(220)),
+        exceptions=OPEN,
+    ),
+    check(
+        "a-judge-on-a-busy-machine-has-its-time",
+        "What a judge waits for counts, what it computes counts, and so do a hundred processes of it.",
+        *(_is_timed_out(command) for command in _FOREVER),
+    ),
+)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import queue
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from sandboxes.client import SupervisedSandbox
@@ -98,41 +97,26 @@ def run_checks(checks: Sequence[Check], opener: Opener, *, lanes: int = LANES) -
     yield from _in_lanes([check for check in checks if check.stress], opener, 1)
 
 
-def _in_lanes(checks: Sequence[Check], opener: Opener, lanes: int) -> Iterator[Verdict]:
-    jobs: queue.SimpleQueue[tuple[Check, Future[Verdict]]] = queue.SimpleQueue()
-    answers: list[Future[Verdict]] = []
-    for check in checks:
-        answers.append(Future())
-        jobs.put((check, answers[-1]))
+def _in_lanes(checks: Sequence[Check], opener: Opener, number: int) -> Iterator[Verdict]:
+    lanes = [Lane(opener) for _ in range(number)]
+    free: queue.SimpleQueue[Lane] = queue.SimpleQueue()
+    for lane in lanes:
+        free.put(lane)
 
-    def work() -> None:
-        lane = Lane(opener)
+    def judge(check: Check) -> Verdict:
+        lane = free.get()
         try:
-            while True:
-                try:
-                    check, answer = jobs.get_nowait()
-                except queue.Empty:
-                    return
-                if not answer.set_running_or_notify_cancel():
-                    continue
-                try:
-                    answer.set_result(lane.judge(check))
-                except BaseException as error:  # handed to the caller, who waits for it
-                    answer.set_exception(error)
+            return lane.judge(check)
         finally:
-            lane.close()
+            free.put(lane)
 
-    threads = [threading.Thread(target=work, name=f"conformance-{number}") for number in range(lanes)]
-    for thread in threads:
-        thread.start()
+    threads = ThreadPoolExecutor(number, thread_name_prefix="conformance")
     try:
-        for answer in answers:
-            yield answer.result()
+        yield from threads.map(judge, checks)
     finally:  # the caller may have stopped early
-        for answer in answers:
-            answer.cancel()
-        for thread in threads:
-            thread.join()
+        threads.shutdown(cancel_futures=True)
+        for lane in lanes:
+            lane.close()
 
 
 def conform(

@@ -98,10 +98,11 @@ def test_doctor_names_the_engine_and_the_image() -> None:
     assert facts["image"] == "none:such is not there; python -m sandboxes build makes it"
 
 
-def test_build_says_what_is_missing() -> None:
-    done = program("build", "--host", "unix:///nowhere.sock")
-    assert done.returncode == 1 and done.stdout == ""
-    assert done.stderr.startswith("sandboxes: ") and "unix:///nowhere.sock" in done.stderr
+def test_an_engine_that_is_missing_is_a_refusal() -> None:
+    for arguments in (("build", "--host", "unix:///nowhere.sock"), ("shell", "docker"), ("conformance", "docker")):
+        done = program(*arguments, DOCKER_HOST="unix:///nowhere.sock")
+        assert done.returncode == 2 and done.stdout == ""
+        assert done.stderr.startswith("sandboxes: ") and "unix:///nowhere.sock" in done.stderr
 
 
 def test_sweep_counts() -> None:

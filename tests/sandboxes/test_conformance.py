@@ -129,6 +129,7 @@ def test_names_say_what_must_hold_and_are_unique() -> None:
         check.name for check in CHECKS if check.body is None or (not check.about and "empty" not in check.name)
     ] == []
     assert {check.group for check in CHECKS}.isdisjoint(names)
+    assert f"| {len(names)} named, adversarial checks" in (REPOSITORY / "docs/sandboxes.md").read_text()
 
 
 def test_every_attack_of_the_shared_list_is_a_check() -> None:
@@ -380,7 +381,9 @@ def test_no_confinement_is_caught() -> None:
     ]
     verdicts = list(run_checks(select(names), lambda: SupervisedSandbox(Unconfined())))
     wrong = {verdict.check.name for verdict in verdicts if verdict.status is not Status.OK}
-    assert wrong == set(names)
+    # Of a plain user nothing has to be taken: such a process has no capability, and every supervisor sets the rest.
+    held = set() if os.geteuid() == 0 else {"capabilities-are-empty-and-cannot-grow"}
+    assert wrong == set(names) - held
 
 
 @pytest.mark.parametrize(
@@ -480,7 +483,7 @@ def test_stopping_early_leaves_nothing() -> None:
         return sandboxes[-1]
 
     def neighbours(trial: Trial) -> None:
-        trial.neighbour().put(folders("x"))
+        trial.neighbour.put(folders("x"))
 
     verdicts: Iterator[object] = run_checks([_check(f"n-{n}", neighbours) for n in range(200)], opener, lanes=3)
     next(verdicts)
