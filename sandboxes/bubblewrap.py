@@ -12,10 +12,9 @@ import shutil
 from pathlib import Path
 
 from sandboxes.boot import GRADER, GRADER_MB, SHM_MB, UID, Settings, bundle, command_line, environment, system_python
-from sandboxes.cgroup import Group, make_group
 from sandboxes.paths import WORKSPACE, PathAlias, check_workdir
-from sandboxes.sandbox import Backend, Limits, SandboxError, SandboxUnavailable
-from sandboxes.transport import PipeTransport, error_file, start_process
+from sandboxes.sandbox import Backend, Limits, SandboxUnavailable
+from sandboxes.transport import PipeTransport, launch
 
 NOBODY = 65534
 _HIDDEN = tuple(f"/proc/{name}" for name in ("cmdline", "keys", "key-users", "timer_list", "kallsyms", "config.gz"))
@@ -48,21 +47,14 @@ class BubblewrapLauncher:
         files = {name: text.replace("{home}", workspace).encode() for name, text in _ETC.items()}
         fds = {name: _memory_file(content) for name, content in files.items()}
         limits = self.limits
-        errors = error_file()
-        group: Group | None = None
         try:
-            group = make_group(limits, files_mb=limits.workspace_mb + limits.tmp_mb + SHM_MB + GRADER_MB)
-            process = start_process(
+            transport = launch(
                 [bwrap, *self._arguments(workspace, fds), "--", *command_line(system_python())],
+                limits,
                 user=NOBODY if os.geteuid() == 0 else None,
+                files_mb=limits.workspace_mb + limits.tmp_mb + SHM_MB + GRADER_MB,
                 pass_fds=list(fds.values()),
-                errors=errors,
             )
-        except (OSError, SandboxError) as error:
-            os.close(errors)
-            if group is not None:
-                group.remove()
-            raise SandboxError(f"bwrap could not be started: {error}") from error
         finally:
             for fd in fds.values():
                 os.close(fd)
@@ -77,12 +69,6 @@ class BubblewrapLauncher:
             own_ipc=True,
             filter="namespaces",
         )
-
-        def cleanup(clean: bool) -> None:
-            if group is not None:
-                group.remove()
-
-        transport = PipeTransport(process, errors, cleanup, None if group is None else group.enter)
         return transport, bundle() + settings.frame(), PathAlias(workspace, workspace)
 
     def _arguments(self, workspace: str, etc: dict[str, int]) -> list[str]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from sandboxes.client import SupervisedSandbox
 from sandboxes.docker import IMAGE, DockerLauncher, default_image
-from sandboxes.engines import Engine, client, explain, find_engines, is_engine_error
+from sandboxes.engines import Engine, client, engine_errors, explain, find_engines
 from sandboxes.recipe import FOLDER, LABEL, ImageError, instructions, recipe
 from sandboxes.rootfs import archive
 from sandboxes.sandbox import Limits, SandboxError
@@ -100,9 +100,7 @@ def build_image(
         built = str(_id(api, tag))
         if former not in (None, built) and not _nameless(api, str(former)):
             say(f"the former image {former} stays: a container or another name uses it")
-    except Exception as error:
-        if not is_engine_error(error):
-            raise
+    except engine_errors() as error:
         raise ImageError(f"{engine.url}: {explain(error)}\n  remedy: {_remedy(explain(error))}") from error
     finally:
         _discard(api, draft, say)
@@ -159,9 +157,7 @@ def _import(api: APIClient, draft: str, packed: Path, say: Callable[[str], None]
     repository, name = _split(draft)
     try:
         answer = api.import_image(str(packed), repository=repository, tag=name, changes=instructions())
-    except Exception as error:
-        if not is_engine_error(error):
-            raise
+    except engine_errors() as error:
         answer = f'"error": {explain(error)}'
     if '"error"' in answer:
         full = re.search("no space left on device", answer, re.IGNORECASE)
@@ -203,9 +199,7 @@ def _discard(api: APIClient, draft: str, say: Callable[[str], None]) -> None:
     """Take the draft away, whatever became of it. What stopped the build is told rather than what stops this."""
     try:
         gone = _remove(api, draft)
-    except Exception as error:
-        if not is_engine_error(error):
-            raise
+    except engine_errors():
         gone = False
     if not gone:
         say(f"the image {draft} could not be removed; when the engine answers again: docker rmi {draft}")

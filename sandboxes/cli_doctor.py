@@ -142,7 +142,7 @@ def _image(engine: object) -> str:
     from docker.errors import ImageNotFound
 
     from sandboxes.docker import default_image
-    from sandboxes.engines import Engine, client, explain, is_engine_error
+    from sandboxes.engines import Engine, client, engine_errors, explain
 
     assert isinstance(engine, Engine)
     name = default_image()
@@ -150,8 +150,6 @@ def _image(engine: object) -> str:
         found = client(engine).api.inspect_image(name)
     except ImageNotFound:
         return f"{name} is not there; python -m sandboxes build makes it"
-    except Exception as error:
-        if not is_engine_error(error):
-            raise
+    except engine_errors() as error:
         return f"{name}: {explain(error)}"
     return f"{name} is there, {found['Size'] / 1e6:.0f} MB, made {found['Created'][:10]}"

@@ -27,6 +27,7 @@ from pexpect import EOF, TIMEOUT
 from sandboxes.cli import Mistake
 from sandboxes.client import SupervisedSandbox
 from sandboxes.inside.files import BadPath, path_parts
+from sandboxes.inside.frames import write_all
 from sandboxes.opening import choose, open_sandbox
 from sandboxes.paths import check_workdir
 from sandboxes.sandbox import EntryKind, FileEntry, Limits, SandboxError
@@ -93,7 +94,7 @@ def _relay(program: SandboxSpawn, keyboard: _Keyboard) -> None:
                 program.send(before)
                 window -= len(before)
             if escape or not typed:
-                _write_out(b"\r\n" if escape else b"")
+                write_all(1, b"\r\n" if escape else b"")
                 program.close()
                 return
         try:
@@ -106,13 +107,7 @@ def _relay(program: SandboxSpawn, keyboard: _Keyboard) -> None:
         seen += len(data)
         if seen > READ_AGAIN:
             window, seen = WINDOW, 0
-        _write_out(data)
-
-
-def _write_out(data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(1, view) :]
+        write_all(1, data)
 
 
 class _Keyboard:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from sandboxes.boot import GRADER, GRADER_MB, SHM_MB, UID, command_line
-from sandboxes.engines import Engine, EngineFailed, addresses, client, explain, find_engines, is_engine_error
+from sandboxes.engines import Engine, EngineFailed, addresses, client, engine_errors, explain, find_engines
 from sandboxes.owner import owner, owner_lives, run_id
 from sandboxes.sandbox import Limits, SandboxUnavailable
 
@@ -180,8 +180,6 @@ def remove_doubtful(engine: Engine | None = None, seconds: float = REMOVE_SECOND
 
 def _remove(engine: Engine, name: str, seconds: float) -> None:
     """Raises EngineFailed."""
-    import docker
-
     limit = time.monotonic() + seconds
     try:
         api = client(engine).api
@@ -200,11 +198,7 @@ def _remove(engine: Engine, name: str, seconds: float) -> None:
                 api.post(f"{url}/wait", params=params, timeout=max(0.1, limit - time.monotonic())).close()
             else:
                 time.sleep(0.1)
-    except docker.errors.DockerException as error:
-        raise EngineFailed(explain(error)) from error
-    except Exception as error:
-        if not is_engine_error(error):
-            raise
+    except engine_errors() as error:
         raise EngineFailed(explain(error)) from error
 
 
@@ -243,9 +237,7 @@ def sweep_engine(engine: Engine, run: str | None = None) -> int:
     wanted = OWNER if run is None else f"{RUN}={run}"
     try:
         rows = client(engine).api.containers(all=True, filters={"label": [wanted]})
-    except Exception as error:
-        if not is_engine_error(error):
-            raise
+    except engine_errors() as error:
         raise EngineFailed(f"{engine.url}: {explain(error)}") from error
     for row in rows:
         labels = row.get("Labels") or {}
@@ -280,9 +272,7 @@ def process_id(engine: Engine, name: str) -> int:
         return int(client(engine).api.inspect_container(name)["State"]["Pid"])
     except docker.errors.NotFound:
         return 0
-    except Exception as error:
-        if not is_engine_error(error):
-            raise
+    except engine_errors() as error:
         raise EngineFailed(explain(error)) from error
 
 
@@ -298,9 +288,7 @@ def last_events(engine: Engine, name: str) -> str:
         params = {"since": "0", "until": str(until), "filters": filters}
         reply = api.get(f"{api.base_url}/v{api.api_version}/events", params=params, timeout=3)
         events = [json.loads(line) for line in reply.text.splitlines() if line.strip()]
-    except Exception as error:
-        if not is_engine_error(error) and not isinstance(error, (ValueError, EngineFailed)):
-            raise
+    except engine_errors(ValueError, EngineFailed) as error:
         return f"the engine at {engine.url} does not tell: {explain(error)}"
     return _in_words([(event.get("Action") or event.get("status") or "", _attributes(event)) for event in events])
 

@@ -28,7 +28,7 @@ from sandboxes.containers import (
     sweep_containers,
     sweep_engine,
 )
-from sandboxes.engines import Address, Engine, EngineFailed, client, explain, is_engine_error, unreachable
+from sandboxes.engines import Address, Engine, EngineFailed, client, engine_errors, explain, unreachable
 from sandboxes.paths import WORKSPACE, PathAlias, check_workdir
 from sandboxes.sandbox import Backend, Limits, SandboxError, SandboxUnavailable
 
@@ -63,7 +63,7 @@ class DockerLauncher:
     def __init__(self, limits: Limits, *, image: str | None = None, hosts: Sequence[str] | None = None) -> None:
         self.limits = limits
         self.image = image or default_image()
-        self._fleet = fleet.Fleet(hosts)
+        self._hosts = hosts
 
     def start(self, workdir: str | None) -> tuple[AttachTransport, bytes, PathAlias]:
         """See `sandboxes.transport.Launcher`. Engines that fail are left out as long as another one works."""
@@ -85,7 +85,7 @@ class DockerLauncher:
     def _start_somewhere(self, workspace: str) -> Started:
         failures: list[tuple[Address | Engine, str]] = []
         unusable = 0
-        for engine in self._fleet.engines(failures):
+        for engine in fleet.engines(self._hosts, failures):
             try:
                 return self._start_on(engine, workspace), engine
             except ImageMissing as error:
@@ -132,9 +132,9 @@ class DockerLauncher:
             if stream is not None:
                 stream.close()
             _end(engine, name)
-            if isinstance(error, SandboxError) or not is_engine_error(error):
-                raise
-            raise self._explained(error) from error
+            if isinstance(error, engine_errors()):
+                raise self._explained(error) from error
+            raise
         _open.add(transport)
         return transport
 

@@ -169,9 +169,7 @@ def ask(address: Address) -> Engine:
         cpus = max(1, int(info.get("NCPU") or 1))
     except SandboxError:
         raise
-    except Exception as error:
-        if not is_engine_error(error) and not isinstance(error, (KeyError, TypeError, AttributeError, ValueError)):
-            raise
+    except engine_errors(KeyError, TypeError, AttributeError, ValueError) as error:
         raise EngineFailed(explain(error)) from error
     kind = "podman" if any("podman" in name.lower() for name in names) else "docker"
     return Engine(address.url, address.source, kind, version, cpus, address.context)
@@ -205,9 +203,7 @@ def _client(url: str, context: str) -> Any:
     try:
         lowest = _make(reached, context, docker.constants.MINIMUM_DOCKER_API_VERSION)
         made = _make(reached, context, lowest.api.version(api_version=False)["ApiVersion"])
-    except Exception as error:
-        if not is_engine_error(error):
-            raise
+    except engine_errors() as error:
         raise EngineFailed(explain(error)) from error
     with _clients_lock:
         return _clients.setdefault((reached, context), made)
@@ -326,14 +322,15 @@ def _knock(url: str) -> None:
         raise EngineFailed(_explain_os(error)) from error
 
 
-def is_engine_error(error: BaseException) -> bool:
-    """Whether an exception of docker-py, requests or the socket says that the engine (not our code) failed."""
+def engine_errors(*others: type[Exception]) -> tuple[type[Exception], ...]:
+    """What docker-py, requests and the socket raise when the engine (not our code) failed, and `others`; for `except`.
+
+    A function, so that only a failure loads the libraries: they take 0.2 seconds.
+    """
     import docker
-    import requests
     import urllib3
 
-    kinds = (docker.errors.DockerException, requests.exceptions.RequestException, urllib3.exceptions.HTTPError, OSError)
-    return isinstance(error, kinds)
+    return docker.errors.DockerException, urllib3.exceptions.HTTPError, OSError, *others  # all of requests are OSErrors
 
 
 def explain(error: BaseException) -> str:

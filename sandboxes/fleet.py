@@ -6,7 +6,7 @@ import os
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from sandboxes.engines import Address, Engine, answering, ask
 
@@ -21,23 +21,21 @@ _known: dict[Address, Engine] = {}
 _turn = 0
 
 
-class Fleet:
-    """The engines that one launcher may use.
+def engines(hosts: Sequence[str] | None, failures: list[tuple[Address | Engine, str]]) -> list[Engine]:
+    """Engines to try, best first. Those that failed lately come last.
 
     Args:
         hosts: As in `sandboxes.engines.find_engines`.
+        failures: Addresses that do not answer are added here, with the reason.
     """
-
-    def __init__(self, hosts: Sequence[str] | None = None) -> None:
-        self._hosts = hosts
-
-    def engines(self, failures: list[tuple[Address | Engine, str]]) -> Iterator[Engine]:
-        """Engines to try, best first. Those that failed lately come last.
-
-        Args:
-            failures: Addresses that do not answer are added here, with the reason.
-        """
-        yield from _ordered(answering(self._hosts, failures, _known_engine))
+    global _turn
+    found = answering(hosts, failures, _known_engine)
+    now = time.monotonic()
+    with _lock:
+        _turn += 1
+        start = _turn % len(found) if found else 0
+        turned = found[start:] + found[:start]
+        return sorted(turned, key=lambda engine: (_resting.get(engine.url, 0) > now, _live[engine.url] / engine.cpus))
 
 
 def _known_engine(address: Address) -> Engine:
@@ -49,16 +47,6 @@ def _known_engine(address: Address) -> Engine:
         with _lock:
             _known[address] = engine
     return engine
-
-
-def _ordered(engines: list[Engine]) -> list[Engine]:
-    global _turn
-    now = time.monotonic()
-    with _lock:
-        _turn += 1
-        start = _turn % len(engines) if engines else 0
-        turned = engines[start:] + engines[:start]
-        return sorted(turned, key=lambda engine: (_resting.get(engine.url, 0) > now, _live[engine.url] / engine.cpus))
 
 
 def entered(engine: Engine) -> None:

@@ -214,9 +214,6 @@ def _owner_words(path: Path) -> list[str]:
         words = (path / "owner").read_text().split()
     except FileNotFoundError:
         return []
-    if len(words) == 4:  # as the first version wrote it: pid, start, boot, pid namespace
-        pid, started, boot, namespace = words
-        return ["-".join([pid, started, boot[:8], re.sub(r"\D", "", namespace)])]
     return words
 
 

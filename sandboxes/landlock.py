@@ -12,12 +12,11 @@ import sys
 from pathlib import Path
 
 from sandboxes.boot import GRADER, Settings, bundle, command_line, environment, system_python
-from sandboxes.cgroup import Group, make_group
-from sandboxes.folder import PrivateFolder, make_folder
+from sandboxes.folder import make_folder
 from sandboxes.inside.kernel import landlock_abi
 from sandboxes.paths import WORKSPACE, PathAlias, check_workdir
-from sandboxes.sandbox import Backend, Limits, SandboxError, SandboxUnavailable
-from sandboxes.transport import PipeTransport, error_file, start_process
+from sandboxes.sandbox import Backend, Limits, SandboxUnavailable
+from sandboxes.transport import PipeTransport, launch
 
 _READABLE = (
     *("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/proc"),
@@ -71,17 +70,9 @@ def launch_in_folder(
     """Start a supervisor in a private folder; the folder goes when the transport is closed."""
     shown = check_workdir(workdir or WORKSPACE)
     folder = make_folder(own_user=own_user)
-    errors = error_file()
-    group: Group | None = None
-    try:
-        group = make_group(limits)
-        process = start_process(command_line(python), user=folder.uid, errors=errors)
-    except (OSError, SandboxError) as error:
-        os.close(errors)
-        if group is not None:
-            group.remove()
-        folder.remove()
-        raise SandboxError(f"the supervisor could not be started: {error}") from error
+    transport = launch(
+        command_line(python), limits, user=folder.uid, remove=lambda clean: folder.remove(strays=not clean)
+    )
     settings = Settings(
         workspace=folder.workspace,
         tmp=folder.tmp,
@@ -98,14 +89,7 @@ def launch_in_folder(
         devices=devices,
         filter=filter,
     )
-
-    def cleanup(clean: bool) -> None:
-        if group is not None:
-            group.remove()
-        folder.remove(strays=not clean)
-
     alias = PathAlias(shown, folder.workspace, (("/tmp", folder.tmp), (GRADER, folder.grader)))
-    transport = PipeTransport(process, errors, cleanup, None if group is None else group.enter)
     return transport, bundle() + settings.frame(), alias
 
 
@@ -121,6 +105,3 @@ def _running_tasks() -> int:
         except (FileNotFoundError, ProcessLookupError, PermissionError):
             continue  # ended meanwhile
     return total
-
-
-__all__ = ("LandlockLauncher", "PrivateFolder", "launch_in_folder")

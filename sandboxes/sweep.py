@@ -26,11 +26,6 @@ class Swept:
     cgroups: int = 0
     containers: int = 0
 
-    @property
-    def total(self) -> int:
-        """All together."""
-        return self.folders + self.cgroups + self.containers
-
 
 def sweep(run: str | None = None) -> Swept:
     """Remove what belongs to processes that are gone for sure.

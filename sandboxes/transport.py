@@ -272,11 +272,6 @@ def no_room(error: OSError) -> SandboxUnavailable | None:
     )
 
 
-def error_file() -> int:
-    """A memory file for the stderr of a child: read only when something failed."""
-    return os.memfd_create("sandbox-stderr", os.MFD_CLOEXEC)
-
-
 class _Starter:
     """One thread per process that starts every child.
 
@@ -336,3 +331,44 @@ def start_process(
             **identity,
         )
     )
+
+
+def launch(
+    argv: Sequence[str],
+    limits: Limits,
+    *,
+    user: int | None,
+    files_mb: int = 0,
+    pass_fds: Sequence[int] = (),
+    remove: Callable[[bool], None] | None = None,
+) -> PipeTransport:
+    """Start a supervisor as a child in a control group of its own, where there can be one.
+
+    Args:
+        argv: The command line, the confining program first.
+        limits: What commands may use.
+        user: Who it runs as; None: as we do.
+        files_mb: Size of its file systems in memory.
+        pass_fds: Descriptors that the child inherits.
+        remove: Called once at the end, also where nothing started; with whether it ended by itself and cleanly.
+
+    Raises:
+        SandboxError: It could not be started; nothing is left.
+    """
+    errors = os.memfd_create("sandbox-stderr", os.MFD_CLOEXEC)  # read only when something failed
+    group: cgroup.Group | None = None
+
+    def cleanup(clean: bool) -> None:
+        if group is not None:
+            group.remove()
+        if remove is not None:
+            remove(clean)
+
+    try:
+        group = cgroup.make_group(limits, files_mb=files_mb)
+        process = start_process(argv, user=user, pass_fds=pass_fds, errors=errors)
+    except (OSError, SandboxError) as error:
+        os.close(errors)
+        cleanup(False)
+        raise SandboxError(f"{os.path.basename(argv[0])} could not be started: {error}") from error
+    return PipeTransport(process, errors, cleanup, None if group is None else group.enter)

@@ -237,11 +237,11 @@ _READERS = (
 _FOREVER = ("sleep 60", "while :; do :; done", "for i in {1..40}; do while :; do :; done & done; wait")
 
 
-def _leaves_nothing(command: str, seconds: float = SECONDS) -> Step:
+def _leaves_nothing(command: str, seconds: float = SECONDS, *, private: bool = True) -> Step:
     """A step: after a judge its files and its variable are gone."""
 
     def step(trial: Trial) -> None:
-        trial.sandbox.judge(command, {"secret": trial.token}, timeout=seconds, env={}, private=True)
+        trial.sandbox.judge(command, {"secret": trial.token}, timeout=seconds, env={}, private=private)
         look = "cat /turngym-grader/*/* 2>/dev/null; ls -A /turngym-grader 2>/dev/null; env | grep GRADER; :"
         Run(look, out=b"")(trial)
 
@@ -268,7 +268,7 @@ GROUP.table(
         "After a judge, in the middle of it, after a flood and after a time-out.",
         _leaves_nothing("true"),
         _leaves_nothing("sleep 60", 0.3),
-        _leaves_nothing("yes"),
+        _leaves_nothing("yes", private=False),  # of a private one nothing is printed, so nothing floods
         _leaves_nothing("kill -9 $$"),
     ),
     check(

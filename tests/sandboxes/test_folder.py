@@ -59,22 +59,6 @@ def test_a_container_that_shares_our_tmp_is_left_alone() -> None:
     other.remove()
 
 
-def test_owners_as_the_first_version_wrote_them() -> None:
-    mine, stale, foreign = (make_folder(own_user=False) for _ in range(3))
-    pid, started, _, namespace = owner().split("-")
-    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    for folder, words in (
-        (mine, (pid, started, boot, f"pid:[{namespace}]")),
-        (stale, (pid, "1", boot, f"pid:[{namespace}]")),
-        (foreign, (pid, "1", boot, "pid:[1]")),
-    ):
-        (folder.path / "owner").write_text(" ".join(words) + "\n")
-    assert sweep() == 1
-    assert not stale.path.exists()
-    mine.remove()
-    foreign.remove()
-
-
 def test_a_run_goes_at_once_also_while_it_lives(monkeypatch: pytest.MonkeyPatch) -> None:
     mine = make_folder(own_user=False)
     monkeypatch.setenv("TURNGYM_RUN_ID", "tonight")

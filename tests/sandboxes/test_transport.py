@@ -14,13 +14,12 @@ import pytest
 from sandboxes import Backend, Limits, SandboxError, SupervisedSandbox, open_sandbox
 from sandboxes.inside.kernel import landlock_abi
 from sandboxes.opening import launcher
-from sandboxes.transport import DeadlinePassed, PipeTransport, TransportClosed, error_file, start_process
+from sandboxes.transport import DeadlinePassed, PipeTransport, TransportClosed, launch
 from tests.sandboxes.conftest import require
 
 
 def start(command: str) -> PipeTransport:
-    errors = error_file()
-    return PipeTransport(start_process(["/bin/sh", "-c", command], user=None, errors=errors), errors)
+    return launch(["/bin/sh", "-c", command], Limits(), user=None)
 
 
 def soon(seconds: float = 20.0) -> float:
