@@ -1,9 +1,8 @@
-"""Between trainer and credit: what an episode brings to its group, gathered over processes, and back per token."""
+"""Between trainer and credit: the played episodes of this process as a batch, gathered over processes, and back."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,47 +19,51 @@ NO_ENTROPIES = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class EpisodeRecord:
-    """One episode, as small as it travels between processes.
+def batch_of(
+    episodes: Sequence[Trajectory],
+    flats: Sequence[Flat],
+    signal: TurnSignal,
+    credit: Credit,
+    *,
+    group_size: int,
+    tokenizer: Any = None,
+    passed: Sequence[bool | None] | None = None,
+) -> CreditBatch:
+    """What credit reads of the episodes of this process, and no more: it travels to every other process.
 
-    Attributes:
-        reward: `None` for an infrastructure failure.
-        turns: Empty for an episode that does not count.
-        turn_ids: One per completion id; likewise `logprobs`, `entropies` and `ids` (`None`: no operator reads them).
-        passed: Whether it passed; `None` without a grade. Where more was played than is trained on, of the first draw
-            (the trainer puts that in): pass rates of what was chosen for training say nothing about the policy.
-    """
-
-    reward: float | None
-    turns: list[TurnRecord]
-    turn_ids: NDArray[np.int64]
-    logprobs: NDArray[np.float64] | None = None
-    entropies: NDArray[np.float64] | None = None
-    ids: NDArray[np.int64] | None = None
-    passed: bool | None = None
-
-
-def record_of(episode: Trajectory, flat: Flat, signal: TurnSignal, credit: Credit | None = None) -> EpisodeRecord:
-    """What an episode brings to its group: with `credit`, also what its operators read.
+    Args:
+        episodes: In the order of the rows.
+        flats: The same as completions.
+        signal: What a turn earns by itself.
+        credit: The operators of the run.
+        group_size: K.
+        tokenizer: Gives ids their text; only used when an operator reads it.
+        passed: Verdicts of the first draw, where more was played than is trained on: pass rates of what was chosen for
+            training say nothing about the policy. Default: those of `episodes`.
 
     Raises:
         ConfigError: An operator reads exact entropies and the sampler had none.
     """
-    counts = episode.reward is not None
-    if credit is not None and credit.needs_entropies and flat.entropies is None and any(flat.mask):
+    if credit.needs_entropies and any(flat.entropies is None and any(flat.mask) for flat in flats):
         raise ConfigError(NO_ENTROPIES)
-    return EpisodeRecord(
-        episode.reward,
-        turn_records(episode, signal, states=credit is not None and credit.needs_states) if counts else [],
-        np.asarray(flat.turn_ids, dtype=np.int64),
-        np.asarray(flat.logprobs, dtype=np.float64) if credit is not None and credit.needs_logprobs else None,
-        # Without a sampled token there may be none, and none is read.
-        np.asarray(flat.entropies or [0.0] * len(flat.ids), dtype=np.float64)
-        if credit is not None and credit.needs_entropies
+    turn_ids = padded([flat.turn_ids for flat in flats], NO_TURN)
+    tokens = None
+    if credit.needs_tokens:
+        ids = padded([flat.ids for flat in flats], 0)
+        sampled = np.unique(ids[turn_ids >= 0]).tolist()
+        tokens = TokenText(ids, {number: tokenizer.decode([number]) for number in sampled})
+    return CreditBatch(
+        rewards=[episode.reward for episode in episodes],
+        turns=[turn_records(e, signal, states=credit.needs_states) if e.reward is not None else [] for e in episodes],
+        turn_ids=turn_ids,
+        group_size=group_size,
+        logprobs=padded([flat.logprobs for flat in flats], 0.0) if credit.needs_logprobs else None,
+        # Without a sampled token there may be no entropies, and none is read.
+        entropies=padded([flat.entropies or [] for flat in flats], 0.0, turn_ids.shape[1])
+        if credit.needs_entropies
         else None,
-        np.asarray(flat.ids, dtype=np.int64) if credit is not None and credit.needs_tokens else None,
-        episode.passed if counts else None,
+        tokens=tokens,
+        passed=[e.passed if e.reward is not None else None for e in episodes] if passed is None else passed,
     )
 
 
@@ -97,59 +100,55 @@ def _own_signal(turn: Turn, signal: TurnSignal) -> float | None:
     return float(turn.exit_code == 0 and not turn.timed_out)
 
 
-def assign(
-    credit: Credit,
-    local: Sequence[EpisodeRecord],
-    group_size: int,
-    process: int,
-    tokenizer: Any = None,
-    step: int | None = None,
-) -> CreditResult:
+def assign(credit: Credit, local: CreditBatch, process: int, step: int | None = None) -> CreditResult:
     """Credit for the rows of this process; groups may span processes, so every process gathers all of them.
 
     Args:
         credit: The operators.
         local: The episodes of this process.
-        group_size: K.
-        process: Number of this process.
-        tokenizer: Gives ids their text; only used when an operator reads it.
+        process: Its number.
         step: Optimizer steps taken before, for schedules.
     """
-    everyone: list[EpisodeRecord] = gather_object(list(local))
-    width = max(len(record.turn_ids) for record in everyone)
-    result = credit.assign(
-        CreditBatch(
-            rewards=[record.reward for record in everyone],
-            turns=[record.turns for record in everyone],
-            turn_ids=padded([record.turn_ids for record in everyone], width, NO_TURN),
-            group_size=group_size,
-            logprobs=_padded_if_known([record.logprobs for record in everyone], width),
-            entropies=_padded_if_known([record.entropies for record in everyone], width),
-            tokens=token_text(everyone, width, tokenizer) if credit.needs_tokens else None,
-            passed=[record.passed for record in everyone],
-        ),
-        step,
-    )
-    mine = slice(process * len(local), (process + 1) * len(local))
+    result = credit.assign(joined(gather_object([local])), step)
+    count = len(local.rewards)
+    mine = slice(process * count, (process + 1) * count)
     return CreditResult(result.advantages[mine], result.episode[mine], result.metrics)
 
 
-def token_text(records: Sequence[EpisodeRecord], width: int, tokenizer: Any) -> TokenText:
-    """Ids of all episodes, shape (episodes, width), and the text of each id that a turn sampled, decoded by itself."""
-    ids = padded([record.ids for record in records if record.ids is not None], width, 0)
-    turn_ids = padded([record.turn_ids for record in records], width, NO_TURN)
-    return TokenText(ids, {number: tokenizer.decode([number]) for number in np.unique(ids[turn_ids >= 0]).tolist()})
+def joined(parts: Sequence[CreditBatch]) -> CreditBatch:
+    """The rows of all processes, those of the first before those of the second."""
+    if len(parts) == 1:
+        return parts[0]
+    width = max(part.turn_ids.shape[1] for part in parts)
+
+    def rows(arrays: Sequence[NDArray | None], fill: float) -> NDArray | None:
+        wide = [np.pad(a, ((0, 0), (0, width - a.shape[1])), constant_values=fill) for a in arrays if a is not None]
+        return np.concatenate(wide) if wide else None
+
+    known = [part.tokens for part in parts if part.tokens is not None]
+    ids = rows([tokens.ids for tokens in known], 0)
+    texts = {number: text for tokens in known for number, text in tokens.texts.items()}
+    return CreditBatch(
+        rewards=[reward for part in parts for reward in part.rewards],
+        turns=[turns for part in parts for turns in part.turns],
+        turn_ids=padded([row for part in parts for row in part.turn_ids], NO_TURN),
+        group_size=parts[0].group_size,
+        logprobs=rows([part.logprobs for part in parts], 0.0),
+        entropies=rows([part.entropies for part in parts], 0.0),
+        tokens=None if ids is None else TokenText(ids, texts),
+        passed=[passed for part in parts for passed in part.passed],
+    )
 
 
-def padded(rows: Sequence[NDArray], width: int, fill: float) -> NDArray:
-    """Rows of different length as one array of shape (rows, width)."""
-    out = np.full((len(rows), width), fill, dtype=rows[0].dtype)
-    for i, row in enumerate(rows):
-        out[i, : len(row)] = row
+def padded(rows: Sequence[Sequence[float] | NDArray], fill: float, width: int | None = None) -> NDArray:
+    """Rows of different length as one array of shape (rows, width), of the type of `fill`; default: as wide as needed.
+
+    Raises:
+        ValueError: A row is longer than `width`.
+    """
+    out = np.full((len(rows), max(map(len, rows)) if width is None else width), fill)
+    for place, row in zip(out, rows, strict=True):
+        if len(row) > len(place):
+            raise ValueError(f"a row of {len(row)} tokens does not fit into {len(place)}")
+        place[: len(row)] = row
     return out
-
-
-def _padded_if_known(rows: Sequence[NDArray | None], width: int) -> NDArray | None:
-    """Rows side by side, 0 after their ends; `None` where they did not travel."""
-    known = [row for row in rows if row is not None]
-    return padded(known, width, 0.0) if len(known) == len(rows) else None

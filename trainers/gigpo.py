@@ -33,7 +33,7 @@ from trainers.config import GiGPOConfig
 from trainers.config.refusals import check_config, check_parts, check_processes, check_targets
 from trainers.construction import check_arguments, idle_in_library
 from trainers.credit import NO_TURN, Credit, TurnSignal
-from trainers.crediting import assign, record_of
+from trainers.crediting import assign, batch_of, padded
 from trainers.errors import ConfigError
 from trainers.guards.mask import SAMPLED, TRAINED
 from trainers.heldout import HeldOut
@@ -300,9 +300,8 @@ class GiGPOTrainer(HeldOutSelection):
             out = super()._generate_and_score_completions(inputs)
         assert self._played is not None
         width, device = out["completion_ids"].size(1), out["completion_ids"].device
-        turn_ids = np.full((len(self._played.flats), width), NO_TURN)
-        for row, flat in enumerate(self._played.flats):
-            turn_ids[row, : len(flat.turn_ids)] = flat.turn_ids  # fails where TRL would have cut a completion
+        # Raises where TRL would have cut a completion.
+        turn_ids = padded([flat.turn_ids for flat in self._played.flats], NO_TURN, width)
         out["advantages"] = torch.from_numpy(self._advantages(width)).to(device, torch.float32)
         out["turn_ids"] = torch.from_numpy(turn_ids).to(device)
         self._count_mask(out)
@@ -338,17 +337,20 @@ class GiGPOTrainer(HeldOutSelection):
     def _advantages(self, width: int) -> np.ndarray:
         """Per-token advantages, shape (local rows, width)."""
         assert self._played is not None
-        signal = TurnSignal(self.args.turn_signal)
-        pairs = zip(self._played.episodes, self._played.flats, strict=True)
-        records = [record_of(episode, flat, signal, self.credit) for episode, flat in pairs]
-        # Of the first draw: what is trained on was chosen by how it ended.
-        first = [e.passed if e.reward is not None else None for e in self._played.measured.trajectories]
-        records = [replace(record, passed=passed) for record, passed in zip(records, first, strict=True)]
-        process, step = self.accelerator.process_index, self.state.global_step
-        result = assign(self.credit, records, self.num_generations, process, self.processing_class, step)
+        batch = batch_of(
+            self._played.episodes,
+            self._played.flats,
+            TurnSignal(self.args.turn_signal),
+            self.credit,
+            group_size=self.num_generations,
+            tokenizer=self.processing_class,
+            # Of the first draw: what is trained on was chosen by how it ended.
+            passed=[e.passed if e.reward is not None else None for e in self._played.measured.trajectories],
+        )
+        result = assign(self.credit, batch, self.accelerator.process_index, self.state.global_step)
         for name, value in result.metrics.items():
             self.note_metric(name, float(value))
-        out = np.zeros((len(records), width))
+        out = np.zeros((len(result.advantages), width))
         shared = min(width, result.advantages.shape[1])
         out[:, :shared] = result.advantages[:, :shared]
         return out

@@ -2,19 +2,24 @@
 
 Episode operators say how good an episode was within its group; turn operators say how good a turn was among the
 turns of its group that began in the same state; token operators share the episode term out over tokens by weights >= 0.
-`combine` adds them per token: `A[i, t] = alpha * A_episode[i] * g[i, t] + beta * A_turn[i, turn(t)]`.
+`turn.gigpo_advantages` is the formula that puts them together per token, and `pipeline.Credit` runs it for a step:
+`A[i,t] = alpha * A_episode[i] * g[i,t] + beta * A_turn[i,turn(t)]`.
 """
 
-from trainers.credit.combine import combine
 from trainers.credit.episode import EpisodeOperator, EpisodeScale, advantage_bound, episode_advantages
-from trainers.credit.grouping import TurnGrouping
+from trainers.credit.grouping import TurnGrouping, TurnRecord, TurnSignal
 from trainers.credit.pipeline import NO_TURN, Credit, CreditBatch, CreditResult
 from trainers.credit.planning import Planning
 from trainers.credit.settings import CreditSettings
-from trainers.credit.terms import Terms, credit_terms
 from trainers.credit.token_text import TokenText
-from trainers.credit.turn import TurnCredit, TurnRevisits, discounted_returns, turn_advantages
-from trainers.credit.turn_record import TurnRecord, TurnSignal
+from trainers.credit.turn import (
+    TurnCredit,
+    TurnRevisits,
+    credit_terms,
+    discounted_returns,
+    gigpo_advantages,
+    turn_advantages,
+)
 
 __all__ = [
     "NO_TURN",
@@ -25,7 +30,6 @@ __all__ = [
     "EpisodeOperator",
     "EpisodeScale",
     "Planning",
-    "Terms",
     "TokenText",
     "TurnCredit",
     "TurnGrouping",
@@ -33,9 +37,9 @@ __all__ = [
     "TurnRevisits",
     "TurnSignal",
     "advantage_bound",
-    "combine",
     "credit_terms",
     "discounted_returns",
     "episode_advantages",
+    "gigpo_advantages",
     "turn_advantages",
 ]

@@ -10,18 +10,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainers.credit.episode import EpisodeOperator, advantage_bound, negative_groups
-from trainers.credit.meter import cosine_figure, weight_figures
+from trainers.credit.grouping import TurnRecord
 from trainers.credit.normalise import batch_norm, cap_advantages
-from trainers.credit.numeric import keep_freed_memory
 from trainers.credit.planning import Planning
 from trainers.credit.settings import CreditSettings
-from trainers.credit.step_metrics import signal_metrics, step_metrics
-from trainers.credit.terms import Terms, credit_terms
+from trainers.credit.step_metrics import cosine_figure, signal_metrics, step_metrics, weight_figures
 from trainers.credit.token import OPERATORS, TokenSignal, make_tokens, token_signal, token_weights
+from trainers.credit.token.operator import keep_freed_memory
 from trainers.credit.token.settings import DelightMode
 from trainers.credit.token.state import TokenState
 from trainers.credit.token_text import TokenText
-from trainers.credit.turn_record import TurnRecord
+from trainers.credit.turn import TurnCredit, credit_terms, gigpo_advantages
 
 NO_TURN = -1
 """Turn id of a token that no turn sampled (environment, template, forced, padding)."""
@@ -123,44 +122,30 @@ class Credit:
             raise ValueError(f"{len(batch.passed)} verdicts (passed) for {len(batch.rewards)} episodes")
         if step is not None:
             self.state.stands_at(step)
-        terms = credit_terms(batch.rewards, batch.turns, batch.group_size, s)
-        episodes, turns, alpha = terms.episodes, terms.turns, s.alpha_episode
-        combined = uniform = terms.combined(batch.turn_ids, s)
+        episode, turns = credit_terms(batch.rewards, batch.turns, batch.group_size, s)
         mask = batch.turn_ids >= 0
-        notes: dict[str, float] = {}
-        weights = None
-        if s.tokens.operators:
-            weights, notes = self._weights(batch, mask, episodes)
-        normalises = s.episode_operator is EpisodeOperator.REINFORCE_PP
-        if weights is not None or normalises:
-            shared = mask * episodes[:, None]
-            if weights is not None:
-                notes |= weight_figures(weights, mask & (episodes != 0)[:, None])
-            trained = self._trained(batch, mask, episodes, weights) if normalises else None
-            term = shared.copy() if weights is None else np.multiply(weights, shared, out=weights)
-            if trained is not None:
-                done = batch_norm(term, trained, out=term)
-                term = done.values
-                notes |= {"credit/norm_mean": done.mean, "credit/norm_std": done.std}
-            # Only the episode term is exchanged; where every weight is 1 the sum stays what it was, bit for bit.
-            term -= shared
-            term *= alpha
-            term += uniform
-            combined = term
-        _check_finite(combined, terms, weights, s)  # before the cap, which would hide an endless one
+        weights, figures = self._weights(batch, mask, episode) if s.tokens.operators else (None, {})
+        term, g = episode, weights
+        if s.episode_operator is EpisodeOperator.REINFORCE_PP:  # normalises A_episode * g, so that g has acted then
+            ones = np.ones(mask.shape) if g is None else g
+            term, norms = batch_norm(episode[:, None] * ones, self._trained(batch, mask, episode, weights))
+            g, figures = None, figures | norms
+        alpha, beta = s.alpha_episode, s.beta_turn
+        advantages = gigpo_advantages(term, turns.advantages, batch.turn_ids, alpha=alpha, beta=beta, weights=g)
+        _check_finite(advantages, episode, turns, weights, s)  # before the cap, which would hide an endless one
         if s.advantage_cap:
-            capped = cap_advantages(combined, s.advantage_cap)
-            combined = capped.values
-            notes |= {"credit/capped_frac": capped.share, "credit/capped_magnitude": capped.magnitude}
+            advantages, cut = cap_advantages(advantages, s.advantage_cap)
+            figures |= cut
             bound = advantage_bound(s.episode_operator, s.episode_scale, batch.group_size)
             if bound is not None:
-                notes["credit/cap_bound"] = abs(alpha) * bound
+                figures["credit/cap_bound"] = abs(alpha) * bound
         if s.episode_operator is EpisodeOperator.MAXRL:
-            notes["credit/maxrl_negative_frac"] = negative_groups(batch.rewards, batch.group_size)
+            figures["credit/maxrl_negative_frac"] = negative_groups(batch.rewards, batch.group_size)
         if weights is not None:
-            notes |= cosine_figure(combined, uniform)
-        metrics = step_metrics(batch.rewards, batch.group_size, episodes, turns, combined, mask)
-        return CreditResult(combined, episodes, metrics | notes)
+            plain = gigpo_advantages(episode, turns.advantages, batch.turn_ids, alpha=alpha, beta=beta)
+            figures |= weight_figures(weights, mask & (episode != 0)[:, None]) | cosine_figure(advantages, plain)
+        metrics = step_metrics(batch.rewards, batch.group_size, episode, turns, advantages, mask)
+        return CreditResult(advantages, episode, metrics | figures)
 
     def _weights(
         self, batch: CreditBatch, mask: NDArray[np.bool_], episodes: NDArray[np.float64]
@@ -222,7 +207,11 @@ class Credit:
 
 
 def _check_finite(
-    combined: NDArray[np.float64], terms: Terms, weights: NDArray[np.float64] | None, settings: CreditSettings
+    advantages: NDArray[np.float64],
+    episode: NDArray[np.float64],
+    turns: TurnCredit,
+    weights: NDArray[np.float64] | None,
+    settings: CreditSettings,
 ) -> None:
     """Name what made an advantage that is not finite: nothing of the kind may reach the weights.
 
@@ -230,12 +219,12 @@ def _check_finite(
         ValueError: One is not.
     """
     # A sum is finite exactly when all terms are, but for an overflow: then look closer.
-    if np.isfinite(combined.sum()) or np.isfinite(combined).all():
+    if np.isfinite(advantages.sum()) or np.isfinite(advantages).all():
         return
     s = settings
-    if not np.isfinite(s.alpha_episode * terms.episodes).all():
+    if not np.isfinite(s.alpha_episode * episode).all():
         what = f"the episode term (alpha_episode={s.alpha_episode} x {s.episode_operator})"
-    elif not all(np.isfinite(s.beta_turn * np.asarray(values)).all() for values in terms.turns.advantages):
+    elif not all(np.isfinite(s.beta_turn * np.asarray(values)).all() for values in turns.advantages):
         what = f"the turn term (beta_turn={s.beta_turn} x {s.turn_grouping})"
     elif weights is not None:
         what = f"the token operators ({', '.join(s.tokens.operators)})"

@@ -1,28 +1,122 @@
-"""Turn operators: how good each turn was among comparable turns of its group (GiGPO, Feng et al. 2025).
+"""GiGPO (Feng et al. 2025), with token weights: one advantage for every sampled token of a step.
 
-Comparable means: same task, same step, and the same label (`trainers.credit.grouping`: anchor, turn index or similar
-text). A turn's value is its discounted return of turn signals. Computed in float64; a turn alone in its group, a
-near-constant group and a turn without a signal get exactly 0.
+    A[i,t] = alpha * A_episode[i] * g[i,t] + beta * A_turn[i,turn(t)]
+
+    A_episode[i] = R[i] - mean(R)             over the K episodes of i's task, those without a reward left out
+    A_turn[i,k]  = G[i,k] - mean(G)           over the turns of these K that began in the same state as turn k of i
+    G[i,k]       = r[i,k] + gamma * G[i,k+1]  within episode i, 0 after its last turn
+
+| symbol | what it is | shape | computed by |
+|---|---|---|---|
+| A | advantage of a token, float64; 0 where no turn sampled the token | (B, T) | `gigpo_advantages` |
+| A_episode | how good the episode was in its group; other operators replace `R - mean` | (B,) | `episode_advantages` |
+| g | token weights >= 0; all 1 unless token operators are on | (B, T) | `token_weights` |
+| A_turn | how good a turn was among comparable ones | (B, turns) | `turn_advantages` |
+| G, r | return and signal of a turn | (B, turns) | `discounted_returns`, the environment |
+| turn(t) | the turn that sampled token t, -1 for none | (B, T) | `turn_ids`, the rollout |
+
+B episodes of one step, the K of a task side by side; T tokens. Both terms may be divided by the sample standard
+deviation of what is compared (`scale_rewards`, `turn_std`). A group of one, a near-constant group (`CONSTANT`) and a
+turn without a signal get exactly 0. Which turns are comparable: `trainers.credit.grouping`.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from trainers.credit.grouping import TurnGrouping, turn_labels
+from trainers.credit.episode import episode_advantages
+from trainers.credit.grouping import TurnGrouping, TurnRecord, turn_labels
 from trainers.credit.numeric import CONSTANT, centred_rows
-from trainers.credit.turn_record import TurnRecord
+
+if TYPE_CHECKING:
+    from trainers.credit.settings import CreditSettings
 
 EPS = 1e-6
 """Added to the standard deviation, as in the GiGPO reference."""
 SIMILARITY = 0.9
 """How alike two observations must be, as in GiGPO's search setting."""
+
+
+def gigpo_advantages(
+    episode: NDArray[np.float64],
+    turns: Sequence[Sequence[float]],
+    turn_ids: NDArray[np.int64],
+    *,
+    alpha: float,
+    beta: float,
+    weights: NDArray[np.float64] | None = None,
+) -> NDArray[np.float64]:
+    """`A[i,t] = alpha * A_episode[i] * g[i,t] + beta * A_turn[i,turn(t)]` where a token was sampled, 0 elsewhere.
+
+    Args:
+        episode: A_episode, shape (B,); or A_episode * g, shape (B, T), where it was normalised over the step.
+        turns: A_turn: one list per episode, one value per turn.
+        turn_ids: Shape (B, T): index of the turn that sampled the token; -1 where none did.
+        alpha: Weight of the episode term.
+        beta: Weight of the turn term.
+        weights: g, shape (B, T); `None` stands for 1. Where no token was sampled it means nothing.
+
+    Returns:
+        Shape (B, T), float64.
+
+    Raises:
+        ValueError: Shapes disagree, or a turn id has no turn or is below -1.
+    """
+    per_token = episode if episode.ndim == 2 else episode[:, None]
+    weighted = per_token if weights is None else per_token * weights
+    return np.where(turn_ids >= 0, alpha * weighted + beta * _of_token(turns, turn_ids), 0.0)
+
+
+def _of_token(turns: Sequence[Sequence[float]], turn_ids: NDArray[np.int64]) -> NDArray[np.float64]:
+    """`A_turn[i,turn(t)]`, shape (B, T); 0 for turn id -1."""
+    if len(turns) != len(turn_ids):
+        raise ValueError(f"{len(turns)} turn lists, {len(turn_ids)} rows of turn ids")
+    if turn_ids.min(initial=-1) < -1:
+        raise ValueError(f"a turn id of {turn_ids.min()}: -1 means no turn")
+    # One row per episode, one column per turn, and a last column that stays 0: the one that index -1 reads.
+    table = np.zeros((len(turns), max(map(len, turns), default=0) + 1))
+    for i, values in enumerate(turns):
+        if (last := turn_ids[i].max(initial=-1)) >= len(values):
+            raise ValueError(f"row {i}: a token of turn {last}, but the episode has {len(values)} turns")
+        table[i, : len(values)] = values
+    return np.take_along_axis(table, turn_ids, axis=1)
+
+
+def credit_terms(
+    rewards: Sequence[float | None], turns: Sequence[Sequence[TurnRecord]], group_size: int, settings: CreditSettings
+) -> tuple[NDArray[np.float64], TurnCredit]:
+    """A_episode and A_turn of the episodes of one step, the K of a task side by side.
+
+    One function, so that who trains (`Credit.assign`) and who asks whether a group would teach anything (refill) agree.
+    A group in which fewer than two episodes have a reward has nothing to compare: it gets 0 from the turn term, too.
+
+    Raises:
+        ValueError: The episodes do not divide into groups, or a value is not finite.
+    """
+    s = settings
+    episode = episode_advantages(rewards, group_size, s.episode_scale, operator=s.episode_operator)
+    compared = list(turns)
+    for start in range(0, len(rewards), group_size):
+        group = slice(start, start + group_size)
+        if sum(reward is not None for reward in rewards[group]) < 2:
+            compared[group] = [[replace(turn, signal=None) for turn in turns_of] for turns_of in turns[group]]
+    return episode, turn_advantages(
+        compared,
+        group_size,
+        s.turn_grouping,
+        gamma=s.turn_gamma,
+        divide_by_std=s.turn_std,
+        similarity=s.turn_similarity,
+        revisits=s.turn_revisits,
+        invalid_penalty=s.invalid_action_penalty,
+    )
 
 
 class TurnRevisits(StrEnum):

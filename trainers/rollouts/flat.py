@@ -10,10 +10,11 @@ import random
 from collections.abc import Collection, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from agents.seeds import derive_seed
 from agents.trajectory import Trajectory
-from trainers.credit import NO_TURN, CreditSettings, Terms, TurnSignal, credit_terms
+from trainers.credit import NO_TURN, CreditSettings, TurnCredit, TurnSignal, credit_terms, gigpo_advantages
 from trainers.crediting import padded, turn_records
 from trainers.loss.truncation import is_truncated, without_tokens
 from trainers.rollouts.completion import as_completion
@@ -36,18 +37,21 @@ def weightless(
     flats = [as_completion(episode, 0) for episode in episodes]
     if mask_truncated:
         flats = [without_tokens(f) if is_truncated(e) else f for e, f in zip(episodes, flats, strict=True)]
-    terms = _terms(episodes, settings, signal)
-    width = max(len(flat.ids) for flat in flats)
-    turn_ids = padded([np.asarray(flat.turn_ids, dtype=np.int64) for flat in flats], width, NO_TURN)
-    return not terms.combined(turn_ids, settings).any()
+    episode, turns = _terms(episodes, settings, signal)
+    turn_ids = padded([flat.turn_ids for flat in flats], NO_TURN)
+    alpha, beta = settings.alpha_episode, settings.beta_turn
+    return not gigpo_advantages(episode, turns.advantages, turn_ids, alpha=alpha, beta=beta).any()
 
 
 def told_apart(episodes: Sequence[Trajectory], settings: CreditSettings, signal: TurnSignal) -> bool:
     """Whether any turn of this group has an advantage, whatever the turn term weighs; arguments as `weightless`."""
-    return any(map(any, _terms(episodes, settings, signal).turns.advantages))
+    _, turns = _terms(episodes, settings, signal)
+    return any(map(any, turns.advantages))
 
 
-def _terms(episodes: Sequence[Trajectory], settings: CreditSettings, signal: TurnSignal) -> Terms:
+def _terms(
+    episodes: Sequence[Trajectory], settings: CreditSettings, signal: TurnSignal
+) -> tuple[NDArray[np.float64], TurnCredit]:
     """Both terms of a group, by the function that credit itself uses; an episode without a reward brings no turns."""
     states = settings.needs_states
     turns = [turn_records(e, signal, states=states) if e.reward is not None else [] for e in episodes]

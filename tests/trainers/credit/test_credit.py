@@ -36,7 +36,7 @@ from trainers.credit.token import (
     operator_names,
     token_weights,
 )
-from trainers.crediting import EpisodeRecord, record_of, token_text
+from trainers.crediting import batch_of, joined
 from trainers.errors import ConfigError
 
 EVERY = TokenSettings(
@@ -267,8 +267,9 @@ def test_a_sampler_with_bounds_only_is_refused_when_entropies_are_read():
     episode = SimpleNamespace(reward=1.0, turns=[], passed=True)
     flat = Flat([5], [1], [-0.5], None, [0])
     with pytest.raises(ConfigError, match="token_signal=entropy needs the exact entropy"):
-        record_of(as_trajectory(episode), flat, TurnSignal.PROGRESS, credit)
-    assert record_of(as_trajectory(episode), flat, TurnSignal.PROGRESS, Credit(CreditSettings())).ids is None
+        batch_of([as_trajectory(episode)], [flat], TurnSignal.PROGRESS, credit, group_size=1)
+    plain = Credit(CreditSettings())
+    assert batch_of([as_trajectory(episode)], [flat], TurnSignal.PROGRESS, plain, group_size=1).tokens is None
 
 
 def as_trajectory(namespace) -> Trajectory:
@@ -283,26 +284,43 @@ def test_what_operators_read_travels_only_where_they_do():
     episode = as_trajectory(SimpleNamespace(reward=1.0, turns=turns, passed=False))
     flat = Flat([5, 9, 6], [1, 0, 1], [-0.5, 0.0, -0.1], None, [0, -1, 1])
     reads = Credit(CreditSettings(turn_grouping=TurnGrouping.SIMILARITY, tokens=TokenSettings(operators=("hicra",))))
-    record = record_of(episode, flat, TurnSignal.PROGRESS, reads)
-    assert [(t.state, t.invalid) for t in record.turns] == [("", False), ("saw this", True)]
-    assert record.ids is not None and record.ids.tolist() == [5, 9, 6] and record.passed is False
-    plain = record_of(episode, flat, TurnSignal.PROGRESS, Credit(CreditSettings()))
-    assert plain.ids is None and {t.state for t in plain.turns} == {""}
-    assert record.logprobs is not None and record.logprobs.tolist() == flat.logprobs and record.entropies is None
-    assert plain.logprobs is None and plain.entropies is None
-
     decoded = []
     tokenizer = SimpleNamespace(decode=lambda ids: decoded.append(ids) or f"<{ids[0]}>")
-    text = token_text([record], 4, tokenizer)
-    assert text.ids.tolist() == [[5, 9, 6, 0]] and text.texts == {5: "<5>", 6: "<6>"}
+    batch = batch_of([episode], [flat], TurnSignal.PROGRESS, reads, group_size=1, tokenizer=tokenizer)
+    assert [(t.state, t.invalid) for t in batch.turns[0]] == [("", False), ("saw this", True)]
+    assert batch.passed == [False]
+    plain = batch_of([episode], [flat], TurnSignal.PROGRESS, Credit(CreditSettings()), group_size=1)
+    assert plain.tokens is None and {t.state for t in plain.turns[0]} == {""}
+    assert batch.logprobs is not None and batch.logprobs.tolist() == [flat.logprobs] and batch.entropies is None
+    assert plain.logprobs is None and plain.entropies is None
+    assert batch.tokens is not None and batch.tokens.ids.tolist() == [[5, 9, 6]]
+    assert batch.tokens.texts == {5: "<5>", 6: "<6>"}
     assert decoded == [[5], [6]], "only what was sampled is decoded, each id once"
 
 
 def test_an_infrastructure_failure_brings_nothing():
-    record = record_of(
-        as_trajectory(SimpleNamespace(reward=None, turns=[], passed=None)),
-        Flat([], [], [], [], []),
-        TurnSignal.PROGRESS,
-        Credit(CreditSettings()),
+    lost = as_trajectory(SimpleNamespace(reward=None, turns=[], passed=None))
+    batch = batch_of(
+        [lost], [Flat([5], [0], [0.0], [0.0], [-1])], TurnSignal.PROGRESS, Credit(CreditSettings()), group_size=1
     )
-    assert isinstance(record, EpisodeRecord) and record.reward is None and record.turns == []
+    assert batch.rewards == [None] and batch.turns == [[]] and batch.passed == [None]
+
+
+def test_batches_of_several_processes_are_joined_row_by_row():
+    """Each as wide as its own longest completion; what no process read stays unread."""
+    one = replace(make_batch(0), entropies=None)
+    two = replace(
+        make_batch(1),
+        entropies=None,
+        turn_ids=np.zeros((8, 2), dtype=np.int64),
+        logprobs=np.full((8, 2), -1.0),
+        tokens=TokenText(np.full((8, 2), 7), {7: "seven"}),
+    )
+    both = joined([one, two])
+    assert both.turn_ids.shape == (16, 30) and both.rewards == [*one.rewards, *two.rewards]
+    assert both.turn_ids[8:, :2].tolist() == two.turn_ids.tolist() and (both.turn_ids[8:, 2:] == -1).all()
+    assert both.logprobs is not None and (both.logprobs[:8] == one.logprobs).all() and not both.logprobs[8:, 2:].any()
+    assert (
+        both.tokens is not None and both.tokens.ids[8:, :2].tolist() == [[7, 7]] * 8 and both.tokens.texts[7] == "seven"
+    )
+    assert both.entropies is None and both.group_size == one.group_size

@@ -70,7 +70,7 @@ def test_steps_of_the_reference_from_episodes_with_a_reward_alone():
             settings = CreditSettings(turn_gamma=case["gamma"], turn_std=divide, invalid_action_penalty=case["coef"])
             records = [turn_records(one, OUTCOME) for one in played]
             rewards = [one.reward for one in played]
-            turns = credit_terms(rewards, records, len(played), settings).turns.advantages
+            turns = credit_terms(rewards, records, len(played), settings)[1].advantages
             scores = [case["row_scores_after_penalty"][row] for name in names for row in rows_of[name]]
             scale = EpisodeScale.GROUP if divide else EpisodeScale.NONE
             rows = [row for name in names for row in rows_of[name]]
@@ -99,7 +99,7 @@ def test_a_task_without_file_assertions_has_a_turn_term():
     settings = CreditSettings(turn_gamma=0.5)
 
     def turn_term(signal: TurnSignal) -> list[list[float]]:
-        return credit_terms([1.0, 0.0], [turn_records(e, signal) for e in group()], 2, settings).turns.advantages
+        return credit_terms([1.0, 0.0], [turn_records(e, signal) for e in group()], 2, settings)[1].advantages
 
     assert turn_term(OUTCOME) == [[0.25, 0.0], [-0.25]]
     assert turn_term(TurnSignal.PROGRESS) == [[0.0, 0.0], [0.0]]

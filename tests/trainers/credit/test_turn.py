@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tests.shared_data import shared
-from trainers.credit import TurnGrouping, TurnRecord, combine, discounted_returns, turn_advantages
+from trainers.credit import TurnGrouping, TurnRecord, discounted_returns, gigpo_advantages, turn_advantages
 
 
 def turns(*pairs):
@@ -90,10 +90,22 @@ def test_tied_episodes_keep_their_turn_signal():
     assert np.sign(credit.advantages[1]).tolist() == np.sign(case["step_adv"][1]).tolist()
 
 
-def test_combine_places_turns_on_their_tokens():
+def test_turns_are_placed_on_their_tokens():
     ids = np.array([[0, 0, -1, 1], [0, -1, -1, -1]])
-    got = combine(np.array([1.0, -1.0]), [[0.5, -0.5], [2.0]], ids, alpha=1.0, beta=0.1)
+    got = gigpo_advantages(np.array([1.0, -1.0]), [[0.5, -0.5], [2.0]], ids, alpha=1.0, beta=0.1)
     assert got == pytest.approx(np.array([[1.05, 1.05, 0.0, 0.95], [-0.8, 0.0, 0.0, 0.0]]))
+
+
+def test_the_formula_token_by_token():
+    """`A[i,t] = alpha * A_episode[i] * g[i,t] + beta * A_turn[i,turn(t)]`, written out, to the last bit."""
+    rng = np.random.default_rng(0)
+    ids = rng.integers(-1, 3, size=(4, 50))
+    episode, turns, g = rng.normal(size=4), rng.normal(size=(4, 3)).tolist(), rng.exponential(size=(4, 50))
+    got = gigpo_advantages(episode, turns, ids, alpha=1.0, beta=0.3, weights=g)
+    for i in range(4):
+        for t in range(50):
+            wanted = episode[i] * g[i, t] + 0.3 * turns[i][ids[i, t]] if ids[i, t] >= 0 else 0.0
+            assert got[i, t] == wanted
 
 
 def test_fixture_joint_weights():
@@ -105,13 +117,13 @@ def test_fixture_joint_weights():
         i = case["inputs"]
         width = max(map(len, i["A_step"]))
         ids = np.array([[t if t < len(row) else -1 for t in range(width)] for row in i["A_step"]])
-        got = combine(np.array(i["A_traj"]), i["A_step"], ids, alpha=i["alpha"], beta=i["beta"])
+        got = gigpo_advantages(np.array(i["A_traj"]), i["A_step"], ids, alpha=i["alpha"], beta=i["beta"])
         for row, expected in zip(got, case["expected"], strict=True):
             assert row[: len(expected)] == pytest.approx(expected, abs=case["abs_tol"])
         used += 1
     assert used == 1
 
 
-def test_combine_refuses_a_token_of_a_missing_turn():
+def test_a_token_of_a_missing_turn_is_refused():
     with pytest.raises(ValueError, match="token of turn 1"):
-        combine(np.array([1.0]), [[0.5]], np.array([[1]]), alpha=1.0, beta=1.0)
+        gigpo_advantages(np.array([1.0]), [[0.5]], np.array([[1]]), alpha=1.0, beta=1.0)

@@ -19,9 +19,9 @@ from trainers.credit import (
     TurnRecord,
     TurnRevisits,
     TurnSignal,
-    combine,
     discounted_returns,
     episode_advantages,
+    gigpo_advantages,
     turn_advantages,
 )
 from trainers.credit.grouping import similar_groups
@@ -114,12 +114,12 @@ def test_joint_of_episode_and_turn():
     i = case["inputs"]
     width = max(map(len, i["A_step"]))
     ids = np.array([[t if t < len(row) else -1 for t in range(width)] for row in i["A_step"]])
-    got = combine(np.array(i["A_traj"]), i["A_step"], ids, alpha=i["alpha"], beta=i["beta"])
+    got = gigpo_advantages(np.array(i["A_traj"]), i["A_step"], ids, alpha=i["alpha"], beta=i["beta"])
     for row, wanted in zip(got, case["expected"], strict=True):
         assert row[: len(wanted)] == pytest.approx(wanted, abs=case["abs_tol"])
 
     muted = by_id["gigpo_muted_by_group_skip"]["inputs"]
-    rescued = combine(np.array(muted["A_traj"]), muted["A_step"], ids, alpha=1.0, beta=1.0)
+    rescued = gigpo_advantages(np.array(muted["A_traj"]), muted["A_step"], ids, alpha=1.0, beta=1.0)
     assert rescued.any(), "turn signal of a group whose rewards tie is trained on; the reference skips it"
 
     case = by_id["gigpo_upstream_std_vs_field_notes"]

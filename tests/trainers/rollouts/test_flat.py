@@ -19,7 +19,7 @@ from trainers.credit import (
     TurnRevisits,
     TurnSignal,
 )
-from trainers.crediting import assign, record_of
+from trainers.crediting import assign, batch_of
 from trainers.loss.truncation import is_truncated, without_tokens
 from trainers.rollouts.completion import as_completion
 from trainers.rollouts.flat import weightless
@@ -80,8 +80,8 @@ def test_refill_and_credit_agree_on_what_teaches(changes, cut):
         if cut:
             flats = [without_tokens(f) if is_truncated(e) else f for e, f in zip(group, flats, strict=True)]
         credit = Credit(settings)
-        records = [record_of(e, f, TurnSignal.PROGRESS, credit) for e, f in zip(group, flats, strict=True)]
-        teaches = bool(assign(credit, records, 4, 0).advantages.any())
+        batch = batch_of(group, flats, TurnSignal.PROGRESS, credit, group_size=4)
+        teaches = bool(assign(credit, batch, 0).advantages.any())
         assert weightless(group, settings, TurnSignal.PROGRESS, mask_truncated=cut) is not teaches
         seen[teaches] += 1
     assert seen[True] > 3 and seen[False] > 3

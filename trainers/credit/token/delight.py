@@ -8,9 +8,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from trainers.credit.numeric import top_k
 from trainers.credit.token.eta import adaptive_eta
-from trainers.credit.token.operator import Tokens
+from trainers.credit.token.operator import Tokens, top_k
 from trainers.credit.token.settings import DelightMode, DelightNorm
 
 FLAT = 1e-8

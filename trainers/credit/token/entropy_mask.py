@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from trainers.credit.numeric import top_k
-from trainers.credit.token.operator import Tokens
+from trainers.credit.token.operator import Tokens, top_k
 from trainers.credit.token.settings import MaskScope
 
 
