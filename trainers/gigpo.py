@@ -42,10 +42,10 @@ from trainers.heldout.stock import satisfy_callbacks
 from trainers.loss.dropout import active_dropout, silence_dropout
 from trainers.loss.importance import correct
 from trainers.loss.reference import POLICY_ADAPTER, attach_reference, frozen_copy, k3_tail, without_reference
-from trainers.loss.truncation import mask_truncated
 from trainers.measuring.measure import check_rewards
 from trainers.pool import pool_dataset, prompt_of
 from trainers.processes import gathered, mean_figures, play_shared, sum_figures
+from trainers.rollouts.completion import mask_truncated
 from trainers.rollouts.errors import RulesError
 from trainers.rollouts.names import VLLM
 from trainers.rollouts.play import Rollouts

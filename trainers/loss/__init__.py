@@ -1,1 +1,1 @@
-"""What the loss rests on: sampled against trained probabilities, the KL's reference, truncated episodes, dropout."""
+"""What the loss rests on: sampled against trained probabilities, the reference of the KL, dropout."""

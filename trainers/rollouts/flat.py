@@ -16,8 +16,7 @@ from agents.seeds import derive_seed
 from agents.trajectory import Trajectory
 from trainers.credit import NO_TURN, CreditSettings, TurnCredit, TurnSignal, credit_terms, gigpo_advantages
 from trainers.crediting import padded, turn_records
-from trainers.loss.truncation import is_truncated, without_tokens
-from trainers.rollouts.completion import as_completion
+from trainers.rollouts.completion import as_completion, is_truncated, without_tokens
 
 
 def weightless(

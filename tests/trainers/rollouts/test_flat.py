@@ -20,8 +20,7 @@ from trainers.credit import (
     TurnSignal,
 )
 from trainers.crediting import assign, batch_of
-from trainers.loss.truncation import is_truncated, without_tokens
-from trainers.rollouts.completion import as_completion
+from trainers.rollouts.completion import as_completion, is_truncated, without_tokens
 from trainers.rollouts.flat import weightless
 
 LONG = ["the quick brown fox jumps", "over the lazy dog and runs", "the quick brown fox jumped"]
