@@ -1,7 +1,8 @@
 """Supervised fine-tuning on conversations: `python -m trainers.sft`.
 
 Without arguments it makes the quickstart's warm start: a new tokenizer and a new small model, trained on generated
-demonstrations. With `--model_name_or_path` and `--data` it trains any chat model on trajectories or messages.
+demonstrations (in a checkout of the repository only: `benchmarks/warm_start` generates them). With
+`--model_name_or_path` and `--data` it trains any chat model on trajectories or messages.
 """
 
 from __future__ import annotations
@@ -38,9 +39,17 @@ from tasks.families.words import ALL_WORDS
 from trainers.run.disk import disk_full
 from trainers.run.jsonl import RunFolderError
 from trainers.run.writable import refuse_unwritable
-from trainers.warmstart.config import CONFIGS, DEMONSTRATIONS, WARM_START, SFTConfigError, SFTSettings, load_settings
+from trainers.warmstart.config import (
+    CONFIGS,
+    DEMONSTRATIONS,
+    WARM_START,
+    SFTConfigError,
+    SFTSettings,
+    demonstration_maker,
+    load_settings,
+)
 from trainers.warmstart.corpus import Corpus, CorpusError
-from trainers.warmstart.data import demonstration_messages, generated_corpus, read_corpus, spoken_in
+from trainers.warmstart.data import read_corpus, spoken_in
 from trainers.warmstart.loop import Progress, train
 from trainers.warmstart.model import build_model
 from trainers.warmstart.tokenizer import TokenizerError, save_tokenizer, train_tokenizer
@@ -57,7 +66,8 @@ class OutputError(RuntimeError):
 
 def new_policy(settings: SFTSettings) -> tuple[Any, Any]:
     """A new tokenizer and an untrained model for the generated families."""
-    sample = demonstration_messages(min(TOKENIZER_SAMPLE, settings.n_demonstrations), settings.seed, settings.faults())
+    count = min(TOKENIZER_SAMPLE, settings.n_demonstrations)
+    sample = demonstration_maker().demonstration_messages(count, settings.seed, settings.faults())
     texts = (message["content"] for messages in sample for message in messages)
     shape = settings.shape()
     tokenizer = train_tokenizer(ALL_WORDS, texts, min_count=settings.min_piece_count, context=shape.context)
@@ -214,7 +224,8 @@ def _corpus(settings: SFTSettings, tokenizer: Any, limit: int | None) -> Corpus:
     if settings.data is not None:
         return read_corpus(Path(settings.data), tokenizer, passed_only=settings.passed_only)
     count = settings.n_demonstrations if limit is None else min(limit, settings.n_demonstrations)
-    return generated_corpus(tokenizer, count, settings.seed, settings.faults(), settings.processes)
+    maker, faults = demonstration_maker(), settings.faults()
+    return maker.generated_corpus(tokenizer, count, settings.seed, faults, settings.processes)
 
 
 def _pad_id(tokenizer: Any) -> int:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,11 +13,12 @@ from agents.models.card import read_card
 from agents.models.loading import load_model
 from agents.policy import FinishReason
 from agents.trajectory import Trajectory, Turn, write_jsonl
+from benchmarks.warm_start.corpus import generated_corpus
 from tests.trainers.toy import make_model, make_tokenizer
 from trainers import sft
 from trainers.warmstart.config import WARM_START, SFTConfigError, SFTSettings, load_settings
 from trainers.warmstart.corpus import ConversationEncoder, Corpus, CorpusError
-from trainers.warmstart.data import generated_corpus, read_corpus
+from trainers.warmstart.data import read_corpus
 from trainers.warmstart.loop import Batch, schedule, train, weighted_loss
 from trainers.warmstart.tokenizer import train_tokenizer
 
@@ -227,6 +229,15 @@ def test_a_loss_that_is_no_number_stops_the_run(made):
     settings = SFTSettings(device="cpu", max_steps=2, logging_steps=1)
     with pytest.raises(FloatingPointError, match="step 1: the loss is nan"):
         train(model, Corpus.of([(ids, trained)]), settings, pad_id=0, device=torch.device("cpu"))
+
+
+def test_without_the_repository_a_new_policy_is_refused_in_one_line(tmp_path, capsys, monkeypatch):
+    """What generates demonstrations is not in the wheel."""
+    monkeypatch.setitem(sys.modules, "benchmarks.warm_start.corpus", None)
+    assert sft.main(["--output_dir", str(tmp_path / "out")]) == 2
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    assert "checkout of the repository" in line and "--data" in line and not (tmp_path / "out").exists()
+    assert SFTSettings(data="x.jsonl", model_name_or_path="quickstart").recipe == {}
 
 
 def test_an_occupied_folder_is_refused(made, tmp_path, capsys):

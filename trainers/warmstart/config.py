@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import importlib
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
@@ -11,7 +12,6 @@ from typing import Any
 
 from envs.answer_prompts import ANSWER_STYLES
 from envs.prompts import STYLES
-from trainers.demonstrations import Recipe
 from trainers.errors import ConfigError
 from trainers.run.settings_file import read_settings
 from trainers.warmstart.model import ModelShape
@@ -27,6 +27,24 @@ DEMONSTRATIONS = "compact"
 
 class SFTConfigError(ValueError):
     """A setting is unknown or cannot work; the message names it."""
+
+
+def demonstration_maker() -> Any:
+    """What generates demonstrations: `benchmarks/warm_start` of the repository, which is no part of the package.
+
+    Raises:
+        SFTConfigError: It is not here.
+    """
+    try:
+        return importlib.import_module("benchmarks.warm_start.corpus")
+    except ModuleNotFoundError as error:
+        if not (error.name or "").startswith("benchmarks"):
+            raise
+        raise SFTConfigError(
+            "data: none is named, so demonstrations would be generated, and what generates them comes with the "
+            "repository and not with the package. Name --data and --model_name_or_path, or run this in the top folder "
+            "of a checkout of the repository"
+        ) from error
 
 
 @dataclass(frozen=True)
@@ -120,17 +138,19 @@ class SFTSettings:
                 "Name the model to train, for example --model_name_or_path quickstart"
             )
         self.shape()
-        self.faults()
+        if self.data is None:
+            self.faults()
 
-    def faults(self) -> Recipe:
-        """The faults of the demonstrations.
+    def faults(self) -> Any:
+        """The faults of the demonstrations, a `Recipe` of `demonstration_maker`.
 
         Raises:
-            SFTConfigError: An unknown key under `recipe`, or no probability.
+            SFTConfigError: An unknown key under `recipe`, no probability, or nothing here generates demonstrations.
         """
-        _known(dict.fromkeys(self.recipe, "recipe."), {f.name for f in fields(Recipe)})
+        kind = demonstration_maker().Recipe
+        _known(dict.fromkeys(self.recipe, "recipe."), {f.name for f in fields(kind)})
         try:
-            return Recipe(**self.recipe)
+            return kind(**self.recipe)
         except (ValueError, TypeError, AttributeError) as error:
             raise SFTConfigError(str(error)) from error
 

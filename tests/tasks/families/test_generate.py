@@ -10,6 +10,7 @@ from random import Random
 
 import pytest
 
+from benchmarks.warm_start.emulator import State, run, snapshot
 from tasks.assertions.base import AssertionKind
 from tasks.assertions.files import FileUnchanged
 from tasks.assertions.grade import grade
@@ -18,7 +19,6 @@ from tasks.families.words import FILE_NAMES, FOLDERS, NUMBERS, WORDS
 from tasks.outcome import Outcome
 from tasks.problems import TaskError
 from tasks.task import Task
-from trainers.demonstrations.emulator import State, run, snapshot
 
 MANY = 60
 

@@ -5,10 +5,10 @@ from collections import Counter
 
 import pytest
 
+from benchmarks.warm_start.episodes import BLOCK, Demonstration, demonstrations, problem_key
+from benchmarks.warm_start.habits import FAULTLESS, HABITS, Recipe
 from envs.prompts import Compact
 from tasks.families import FAMILIES, MAX_TURNS, build, generate
-from trainers.demonstrations.episodes import BLOCK, Demonstration, demonstrations, problem_key
-from trainers.demonstrations.habits import FAULTLESS, HABITS, Recipe
 
 REPLY = re.compile(r"```bash\n[^\n]+\n```|TASK_COMPLETE")
 

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 
 import pytest
 
+from benchmarks.warm_start.emulator import snapshot
+from benchmarks.warm_start.episodes import demonstrations
+from benchmarks.warm_start.habits import Recipe
+from benchmarks.warm_start.statistics import score
 from envs.clawgym import ClawGymEnv
 from sandboxes import Sandbox, SandboxUnavailable, open_sandbox
 from tasks.families import build
-from trainers.demonstrations.emulator import snapshot
-from trainers.demonstrations.episodes import demonstrations
-from trainers.demonstrations.habits import Recipe
-from trainers.demonstrations.statistics import score
 
 
 @pytest.fixture(scope="module")

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from benchmarks.warm_start.emulator import snapshot
+from benchmarks.warm_start.episodes import Demonstration
+from benchmarks.warm_start.habits import Recipe
 from tasks.assertions.grade import grade
 from tasks.families import MAX_TURNS, build
 from tasks.outcome import Outcome
-from trainers.demonstrations.emulator import snapshot
-from trainers.demonstrations.episodes import Demonstration
-from trainers.demonstrations.habits import Recipe
 
 TURN_PENALTY = 0.2
 """Cost of using all turns in the shaped reward."""

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from trainers.demonstrations.episodes import demonstrations
-from trainers.demonstrations.generate import main
+from benchmarks.warm_start.episodes import demonstrations
+from benchmarks.warm_start.generate import main
 
 
 def test_it_writes_one_line_a_demonstration(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

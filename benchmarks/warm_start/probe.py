@@ -1,6 +1,6 @@
 """How good is a policy on the generated tasks? Played in the emulator, without a sandbox, in seconds on a GPU.
 
-    python -m trainers.demonstrations.probe runs/warm_start --n 340 --seed 7
+    python -m benchmarks.warm_start.probe runs/warm_start --n 340 --seed 7
 
 For tuning the warm start. Figures that are reported come from `python -m trainers.evaluate`, in a real sandbox.
 A command that the emulator does not know counts as one that failed; the last column says how often that happened.
@@ -18,6 +18,7 @@ import torch
 from agents.chat import ChatTemplate, Conversation
 from agents.models.loading import load_model
 from agents.policy import FinishReason
+from benchmarks.warm_start.emulator import State, UnsupportedCommandError, run, snapshot
 from envs.actions import Command, Malformed, parse
 from envs.prompts import Compact
 from sandboxes.sandbox import CommandResult
@@ -25,7 +26,6 @@ from tasks.assertions.grade import grade
 from tasks.families import MAX_TURNS, MIX, generate
 from tasks.outcome import Outcome
 from tasks.task import Task
-from trainers.demonstrations.emulator import State, UnsupportedCommandError, run, snapshot
 from trainers.run.pipes import start
 
 STYLE = Compact()
@@ -185,7 +185,7 @@ def table(sampled: Report, greedy: Report) -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Command line entry."""
-    parser = argparse.ArgumentParser(prog="python -m trainers.demonstrations.probe", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.warm_start.probe", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("models", nargs="+", help="model folders (or named models)")
     parser.add_argument("--n", type=int, default=340, help="tasks")

@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 
+from benchmarks.warm_start.episodes import demonstrations
+from benchmarks.warm_start.habits import FAULTLESS, HABITS, Recipe
+from benchmarks.warm_start.statistics import measure, score, table
 from tasks.families import FAMILIES
-from trainers.demonstrations.episodes import demonstrations
-from trainers.demonstrations.habits import FAULTLESS, HABITS, Recipe
-from trainers.demonstrations.statistics import measure, score, table
 
 
 def test_the_oracle_passes_everywhere() -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from benchmarks.warm_start import Recipe, demonstrations, problem_key
+from benchmarks.warm_start.corpus import MEASURED, demonstration_messages, measured_keys
 from tasks.families import MIX, generate
-from trainers.demonstrations import Recipe, demonstrations, problem_key
-from trainers.warmstart.data import MEASURED, demonstration_messages, measured_keys
 
 
 def key(task):

@@ -15,13 +15,13 @@ from itertools import islice
 from random import Random
 from typing import Any
 
+from benchmarks.warm_start.emulator import State, run
+from benchmarks.warm_start.habits import HABITS, Recipe, misname
 from envs.actions import STOP_WORD
 from envs.prompts import Compact
 from sandboxes.sandbox import CommandResult
 from tasks.families import MAX_TURNS, MIX, Family, TaskParts, stream
 from tasks.families.words import FILE_NAMES
-from trainers.demonstrations.emulator import State, run
-from trainers.demonstrations.habits import HABITS, Recipe, misname
 
 BLOCK = 1000
 """Demonstrations drawn from one random generator; blocks are what is spread over processes."""

@@ -10,9 +10,9 @@ from random import Random
 
 import pytest
 
-from trainers.demonstrations.emulator import _PROGRAMS, State, UnsupportedCommandError, run, snapshot
-from trainers.demonstrations.episodes import act, demonstrations
-from trainers.demonstrations.habits import Recipe
+from benchmarks.warm_start.emulator import _PROGRAMS, State, UnsupportedCommandError, run, snapshot
+from benchmarks.warm_start.episodes import act, demonstrations
+from benchmarks.warm_start.habits import Recipe
 
 ENVIRONMENT = {"PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8"}
 

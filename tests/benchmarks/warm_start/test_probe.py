@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import torch
 
+from benchmarks.warm_start.probe import probe, table
 from tasks.families import MIX, generate
 from tasks.families.words import ALL_WORDS
-from trainers.demonstrations.probe import probe, table
 from trainers.warmstart.tokenizer import train_tokenizer
 
 

@@ -4,12 +4,12 @@ from random import Random
 
 import pytest
 
+from benchmarks.warm_start.emulator import State, run, snapshot
+from benchmarks.warm_start.habits import FAULTLESS, HABITS, Recipe, misname
 from tasks.assertions.grade import grade
 from tasks.families import FAMILIES, generate
 from tasks.families.words import FILE_NAMES, FOLDERS, WORDS
 from tasks.outcome import Outcome
-from trainers.demonstrations.emulator import State, run, snapshot
-from trainers.demonstrations.habits import FAULTLESS, HABITS, Recipe, misname
 
 
 @pytest.mark.parametrize("family", HABITS)

@@ -1,7 +1,7 @@
 """Make demonstrations from the command line.
 
-    python -m trainers.demonstrations.generate --n 1000 --seed 0 --out demonstrations.jsonl
-    python -m trainers.demonstrations.generate --n 4000 --stats
+    python -m benchmarks.warm_start.generate --n 1000 --seed 0 --out demonstrations.jsonl
+    python -m benchmarks.warm_start.generate --n 4000 --stats
 
 Each line of the file is `{"task_id", "messages": [{"role", "content"}, ...]}`, as `trainers.sft` reads it.
 """
@@ -15,16 +15,16 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from trainers.demonstrations.episodes import Demonstration, demonstrations, problem_key
-from trainers.demonstrations.habits import FAULTLESS, Recipe
-from trainers.demonstrations.statistics import measure, table
+from benchmarks.warm_start.episodes import Demonstration, demonstrations, problem_key
+from benchmarks.warm_start.habits import FAULTLESS, Recipe
+from benchmarks.warm_start.statistics import measure, table
 
 __all__ = ["Demonstration", "demonstrations", "main", "problem_key"]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m trainers.demonstrations.generate", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.warm_start.generate", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("--n", type=int, default=1000, help="demonstrations to make (default 1000)")
     parser.add_argument("--seed", type=int, default=0, help="any integer (default 0)")
