@@ -33,8 +33,9 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 from envs.gsm8k import GSM8KEnv
 from tasks.sources import load_tasks
 from trainers import grpo, sft
-from trainers.grpo import EXIT_CODES, Stopped
+from trainers.grpo import EXIT_CODES
 from trainers.guards import GUARDS
+from trainers.run.summary import Stopped
 
 COMMON = ["--use_cpu", "true", "--eval_steps", "6", "--save_steps", "12", "--held_out_greedy", "false",
           "--per_device_train_batch_size", "16", "--slots", "32"]  # fmt: skip

@@ -37,7 +37,6 @@ from trainers.crediting import assign, batch_of, padded
 from trainers.errors import ConfigError
 from trainers.guards.mask import SAMPLED, TRAINED
 from trainers.heldout import HeldOut
-from trainers.heldout.selection import HeldOutSelection
 from trainers.heldout.stock import satisfy_callbacks
 from trainers.loss.dropout import active_dropout, silence_dropout
 from trainers.loss.importance import correct
@@ -45,6 +44,7 @@ from trainers.loss.reference import POLICY_ADAPTER, attach_reference, frozen_cop
 from trainers.measuring.measure import check_rewards
 from trainers.pool import pool_dataset, prompt_of
 from trainers.processes import gathered, mean_figures, play_shared, sum_figures
+from trainers.resume.exact import ExactResume
 from trainers.rollouts.completion import mask_truncated
 from trainers.rollouts.errors import RulesError
 from trainers.rollouts.names import VLLM
@@ -80,7 +80,7 @@ def _without_advice_on_lost_episodes() -> Iterator[None]:
         logger.removeFilter(known)
 
 
-class GiGPOTrainer(HeldOutSelection):
+class GiGPOTrainer(ExactResume):
     """Trains a policy on multi-turn episodes with episode and turn advantages.
 
     Args:

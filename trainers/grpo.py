@@ -13,16 +13,15 @@ failed, 2 a setting, a task or the machine is not right, 3 a guard ended the run
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
-from enum import StrEnum
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -39,62 +38,29 @@ if __name__ == "__main__":  # before what follows, which takes seconds to import
 
 import transformers
 
-from agents.models.card import read_card
-from agents.models.errors import ModelError
-from agents.models.loading import load_model
 from agents.policy import PolicyError
-from sandboxes import SandboxPool, SandboxUnavailable
-from tasks.problems import TaskError
+from sandboxes import SandboxPool
 from trainers.errors import ConfigError, RewardError
 from trainers.gigpo import GiGPOTrainer
 from trainers.guards import Severity, Watch
-from trainers.heldout.best import BestLostError, write_last
+from trainers.heldout import HeldOut
+from trainers.heldout.best import write_last
 from trainers.heldout.confirm import Weights, confirm
 from trainers.measuring.confirmation import Confirmation
 from trainers.processes import OtherProcessFailed, close_group, from_main, here, is_main, together
 from trainers.report import write_report
-from trainers.resume.exact import check_checkpoint
 from trainers.run.callback import RunCallback
-from trainers.run.checkpoints import (
-    STATE_FILE,
-    evaluated_steps,
-    last_complete_checkpoint,
-    patience_spent,
-    set_aside,
-    step_of,
-    tidy,
-)
+from trainers.run.checkpoints import Checkpoint
 from trainers.run.cli import parse
 from trainers.run.console import Plan, RunConsole
 from trainers.run.disk import disk_full, full_line
 from trainers.run.dry_run import describe
-from trainers.run.facts import facts_of
-from trainers.run.going_on import DamagedError, damaged_best, going_on
-from trainers.run.jsonl import RunFolderError
 from trainers.run.left_behind import look_back
 from trainers.run.machine import AHEAD, set_threads
-from trainers.run.record import REPORT, SUMMARY, SUPERSEDED, RunRecord
-from trainers.run.setup import (
-    Run,
-    make_env_factory,
-    make_held_out,
-    prepare,
-    reply_cap,
-    unseen_text,
-)
-from trainers.run.summary import RunSummary
-from trainers.run.t2po_setup import check_t2po
-
-
-class Stopped(StrEnum):
-    """Why a run ended."""
-
-    FINISHED = "finished"
-    PATIENCE = "patience"
-    GUARD = "guard"
-    INTERRUPTED = "interrupted"
-    FAILED = "failed"
-
+from trainers.run.record import REPORT, RunRecord
+from trainers.run.setup import Run, make_env_factory, make_held_out, prepare, reply_cap
+from trainers.run.start import REFUSALS, Start, find_start, introduce, load
+from trainers.run.summary import RunSummary, Stopped
 
 EXIT_CODES = {
     Stopped.FINISHED: 0,
@@ -104,8 +70,6 @@ EXIT_CODES = {
     Stopped.INTERRUPTED: 130,
 }
 TERMINATED = 143
-REFUSALS = (ConfigError, TaskError, SandboxUnavailable, RunFolderError, ModelError, BestLostError, DamagedError)
-"""Errors that are meant for people: what is wrong and what to do."""
 
 
 class Terminated(KeyboardInterrupt):
@@ -135,64 +99,129 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt as error:
         if is_main():
             print("trainers.grpo: interrupted before the first step, or while the run ended", file=sys.stderr)
-        return TERMINATED if isinstance(error, Terminated) else EXIT_CODES[Stopped.INTERRUPTED]
+        return Ending(Stopped.INTERRUPTED, _code_of(error)).exit_code
     finally:
         if before is not None:
             signal.signal(signal.SIGTERM, before)
 
 
+@dataclass(slots=True)
+class Ending:
+    """How a run ended.
+
+    Attributes:
+        why: The reason.
+        code: Exit code where it is not that of the reason: SIGTERM, or a reward that is no number.
+        error: No failure that is known: raised again once it is written down how far the run came.
+    """
+
+    why: Stopped = Stopped.FINISHED
+    code: int | None = None
+    error: Exception | None = None
+
+    @property
+    def exit_code(self) -> int:
+        """Of the program."""
+        return EXIT_CODES[self.why] if self.code is None else self.code
+
+
 def train(run: Run) -> int:
     """Train, measure, keep the best, summarise; returns the exit code."""
     _quiet()
-    settings, config = run.settings, run.settings.config
-    folder = Path(config.output_dir)
-    checkpoint = together(lambda: going_on(folder, settings.start) if config.resume else None, REFUSALS)
-    first_step = step_of(checkpoint) if checkpoint else 0
-    over = checkpoint is not None and (
-        first_step >= config.max_steps or patience_spent(checkpoint, config.patience)
-    )  # maybe killed right then, before its summary and report were there
-    ended = from_main(
-        ended_at(folder, config.max_steps, over=over, from_start=checkpoint is None) if config.resume else None
-    )
-    if ended is not None:
-        if is_main() and checkpoint is None and (why := damaged_best(folder)):
-            raise DamagedError(why)
+    begin = find_start(run)
+    if begin.ended is not None:
         if is_main():
-            print(f"{folder}: nothing to do, the run ended at step {ended} (its summary and report stand there)")
+            folder = Path(run.settings.config.output_dir)
+            print(f"{folder}: nothing to do, the run ended at step {begin.ended} (its summary and report stand there)")
         return 0
-    confirmation = Confirmation(run.tasks.confirm_text, why="the run did not come to its end")
-    model, tokenizer, record = together(lambda: load(run, checkpoint), REFUSALS)
-    set_threads(model, settings.policy.torch_threads)
-    held_out = make_held_out(run) if run.tasks.measured else None
-    callback: RunCallback | None = None
-    if record is not None:
-        plan = Plan.of(config, held_out, len(run.tasks.confirm))
-        console = RunConsole(config.max_steps, first_step=first_step, plan=plan)
-        callback = RunCallback(record, console, Watch(config.guards), keep_trajectories=config.save_trajectories)
-        if checkpoint:
-            callback.restore(checkpoint)
-        if held_out:
-            held_out.on_evaluation = callback.on_evaluation
-    config.eval_strategy = config.eval_strategy if held_out else "no"
-    config.eval_on_start = config.eval_on_start and bool(held_out) and checkpoint is None
-    episodes = max(config.generation_batch_size, held_out.episodes if held_out else 0)
-    slots = min(settings.env.slots, -(-episodes // config.world_size))
-    sandboxes = SandboxPool(run.backend, slots + AHEAD)  # they start while the trainer is put together
-    stopped = Stopped.FINISHED
-    code: int | None = None
-    failure: Exception | None = None
+    training = TrainingRun(run, begin)
     try:
-        trainer = _made(
-            record,
+        training.open()
+        training.run()
+    finally:
+        training.close()
+    return training.end()
+
+
+class TrainingRun:
+    """One run, from its policy to its report: `open`, `run`, `close`, `end`, in this order.
+
+    With several processes each has one; `callback` (and with it the run folder and the console) is on the main process
+    alone, and `None` on the others.
+
+    Args:
+        run: Checked and put together.
+        begin: Where it begins.
+
+    Attributes:
+        trainer: After `open`.
+        held_out: The rule that measures; `None` where nothing is held out.
+        ending: How it ended; after `run`.
+        confirmation: What start and `best/` do on tasks that nothing chose on, or why nobody knows.
+    """
+
+    trainer: GiGPOTrainer
+
+    def __init__(self, run: Run, begin: Start) -> None:
+        self._run, self._begin = run, begin
+        self._folder = Path(run.settings.config.output_dir)
+        self._sandboxes: SandboxPool | None = None
+        self.held_out: HeldOut | None = None
+        self.callback: RunCallback | None = None
+        self.ending = Ending()
+        self.confirmation = Confirmation(run.tasks.confirm_text, why="the run did not come to its end")
+
+    # -- open ---------------------------------------------------------------------------------------------------
+
+    def open(self) -> None:
+        """Load the policy, take the run folder, start the sandboxes, put the trainer together.
+
+        Raises:
+            Exception: One of `REFUSALS`; a folder that this start made is gone again.
+        """
+        run, begin = self._run, self._begin
+        model, tokenizer, record = together(lambda: load(run, begin.checkpoint), REFUSALS)
+        set_threads(model, run.settings.policy.torch_threads)
+        self.held_out = make_held_out(run) if run.tasks.measured else None
+        if record is not None:
+            self.callback = self._watch(record)
+        config = run.settings.config
+        config.eval_strategy = config.eval_strategy if self.held_out else "no"
+        config.eval_on_start = config.eval_on_start and bool(self.held_out) and begin.checkpoint is None
+        episodes = max(config.generation_batch_size, self.held_out.episodes if self.held_out else 0)
+        slots = min(run.settings.env.slots, -(-episodes // config.world_size))
+        self._sandboxes = SandboxPool(run.backend, slots + AHEAD)  # they start while the trainer is put together
+        with withdrawn_if_refused(record):
+            self.trainer = self._make_trainer(model, tokenizer, slots, self._sandboxes)
+        self.trainer.remove_callback(transformers.PrinterCallback)
+        self.trainer.remove_callback(transformers.ProgressCallback)
+        if self.callback:
+            introduce(run, self.trainer, self.callback, begin.step)
+
+    def _watch(self, record: RunRecord) -> RunCallback:
+        """What writes the run folder and the console, where the process of the checkpoint stood."""
+        config = self._run.settings.config
+        plan = Plan.of(config, self.held_out, len(self._run.tasks.confirm))
+        console = RunConsole(config.max_steps, first_step=self._begin.step, plan=plan)
+        callback = RunCallback(record, console, Watch(config.guards), keep_trajectories=config.save_trajectories)
+        if self._begin.checkpoint:
+            callback.restore(self._begin.checkpoint)
+        if self.held_out:
+            self.held_out.on_evaluation = callback.on_evaluation
+        return callback
+
+    def _make_trainer(self, model: Any, tokenizer: Any, slots: int, sandboxes: SandboxPool) -> GiGPOTrainer:
+        run, callback = self._run, self.callback
+        return GiGPOTrainer(
             model,
-            config,
+            run.settings.config,
             tokenizer,
             run.tasks.pool,
             make_env_factory(run, sandboxes),
-            held_out=held_out,
+            held_out=self.held_out,
             t2po=run.t2po,
             slots=slots,
-            workers=settings.env.sandbox_workers or max(1, (os.cpu_count() or 1) // here()),
+            workers=run.settings.env.sandbox_workers or max(1, (os.cpu_count() or 1) // here()),
             ahead=AHEAD,
             max_turn_tokens=reply_cap(run),
             on_episodes=callback.on_episodes if callback else None,
@@ -200,269 +229,226 @@ def train(run: Run) -> int:
             callbacks=[callback] if callback else [],
             peft_config=run.peft,
         )
-        trainer.remove_callback(transformers.PrinterCallback)
-        trainer.remove_callback(transformers.ProgressCallback)
-        if callback:
-            _introduce(run, trainer, callback, first_step)
+
+    # -- run ----------------------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Train, measure the last step, look back, confirm. Whatever ends this is in `ending` afterwards.
+
+        Raises:
+            Exception: One of `REFUSALS`, before anything was played: refused, as before the start.
+        """
         try:
-            start = Weights(trainer.accelerator.unwrap_model(trainer.model)) if run.tasks.confirm else None
-            with callback.console if callback else nullcontext():
-                if over and checkpoint:
-                    trainer.stand_at(checkpoint)
-                else:
-                    trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
-                if trainer.ended_by_guard():
-                    stopped = Stopped.GUARD
-                elif held_out:
-                    if held_out.exhausted and trainer.state.global_step < config.max_steps:
-                        stopped = Stopped.PATIENCE
-                    if held_out.measured(trainer.state.global_step) is None:
-                        trainer.evaluate()
-                        if trainer.ended_by_guard():
-                            stopped = Stopped.GUARD
-                    last = folder / f"checkpoint-{trainer.state.global_step}"
-                    if callback and last.exists():
-                        trainer.save_run_state(last)  # a resumed run then knows this measurement too
-                    if last.exists() or last_complete_checkpoint(folder) is None:
-                        held_out.checkpoint_written()  # no checkpoint points to the best before
-                if callback and stopped is not Stopped.GUARD:
-                    callback.left(look_back(folder, trainer, sandboxes))
-                    stopped = Stopped.GUARD if callback.stopped else stopped
-                if not from_main(stopped is Stopped.GUARD):
-                    began = time.perf_counter()
-                    confirmation, episodes = confirm(trainer, run.tasks.confirm, start, run.tasks.confirm_text)
-                    if callback:
-                        callback.on_confirmation(confirmation, episodes, time.perf_counter() - began)
+            start = Weights(self._model) if self._run.tasks.confirm else None
+            with self.callback.console if self.callback else nullcontext():
+                self._train()
+                self._look_back()
+                self._confirm(start)
         except KeyboardInterrupt as error:
-            stopped = Stopped.INTERRUPTED
-            code = TERMINATED if isinstance(error, Terminated) else None
+            self.ending = Ending(Stopped.INTERRUPTED, _code_of(error))
         except PolicyError as error:
             print(f"trainers.grpo: the policy failed: {error}", file=sys.stderr)
-            stopped = Stopped.FAILED
+            self.ending = Ending(Stopped.FAILED)
         except OtherProcessFailed:
             raise
         except REFUSALS as error:
-            if trainer.state.global_step <= first_step and (checkpoint or not (held_out and held_out.history)):
-                if record is not None:
-                    record.withdraw()  # nothing was played: refused, as before the start
-                raise
-            print(f"trainers.grpo: {error}", file=sys.stderr)
-            stopped = Stopped.FAILED
-            code = 2 if isinstance(error, RewardError) else None  # not the machine's failure: what it is given
-        except Exception as error:  # raised again below, once it is written down how far the run came
-            stopped, failure = Stopped.FAILED, error
+            self._refused(error)
+        except Exception as error:
+            self.ending = Ending(Stopped.FAILED, error=error)
         finally:
-            trainer.close()
-            if callback and trainer.state.global_step < first_step:
-                callback.record.settings_back()
-    finally:
-        sandboxes.close()
-    if trainer.state.global_step < first_step:  # the checkpoint was not taken up: there is no end to tell of
-        if is_main() and failure is None:
-            print(f"trainers.grpo: {stopped.value} while step {first_step} was loaded. Use --resume.", file=sys.stderr)
-        if failure is not None:
-            raise failure
-        return EXIT_CODES[stopped] if code is None else code
-    if failure is not None and disk_full(failure):
-        if callback:
-            _write_down(failure, lambda: finish(run, trainer, callback, stopped, confirmation))
-            callback.record.close()
-            print(f"trainers.grpo: {full_line(folder, trainer.checkpoint_bytes())}", file=sys.stderr)
-        return EXIT_CODES[stopped]
-    if failure is not None:
-        if callback:
-            _write_down(failure, lambda: finish(run, trainer, callback, stopped, confirmation))
-            callback.record.close()
-        raise failure
-    if callback:
-        try:
-            finish(run, trainer, callback, stopped, confirmation)
-        except KeyboardInterrupt as error:
+            self.trainer.close()
+            if self.callback and not self._taken_up:
+                self.callback.record.settings_back()
+
+    def _train(self) -> None:
+        """Every step that is left; then the last one is measured, if it was not, and competes."""
+        trainer, held_out, checkpoint = self.trainer, self.held_out, self._begin.checkpoint
+        if self._begin.over and checkpoint:
+            trainer.stand_at(checkpoint.folder)
+        else:
+            trainer.train(resume_from_checkpoint=str(checkpoint.folder) if checkpoint else None)
+        if trainer.ended_by_guard():
+            self.ending.why = Stopped.GUARD
+            return
+        if held_out is None:
+            return
+        step = trainer.state.global_step
+        if held_out.exhausted and step < self._run.settings.config.max_steps:
+            self.ending.why = Stopped.PATIENCE
+        if held_out.measured(step) is None:
+            trainer.evaluate()
+            if trainer.ended_by_guard():
+                self.ending.why = Stopped.GUARD
+        last = self._folder / f"checkpoint-{step}"
+        if self.callback and last.exists():
+            trainer.save_run_state(last)  # a resumed run then knows this measurement too
+        if last.exists() or Checkpoint.newest_whole(self._folder) is None:
+            held_out.checkpoint_written()  # no checkpoint points to the best before
+
+    def _look_back(self) -> None:
+        """See the last checkpoint as an evaluation will: what a guard finds there ends the run, too."""
+        if self.callback is None or self.ending.why is Stopped.GUARD:
+            return
+        assert self._sandboxes is not None
+        self.callback.left(look_back(self._folder, self.trainer, self._sandboxes))
+        if self.callback.stopped:
+            self.ending.why = Stopped.GUARD
+
+    def _confirm(self, start: Weights | None) -> None:
+        """The headline: start and `best/` on tasks that nothing chose on. A run that a guard ended has none."""
+        if from_main(self.ending.why is Stopped.GUARD):
+            return
+        began, tasks = time.perf_counter(), self._run.tasks
+        self.confirmation, episodes = confirm(self.trainer, tasks.confirm, start, tasks.confirm_text)
+        if self.callback:
+            self.callback.on_confirmation(self.confirmation, episodes, time.perf_counter() - began)
+
+    def _refused(self, error: Exception) -> None:
+        """A refusal: of the start where nothing was played yet, and raised; else an end like others."""
+        played = self.held_out is not None and self.held_out.history
+        if self._step <= self._begin.step and (self._begin.checkpoint or not played):
+            if self.callback:
+                self.callback.record.withdraw()
+            raise error
+        print(f"trainers.grpo: {error}", file=sys.stderr)
+        # A reward that is no number is not the machine's failure: it is in what the run is given.
+        self.ending = Ending(Stopped.FAILED, 2 if isinstance(error, RewardError) else None)
+
+    def close(self) -> None:
+        """End the sandboxes."""
+        if self._sandboxes is not None:
+            self._sandboxes.close()
+
+    # -- end ----------------------------------------------------------------------------------------------------
+
+    def end(self) -> int:
+        """Write summary and report, print the closing summary; returns the exit code.
+
+        Raises:
+            Exception: What the run failed with, if nobody knows it.
+        """
+        if not self._taken_up:
+            return self._end_without_trace()
+        if self.ending.error is not None:
+            return self._end_failed(self.ending.error)
+        if self.callback:
+            try:
+                self._write(self.callback)
+            except KeyboardInterrupt as error:
+                print(
+                    f"trainers.grpo: interrupted while summary and report were written, after step {self._step} "
+                    f"({self.ending.why.value}). Use --resume: it writes them, or goes on from the last checkpoint.",
+                    file=sys.stderr,
+                )
+                return Ending(Stopped.INTERRUPTED, _code_of(error)).exit_code
+            except OSError as error:
+                if not disk_full(error):
+                    raise
+                self._say_full()
+                return EXIT_CODES[Stopped.FAILED]
+            self.callback.record.close()
+        if self.ending.why in (Stopped.FINISHED, Stopped.PATIENCE, Stopped.GUARD):  # after another end not all are here
+            close_group()
+        if self.ending.why is Stopped.GUARD and not is_main():
+            return 0  # a launcher ends all others as soon as one fails, and the main process may still write its report
+        return self.ending.exit_code
+
+    def _end_without_trace(self) -> int:
+        """The checkpoint was not taken up: there is no end to tell of."""
+        if self.ending.error is not None:
+            raise self.ending.error
+        if is_main():
             print(
-                f"trainers.grpo: interrupted while summary and report were written, after step "
-                f"{trainer.state.global_step} ({stopped.value}). Use --resume: it writes them, or goes on from the "
-                "last checkpoint.",
+                f"trainers.grpo: {self.ending.why.value} while step {self._begin.step} was loaded. Use --resume.",
                 file=sys.stderr,
             )
-            return TERMINATED if isinstance(error, Terminated) else EXIT_CODES[Stopped.INTERRUPTED]
-        except OSError as error:
-            if not disk_full(error):
-                raise
-            print(f"trainers.grpo: {full_line(folder, trainer.checkpoint_bytes())}", file=sys.stderr)
-            return EXIT_CODES[Stopped.FAILED]
-        callback.record.close()
-    if stopped in (Stopped.FINISHED, Stopped.PATIENCE, Stopped.GUARD):  # after another end not all are here
-        close_group()
-    if stopped is Stopped.GUARD and not is_main():
-        return 0  # a launcher ends all others as soon as one fails, and the main process may still write its report
-    return EXIT_CODES[stopped] if code is None else code
+        return self.ending.exit_code
+
+    def _end_failed(self, error: Exception) -> int:
+        """By an error that nobody knows, or a full disk: how far the run came is written down first."""
+        if self.callback:
+            try:
+                self._write(self.callback)
+            except Exception as other:  # the first error is the one to tell
+                error.add_note(f"(summary and report could not be written either: {type(other).__name__}: {other})")
+            self.callback.record.close()
+        if not disk_full(error):
+            raise error
+        if self.callback:
+            self._say_full()
+        return self.ending.exit_code
+
+    def _write(self, callback: RunCallback) -> None:
+        """Summary, report, and the weights of a run that chose none; then the closing summary on the screen."""
+        summary = self._summary(callback)
+        callback.record.write_summary(summary)
+        why, best = self.ending.why, self.held_out.best if self.held_out else None
+        if best is None and (why is Stopped.FINISHED or (self.held_out is None and why is not Stopped.GUARD)):
+            write_last(self._folder, self.trainer.save_policy)
+        report = write_report([self._folder], self._folder / REPORT)
+        callback.console.close(summary, folder=self._folder, report=report)
+
+    def _summary(self, callback: RunCallback) -> RunSummary:
+        held_out = self.held_out
+        best = held_out.best if held_out else None
+        start = held_out.measured(0) if held_out else None
+        chosen = held_out.measured(best.step) if held_out and best else None
+        return RunSummary(
+            before={name: arm for name, arm in start.arms.items() if name in chosen.arms} if start and chosen else {},
+            after=dict(chosen.arms) if start and chosen else {},
+            best_step=best.step if best else self._step,
+            last_step=self._step,
+            wall_seconds=callback.record.wall_seconds,
+            clock=callback.clock,
+            seed=self._run.settings.config.seed,
+            config_sha256=self._run.sha256,
+            best_metric=self._run.settings.config.best_metric if best else "",
+            stopped=self.ending.why.value,
+            warnings=callback.console.warnings,
+            findings=[finding for finding in callback.findings if finding.severity is not Severity.NOTE],
+            guards=callback.watch.to_json(),
+            guards_line=callback.watch.describe(),
+            confirmation=self.confirmation,
+        )
+
+    def _say_full(self) -> None:
+        print(f"trainers.grpo: {full_line(self._folder, self.trainer.checkpoint_bytes())}", file=sys.stderr)
+
+    @property
+    def _step(self) -> int:
+        """Optimizer steps taken."""
+        return int(self.trainer.state.global_step)
+
+    @property
+    def _taken_up(self) -> bool:
+        """The trainer stands where the run begins, or later; before a checkpoint is loaded it does not."""
+        return self._step >= self._begin.step
+
+    @property
+    def _model(self) -> Any:
+        return self.trainer.accelerator.unwrap_model(self.trainer.model)
 
 
-def _write_down(failure: Exception, write: Callable[[], None]) -> None:
-    """Summary and report of a run that failed; where they fail, too, the first error is the one to tell."""
+@contextmanager
+def withdrawn_if_refused(record: RunRecord | None) -> Iterator[None]:
+    """A trainer that is refused leaves no run folder that would be in the way of the next try.
+
+    Raises:
+        ConfigError: TRL or PEFT refused what they saw in the model: `lora_target_modules=lm_head`, for example.
+    """
     try:
-        write()
-    except Exception as error:
-        failure.add_note(f"(summary and report could not be written either: {type(error).__name__}: {error})")
-
-
-def _made(record: RunRecord | None, *args: Any, **kwargs: Any) -> GiGPOTrainer:
-    """The trainer. One that is refused leaves no run folder that would be in the way of the next try."""
-    try:
-        return GiGPOTrainer(*args, **kwargs)
+        yield
     except (*REFUSALS, ValueError, ImportError) as error:
         if record is not None:
             record.withdraw()
         if isinstance(error, REFUSALS):
             raise
-        # What TRL and PEFT refuse once they see the model: `lora_target_modules=lm_head`, for example.
         raise ConfigError(f"the trainer cannot be made with these settings: {error}") from error
 
 
-def load(run: Run, checkpoint: Path | None) -> tuple[Any, Any, RunRecord | None]:
-    """Model, tokenizer, and the record on the process that writes it.
-
-    Raises:
-        ModelError: It cannot be loaded.
-        ConfigError: The T2PO switches do not fit it, or the checkpoint is not one that these settings go on from.
-        BestLostError: The weights that the checkpoint calls its best are gone.
-        RunFolderError: See `open_record`.
-    """
-    if checkpoint is not None:
-        check_checkpoint(checkpoint, run.settings.config.world_size)
-        check_goes_on(run, checkpoint)
-    model, tokenizer = load_model(run.model_folder, dtype=run.settings.policy.dtype, trainable=True)
-    check_t2po(run.t2po, tokenizer)
-    return model, tokenizer, open_record(run, checkpoint) if is_main() else None
-
-
-def check_goes_on(run: Run, checkpoint: Path) -> None:
-    """Refuse settings that cannot go on from a checkpoint, while the run folder is as it was.
-
-    Raises:
-        BestLostError: The weights that it calls its best are gone.
-        ConfigError: Its best was measured in another way, or its tasks came in another order.
-    """
-    state = json.loads((checkpoint / STATE_FILE).read_text(encoding="utf-8"))
-    card, env = read_card(checkpoint), run.settings.env
-    asked = (run.card.prompt_style, run.card.tools, run.card.revise) != (card.prompt_style, card.tools, card.revise)
-    if (why := card.mismatch(env.env, run.card.prompt_hash)) and not asked:
-        raise ConfigError(
-            f"{checkpoint}: {why}. No setting says so: go on with the release of TurnGym that the run began with, or "
-            "start in another output_dir."
-        )
-    if run.tasks.measured and state["held_out"]:
-        make_held_out(run).check(state["held_out"])
-    if bool(run.settings.config.curriculum) != ("curriculum" in state["rollouts"]):
-        was = "with one" if "curriculum" in state["rollouts"] else "without"
-        raise ConfigError(f"curriculum: this run began {was}. Go on as it began, or start in another output_dir.")
-
-
-def ended_at(folder: Path, max_steps: int, *, over: bool, from_start: bool) -> int | None:
-    """The last step of a run that ended and said so: by its last checkpoint or, where it has none, by its summary."""
-    try:
-        summary = json.loads((folder / SUMMARY).read_text(encoding="utf-8"))
-        stopped, step = summary["stopped"], int(summary["held_out"]["last_step"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-    told = stopped in (Stopped.FINISHED, Stopped.PATIENCE) and (folder / REPORT).is_file()
-    return step if told and (over or (from_start and (step >= max_steps or stopped == Stopped.PATIENCE))) else None
-
-
-def _introduce(run: Run, trainer: GiGPOTrainer, callback: RunCallback, first_step: int) -> None:
-    """Tell callback and trainer of each other, and people what is about to run."""
-    console = callback.console
-    callback.trainer = trainer
-    trainer.card = run.card
-    trainer.run_state = callback.state
-    if callback.record.moved_to is not None:
-        console.note(f"the run that was there is now {callback.record.moved_to}")
-    processes = trainer.args.world_size
-    console.note(
-        f"policy {run.settings.policy.model_name_or_path} ({_millions(trainer.model)}), {len(run.tasks.pool)} pool and "
-        f"{len(run.tasks.held_out)} held-out tasks{unseen_text(run.tasks)}, sandbox {run.backend}"
-        + (f", {processes} processes" if processes > 1 else "")
-    )
-    console.note(f"confirmation at the end: {run.tasks.confirm_text}")
-    for note in run.remarks():
-        console.note(note)
-    said = callback.record.warnings()
-    for note in run.notes():
-        if note in said:  # by an earlier process of this run
-            console.warn(note)
-        else:
-            callback.warn(first_step, note)
-    callback.begin(facts_of(run, trainer, trainer.processing_class), first_step)
-    if run.t2po is not None and run.t2po.turn_resample and run.t2po.eta is None:
-        turns = run.t2po.warmup_turns
-        console.note(f"turn_resample: eta is calibrated on the first {turns} turns, which stay as sampled")
-
-
-def open_record(run: Run, checkpoint: Path | None) -> RunRecord:
-    """The run folder: made, or taken back to the checkpoint that the run goes on from.
-
-    Raises:
-        RunFolderError: It is occupied, or its tasks are other ones.
-    """
-    config = run.settings.config
-    record = RunRecord(config.output_dir, resume=config.resume, overwrite=config.overwrite)
-    # First what can refuse: a folder that is refused stays as it was.
-    record.write_tasks(run.tasks.split)
-    if config.resume:
-        if checkpoint and run.settings.start is not None:
-            set_aside(record.path, step_of(checkpoint), record.path / SUPERSEDED)
-        tidy(record.path, config.save_total_limit, checkpoint)
-        if checkpoint:
-            record.resume_at(step_of(checkpoint), evaluated_steps(checkpoint))
-        else:
-            record.resume_at(-1)
-    record.write_config(run.settings.resolved())
-    record.write_environment(
-        sandbox=run.backend,
-        model=run.model_folder,
-        prompt_style=run.prompt_style,
-        prompt_hash=run.prompt_hash,
-        processes=config.world_size,
-    )
-    return record
-
-
-def finish(
-    run: Run, trainer: GiGPOTrainer, callback: RunCallback, stopped: Stopped, confirmation: Confirmation
-) -> None:
-    """Write summary and report, and print the closing summary."""
-    config, held_out = run.settings.config, trainer.held_out
-    best = held_out.best if held_out else None
-    step = trainer.state.global_step
-    start = held_out.measured(0) if held_out else None
-    chosen = held_out.measured(best.step) if held_out and best else None
-    summary = RunSummary(
-        before={name: arm for name, arm in start.arms.items() if name in chosen.arms} if start and chosen else {},
-        after=dict(chosen.arms) if start and chosen else {},
-        best_step=best.step if best else step,
-        last_step=step,
-        wall_seconds=callback.record.wall_seconds,
-        clock=callback.clock,
-        seed=config.seed,
-        config_sha256=run.sha256,
-        best_metric=config.best_metric if best else "",
-        stopped=stopped.value,
-        warnings=callback.console.warnings,
-        findings=[finding for finding in callback.findings if finding.severity is not Severity.NOTE],
-        guards=callback.watch.to_json(),
-        guards_line=callback.watch.describe(),
-        confirmation=confirmation,
-    )
-    callback.record.write_summary(summary)
-    folder = Path(config.output_dir)
-    if best is None and (stopped is Stopped.FINISHED or (held_out is None and stopped is not Stopped.GUARD)):
-        write_last(folder, trainer.save_policy)
-    report = write_report([folder], folder / REPORT)
-    callback.console.close(summary, folder=folder, report=report)
-
-
-def _millions(model: Any) -> str:
-    return f"{sum(p.numel() for p in model.parameters()) / 1e6:.1f} M parameters"
+def _code_of(error: KeyboardInterrupt) -> int | None:
+    """The exit code of an interruption, where it is not Ctrl-C's."""
+    return TERMINATED if isinstance(error, Terminated) else None
 
 
 def _end_on_sigterm() -> Any:

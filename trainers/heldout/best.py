@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from agents.models.manifest import MANIFEST, damage_of, write_manifest
-from trainers.run.checkpoints import look_at, sync
+from trainers.run.checkpoints import Checkpoint, sync
 
 BEST_FILE = "BEST.json"
 NO_MODEL = ("optimizer.", "scheduler.", "rng_state", "trainer_state", "training_args", "entropy_ctrl", "turngym_state",
@@ -64,15 +64,12 @@ def save_best(folder: Path, best: Best, write: Callable[[Path], None]) -> None:
         write: Puts weights, and what belongs beside them, into a folder that does not exist yet.
     """
     fresh, final, old = (folder / name for name in ("best.tmp", "best", "best.old"))
-    shutil.rmtree(fresh, ignore_errors=True)
-    try:
-        write(fresh)
-        (fresh / BEST_FILE).write_text(json.dumps(asdict(best), indent=2) + "\n")
-        write_manifest(fresh)
-        sync([*fresh.rglob("*"), fresh])
-    except BaseException:  # a full disk: half of it is in nobody's way
-        shutil.rmtree(fresh, ignore_errors=True)
-        raise
+
+    def with_record(path: Path) -> None:
+        write(path)
+        (path / BEST_FILE).write_text(json.dumps(asdict(best), indent=2) + "\n")
+
+    _write_aside(fresh, with_record)
     if final.exists() and old.exists():
         shutil.rmtree(final)
     elif final.exists():
@@ -83,14 +80,19 @@ def save_best(folder: Path, best: Best, write: Callable[[Path], None]) -> None:
 def write_last(folder: Path, write: Callable[[Path], None]) -> None:
     """Write the weights of a run that chose none to `last/`, whole or not at all."""
     fresh, final = folder / "last.tmp", folder / "last"
+    _write_aside(fresh, write)
+    shutil.rmtree(final, ignore_errors=True)
+    fresh.rename(final)
+
+
+def _write_aside(fresh: Path, write: Callable[[Path], None]) -> None:
+    """A folder of weights with the list of its files, handed to the disk; gone again where it cannot be whole."""
     shutil.rmtree(fresh, ignore_errors=True)
     try:
         write(fresh)
         write_manifest(fresh)
         sync([*fresh.rglob("*"), fresh])
-        shutil.rmtree(final, ignore_errors=True)
-        fresh.rename(final)
-    except BaseException:
+    except BaseException:  # a full disk: half of it is in nobody's way
         shutil.rmtree(fresh, ignore_errors=True)
         raise
 
@@ -116,12 +118,12 @@ def kept(folder: Path, best: Best, *, listed: bool = False) -> bool:
         listed: The checkpoint counts on a list of their files.
     """
     places = (folder / "best", folder / "best.old")
-    return any(step_of(path) == best.step and not damage_of(path, needs_list=listed) for path in places)
+    return any(_step_in(path) == best.step and not damage_of(path, needs_list=listed) for path in places)
 
 
 def can_remake(folder: Path, best: Best) -> bool:
     """Whether the weights of a best can be written again: they are the start's, or those of a checkpoint."""
-    return best.step == 0 or look_at(folder / f"checkpoint-{best.step}").whole
+    return best.step == 0 or Checkpoint(folder / f"checkpoint-{best.step}").whole
 
 
 def remake(folder: Path, best: Best, write: Callable[[Path], None], *, listed: bool) -> None:
@@ -153,9 +155,9 @@ def check_kept(folder: Path, best: Best) -> None:
         BestLostError: They are gone.
     """
     final = folder / "best"
-    if best.step not in (step_of(final), step_of(folder / "best.old")):
+    if best.step not in (_step_in(final), _step_in(folder / "best.old")):
         raise BestLostError(
-            f"{final}: holds step {step_of(final)}, but the checkpoint's best is step {best.step}, whose weights are "
+            f"{final}: holds step {_step_in(final)}, but the checkpoint's best is step {best.step}, whose weights are "
             "gone; start again in another --output_dir"
         )
 
@@ -169,14 +171,14 @@ def go_back(folder: Path, best: Best | None) -> None:
     final, old = folder / "best", folder / "best.old"
     if best is not None:
         check_kept(folder, best)
-    if best is None or step_of(final) != best.step:
+    if best is None or _step_in(final) != best.step:
         shutil.rmtree(final, ignore_errors=True)
     if best is not None and not final.exists():
         old.rename(final)
     shutil.rmtree(old, ignore_errors=True)  # else the next best would take it for the checkpoint's
 
 
-def step_of(folder: Path) -> int | None:
+def _step_in(folder: Path) -> int | None:
     """The step whose weights a `best/` holds; `None` where there is none, or its record cannot be read."""
     try:
         return int(json.loads((folder / BEST_FILE).read_text(encoding="utf-8"))["step"])

@@ -6,27 +6,29 @@ transformers calls `evaluate` between the log and the checkpoint of a step, so t
 from __future__ import annotations
 
 import random
+import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from transformers import TrainerControl
+from trl import GRPOTrainer
 
 from tasks.task import Task
 from trainers.errors import ConfigError
+from trainers.heldout.held_out import HeldOut
 from trainers.heldout.stock import satisfy_callbacks, settle, why_stopped
 from trainers.processes import from_main
-from trainers.resume.exact import ExactResume
 
 
-class HeldOutSelection(ExactResume):
+class HeldOutSelection(GRPOTrainer):
     """Measures, keeps the best weights, stops when patience is spent. `GiGPOTrainer` plays and credits."""
 
     # Set by transformers, which is not analysed.
     control: TrainerControl
+    held_out: HeldOut | None
 
     def evaluate(
         self,
@@ -104,18 +106,22 @@ class HeldOutSelection(ExactResume):
         self._settle()
         return out
 
-    def stand_at(self, checkpoint: Path) -> None:
-        """See `ExactResume.stand_at`; then what `train` does at its end."""
-        satisfy_callbacks(self.args, self.callback_handler.callbacks, self.held_out)
-        super().stand_at(checkpoint)
-        self._settle()
-
     def ended_by_guard(self) -> bool:
         """Whether a callback ended the run for what it found (it has `stopped`), on any process.
 
         Only the main process has guards, and what it decides all must do: every process has to ask.
         """
         return from_main(any(getattr(callback, "stopped", None) for callback in self.callback_handler.callbacks))
+
+    def warn(self, step: int, message: str) -> None:
+        """Tell the callbacks that tell people (those with `warn`), or say it here where there is none."""
+        if not self.is_world_process_zero():
+            return
+        told = [callback for callback in self.callback_handler.callbacks if hasattr(callback, "warn")]
+        for callback in told:
+            callback.warn(step, message)
+        if not told:
+            warnings.warn(message, stacklevel=1)
 
     def _settle(self) -> None:
         """Training is over: the last step competes, and the record of transformers says what `best/` is."""

@@ -6,9 +6,7 @@ completions that were not trained on yet. Both are saved here, with everything o
 
 from __future__ import annotations
 
-import json
 import shutil
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,48 +15,36 @@ import torch
 from accelerate.utils import gather_object
 from torch.utils.data import Sampler
 from transformers import TrainerControl, TrainerState
-from trl import GRPOTrainer
 
 from agents.models.card import ModelCard, write_card
-from agents.models.manifest import MANIFEST, replace_file, write_manifest
+from agents.models.manifest import write_manifest
 from agents.t2po import T2PO
 from trainers.config import GiGPOConfig
 from trainers.errors import ConfigError
-from trainers.heldout.stock import load_weights
+from trainers.heldout.selection import HeldOutSelection
+from trainers.heldout.stock import load_weights, satisfy_callbacks
 from trainers.resume.sampler import EpochRepeatSampler
 from trainers.resume.settings import apply_settings
 from trainers.rollouts.errors import RulesError
-from trainers.run.checkpoints import FORMAT, LAST_WRITTEN, LISTED, SAVING, STATE_FILE, publish, rotate, step_of
-from trainers.run.jsonl import json_text, write_json
+from trainers.run.checkpoints import LAST_WRITTEN, SAVING, Checkpoint, rotate
 
 if TYPE_CHECKING:
     from agents.policy import Policy
     from trainers.credit import Credit
-    from trainers.heldout import HeldOut
     from trainers.rollouts.play import Rollouts
-
-PROCESS_FILE = "turngym_process_{}.json"
-"""What each process but the first knows for itself: its share of the rollouts' state and of T2PO's counts."""
 
 ADAPTER = "adapter_model.safetensors"
 """The policy's adapter, at the root of a checkpoint; that of the reference is in a folder beside it."""
 
-READ = (2, FORMAT)
-"""Formats of checkpoints that a run goes on from."""
-
 SMALL_FILES = 2 * 2**20
 """Bytes of what a checkpoint and a best hold beside weights and moments, roughly: tokenizers, states, settings."""
 
-BATCH_FILE = "turngym_batch_{}.pt"
-"""Of each process: played and not yet trained on. Only in a checkpoint inside a generation cycle."""
 
-
-class ExactResume(GRPOTrainer):
-    """The part of the trainer that saves and resumes. `GiGPOTrainer` plays, credits and measures."""
+class ExactResume(HeldOutSelection):
+    """The part of the trainer that saves and resumes. `GiGPOTrainer` plays and credits."""
 
     # Set by transformers, which is not analysed.
     control: TrainerControl
-    held_out: HeldOut | None
     credit: Credit
     rollouts: Rollouts
     run_state: Callable[[], dict[str, Any]] | None = None
@@ -181,11 +167,11 @@ class ExactResume(GRPOTrainer):
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         run = Path(self._get_output_dir(trial))
         final = run / f"checkpoint-{self.state.global_step}"
-        staged = run / SAVING / final.name
+        staged = Checkpoint(run / SAVING / final.name)
         if self.args.should_save:
             shutil.rmtree(run / SAVING, ignore_errors=True)
         self.accelerator.wait_for_everyone()
-        self._staging = str(staged.parent)
+        self._staging = str(staged.folder.parent)
         try:
             super()._save_checkpoint(model, trial)
             self._save_process_state(staged)
@@ -206,16 +192,15 @@ class ExactResume(GRPOTrainer):
             shutil.rmtree(run / SAVING, ignore_errors=True)
         self.accelerator.wait_for_everyone()
 
-    def _complete(self, staged: Path, final: Path) -> None:
-        """What belongs to a checkpoint beside what transformers saves; the list of its files last; then its name."""
+    def _complete(self, staged: Checkpoint, final: Path) -> None:
+        """What belongs to a checkpoint beside what transformers saves, then its name."""
         if self.held_out is not None:
             self.held_out.checkpoint_begun()
-        self.save_run_state(staged)
-        if self.state.best_model_checkpoint == str(staged):
+        staged.write_state(self._whole_state())
+        if self.state.best_model_checkpoint == str(staged.folder):
             self.state.best_model_checkpoint = str(final)
-            self.state.save_to_json(str(staged / LAST_WRITTEN))
-        write_manifest(staged)
-        publish(staged, final)
+            self.state.save_to_json(str(staged.folder / LAST_WRITTEN))
+        staged.publish(final)
 
     def checkpoint_bytes(self) -> int:
         """About what a checkpoint and the weights of a new best take on the disk."""
@@ -227,11 +212,13 @@ class ExactResume(GRPOTrainer):
         trained = sum(p.numel() * p.element_size() for p in model.parameters() if p.requires_grad)
         return 2 * weights + max(moments, 2 * trained) + SMALL_FILES
 
-    def save_run_state(self, folder: Path) -> None:
-        """Write what TRL does not save, of the main process or of all: for a checkpoint, whole or not at all."""
-        folder.mkdir(parents=True, exist_ok=True)
-        state = {
-            "format": FORMAT,
+    def save_run_state(self, checkpoint: Path) -> None:
+        """What TRL does not save, anew into a checkpoint that is written: whole or not at all."""
+        Checkpoint(checkpoint).replace_state(self._whole_state())
+
+    def _whole_state(self) -> dict[str, Any]:
+        """What TRL does not save, of the main process or of all."""
+        return {
             "held_out": self.held_out.state() if self.held_out is not None else None,
             "credit": self.credit.state_dict(),
             "micro_step": self._step,
@@ -241,12 +228,6 @@ class ExactResume(GRPOTrainer):
             "run": self.run_state() if self.run_state is not None else None,
             **self._own_state(),
         }
-        if folder.parent.name == SAVING:
-            write_json(folder / STATE_FILE, state)
-            return
-        if not (folder / MANIFEST).exists():  # of release 0.6
-            write_manifest(folder)
-        replace_file(folder, STATE_FILE, json_text(state))
 
     def _own_state(self) -> dict[str, Any]:
         """What this process knows for itself."""
@@ -255,30 +236,29 @@ class ExactResume(GRPOTrainer):
             "rollouts": self.rollouts.state_dict(),
         }
 
-    def _save_process_state(self, folder: Path) -> None:
+    def _save_process_state(self, staged: Checkpoint) -> None:
         rank = self.accelerator.process_index
         if rank > 0:
-            write_json(folder / PROCESS_FILE.format(rank), self._own_state())
+            staged.write_process_state(rank, self._own_state())
         if self._step % self._cycle:
-            torch.save(self._buffered_inputs, folder / BATCH_FILE.format(rank))
+            torch.save(self._buffered_inputs, staged.batch_file(rank))
 
     # -- resuming -----------------------------------------------------------------------------------------------
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
-        folder, rank = Path(resume_from_checkpoint), self.accelerator.process_index
-        check_checkpoint(folder, self.accelerator.num_processes)
-        state = json.loads((folder / STATE_FILE).read_text(encoding="utf-8"))
+        checkpoint, rank = Checkpoint(Path(resume_from_checkpoint)), self.accelerator.process_index
+        checkpoint.check(self.accelerator.num_processes)
+        folder, state = checkpoint.folder, checkpoint.state
         if self.held_out is not None and state["held_out"]:
-            self.held_out.remake(self, state["held_out"], listed=state["format"] >= LISTED)
+            self.held_out.remake(self, state["held_out"], listed=checkpoint.lists_files)
         super()._load_from_checkpoint(resume_from_checkpoint, model)
-        if (
-            folder / ADAPTER
-        ).is_file():  # transformers 5.17 leaves the policy's out where a reference is saved beside it
+        # Transformers 5.17 leaves the policy's adapter out where a reference is saved beside it.
+        if (folder / ADAPTER).is_file():
             load_weights(self.accelerator.unwrap_model(self.model), folder)
-        own = json.loads((folder / PROCESS_FILE.format(rank)).read_text(encoding="utf-8")) if rank else state
+        own = checkpoint.process_state(rank)
         self._resumed = {"micro_step": state["micro_step"], "total_loss": state["total_loss"]}
         self._continues = True
-        if (batch := folder / BATCH_FILE.format(rank)).is_file():
+        if (batch := checkpoint.batch_file(rank)).is_file():
             if (cycle := state.get("cycle", self._cycle)) != self._cycle:
                 raise ConfigError(
                     f"{folder}: stands inside a generation that is trained on for {cycle} micro-steps, now "
@@ -298,7 +278,7 @@ class ExactResume(GRPOTrainer):
             except ValueError as error:
                 raise ConfigError(f"{resume_from_checkpoint}: {error}") from error
             if differs is not None:
-                self.warn(step_of(folder), differs)
+                self.warn(checkpoint.step, differs)
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         """Take moments and position from the checkpoint, and the settings from this run, which may be others."""
@@ -307,14 +287,15 @@ class ExactResume(GRPOTrainer):
         if checkpoint is not None:
             changed = apply_settings(self.optimizer, self.lr_scheduler, asked)
             if changed:
-                self.warn(step_of(Path(checkpoint)), f"resumed with other settings: {'; '.join(changed)}.")
+                self.warn(Checkpoint(Path(checkpoint)).step, f"resumed with other settings: {'; '.join(changed)}.")
 
     def stand_at(self, checkpoint: Path) -> None:
         """Be what `train` was when it ended, for a run that was killed after its last step.
 
-        Weights, history and best are those of the checkpoint; nothing is trained. The mean loss is logged as `train`
-        does at its end.
+        Weights, history and best are those of the checkpoint; nothing is trained. The mean loss is logged, and the
+        record of transformers told what `best/` is, as `train` does at its end.
         """
+        satisfy_callbacks(self.args, self.callback_handler.callbacks, self.held_out)
         self._load_from_checkpoint(str(checkpoint))
         assert self._resumed is not None
         self._step, self._total_loss_scalar = self._resumed["micro_step"], self._resumed["total_loss"]
@@ -323,41 +304,4 @@ class ExactResume(GRPOTrainer):
         self.state = TrainerState.load_from_json(str(checkpoint / LAST_WRITTEN))
         self.state.is_world_process_zero, self.state.is_local_process_zero = main, local
         self.log({"train_loss": 0.0})
-
-    def warn(self, step: int, message: str) -> None:
-        """Tell the callbacks that tell people (those with `warn`), or say it here where there is none."""
-        if not self.is_world_process_zero():
-            return
-        told = [callback for callback in self.callback_handler.callbacks if hasattr(callback, "warn")]
-        for callback in told:
-            callback.warn(step, message)
-        if not told:
-            warnings.warn(message, stacklevel=1)
-
-
-def check_checkpoint(checkpoint: Path, processes: int) -> None:
-    """Refuse to resume from what another release wrote, or with another number of processes.
-
-    Args:
-        checkpoint: A whole one.
-        processes: How many there are now.
-
-    Raises:
-        ConfigError: It cannot be gone on from; the message says what to do.
-    """
-    state = json.loads((checkpoint / STATE_FILE).read_text(encoding="utf-8"))
-    written = state.get("format", 1)
-    if written not in READ:
-        by = "TurnGym 0.5.0 or an older release" if written < FORMAT else "a newer release of TurnGym"
-        raise ConfigError(
-            f"{checkpoint}: {by} wrote it (format {written}, this release has {FORMAT}). End the run with the release "
-            f"that began it, or begin a new one in another output_dir: {checkpoint.parent / 'best'} or the checkpoint "
-            "itself can be its --model_name_or_path."
-        )
-    wrote = state["processes"]
-    if wrote != processes:
-        how = f"with `accelerate launch --num_processes {wrote}`" if wrote > 1 else "without a launcher"
-        raise ConfigError(
-            f"{checkpoint}: {wrote} process{'es' if wrote > 1 else ''} wrote it, now there are {processes}. Each has "
-            f"random states of its own: resume {how}."
-        )
+        self._settle()

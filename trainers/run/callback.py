@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from dataclasses import asdict
 from pathlib import Path
@@ -14,7 +13,7 @@ from trainers.guards import Facts, Finding, Watch
 from trainers.heldout import Evaluation
 from trainers.measuring.confirmation import Confirmation, Episodes
 from trainers.resume.settings import FIELDS
-from trainers.run.checkpoints import STATE_FILE
+from trainers.run.checkpoints import Checkpoint
 from trainers.run.console import RunConsole
 from trainers.run.guarding import GuardCallback
 from trainers.run.record import RunRecord
@@ -38,10 +37,9 @@ class RunCallback(GuardCallback):
         self._rollout_before = 0.0
         self._held_out_before = 0.0
 
-    def restore(self, checkpoint: Path) -> None:
+    def restore(self, checkpoint: Checkpoint) -> None:
         """Go on counting where the process of `checkpoint` stood."""
-        state = json.loads((checkpoint / STATE_FILE).read_text(encoding="utf-8")).get("run")
-        if state:
+        if state := checkpoint.state.get("run"):
             self.clock = Clock(**state["clock"])
             self.watch.load_state_dict(state["guards"])
         self.watch.restore(self.record.findings())

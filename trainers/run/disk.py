@@ -6,7 +6,7 @@ import errno
 import shutil
 from pathlib import Path
 
-from trainers.run.checkpoints import last_complete_checkpoint, step_of
+from trainers.run.checkpoints import Checkpoint
 
 _NUMBERS = (errno.ENOSPC, errno.EDQUOT)
 _WORDS = ("No space left on device", "os error 28", "Disk quota exceeded", "inline_container", "PytorchStreamWriter")
@@ -41,6 +41,6 @@ def full_line(folder: Path, needed: int) -> str:
         folder: Of the run; what was half written is removed already.
         needed: Bytes that the next checkpoint and the weights of a new best take.
     """
-    checkpoint = last_complete_checkpoint(folder)
-    on = f"goes on from step {step_of(checkpoint)}" if checkpoint else "starts over: there is no checkpoint yet"
+    checkpoint = Checkpoint.newest_whole(folder)
+    on = f"goes on from step {checkpoint.step}" if checkpoint else "starts over: there is no checkpoint yet"
     return f"the disk of {folder} is full: {missing(folder, needed)}. Make room, then --resume {on}"

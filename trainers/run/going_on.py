@@ -6,21 +6,19 @@ the newest checkpoint that is whole, and nothing in its folder changes. It start
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from agents.models.manifest import Damage, damage_of
 from trainers.heldout.best import Best, can_remake, kept
-from trainers.run.checkpoints import LISTED, STATE_FILE, Checkpoint, checkpoint_folders, look_at, step_of
+from trainers.run.checkpoints import Checkpoint
 
 
 class DamagedError(RuntimeError):
     """A file that a run would go on from is not what was written; the message says what to do."""
 
 
-def going_on(folder: Path, start: int | None = None) -> Path | None:
+def going_on(folder: Path, start: int | None = None) -> Checkpoint | None:
     """The checkpoint that a run goes on from; `None` where there is none, so that it starts over.
 
     Args:
@@ -30,19 +28,19 @@ def going_on(folder: Path, start: int | None = None) -> Path | None:
     Raises:
         DamagedError: It, or the best that it points to, is not what was written, or there is no such checkpoint.
     """
-    found = checkpoint_folders(folder)
+    found = Checkpoint.all_of(folder)
     if start is not None:
-        found = [path for path in found if step_of(path) == start]
+        found = [checkpoint for checkpoint in found if checkpoint.step == start]
         if not found:
             raise DamagedError(f"--from {start}: {folder} has no checkpoint of this step. {_remedy(folder)}")
     if not found:
         return None
-    checkpoint = look_at(found[-1])
+    checkpoint = found[-1]
     if not checkpoint.whole:
         raise DamagedError(f"{_said(checkpoint.damage)}: checkpoint-{checkpoint.step} is damaged. {_remedy(folder)}")
     if why := _best_problem(checkpoint, goes_back=start is not None):
         raise DamagedError(why)
-    return checkpoint.folder
+    return checkpoint
 
 
 def damaged_best(folder: Path) -> str | None:
@@ -55,7 +53,7 @@ def damaged_best(folder: Path) -> str | None:
 
 def _best_problem(checkpoint: Checkpoint, *, goes_back: bool) -> str | None:
     """Why a run cannot go on with the best of its checkpoint; `None` where it can, or its absence is told elsewhere."""
-    folder, (best, listed) = checkpoint.folder.parent, _best_of(checkpoint.folder)
+    folder, (best, listed) = checkpoint.folder.parent, _best_of(checkpoint)
     if best is None or kept(folder, best, listed=listed):
         return None
     if goes_back and can_remake(folder, best):
@@ -76,12 +74,11 @@ def _best_problem(checkpoint: Checkpoint, *, goes_back: bool) -> str | None:
     )
 
 
-def _best_of(checkpoint: Path) -> tuple[Best | None, bool]:
+def _best_of(checkpoint: Checkpoint) -> tuple[Best | None, bool]:
     """The best as a whole checkpoint has it, and whether it counts on a list of the best's files."""
-    state: dict[str, Any] = json.loads((checkpoint / STATE_FILE).read_text(encoding="utf-8"))
-    held_out = state.get("held_out")
+    held_out = checkpoint.state.get("held_out")
     best = Best(**held_out["best"]) if held_out and held_out["best"] else None
-    return best, state.get("format", 1) >= LISTED
+    return best, checkpoint.lists_files
 
 
 def _said(damage: Sequence[Damage]) -> str:
@@ -91,10 +88,9 @@ def _said(damage: Sequence[Damage]) -> str:
 
 def _remedy(folder: Path) -> str:
     """The newest checkpoint that can be gone on from, in words."""
-    for path in reversed(checkpoint_folders(folder)):
-        checkpoint = look_at(path)
+    for checkpoint in reversed(Checkpoint.all_of(folder)):
         if checkpoint.whole:
-            best, listed = _best_of(path)
+            best, listed = _best_of(checkpoint)
             if best is None or kept(folder, best, listed=listed) or can_remake(folder, best):
                 step = checkpoint.step
                 return (

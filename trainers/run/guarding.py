@@ -18,7 +18,7 @@ from trainers.guards.events import LeftBehind
 from trainers.guards.signal import read_groups
 from trainers.heldout import Evaluation
 from trainers.processes import is_main
-from trainers.run.checkpoints import last_complete_checkpoint, step_of
+from trainers.run.checkpoints import Checkpoint
 from trainers.run.facts import trainer_facts
 from trainers.run.jsonl import append_line
 from trainers.run.record import FINDINGS
@@ -170,9 +170,9 @@ class GuardCallback(TrainerCallback):
     def _what_is_left(self) -> str:
         """What is left from before, and how to go on from it."""
         parts = []
-        if (checkpoint := last_complete_checkpoint(self.output_dir())) is not None:
+        if (checkpoint := Checkpoint.newest_whole(self.output_dir())) is not None:
             parts.append(
-                f"the last checkpoint from before is step {step_of(checkpoint)}: {self.way_back()} (change a "
+                f"the last checkpoint from before is step {checkpoint.step}: {self.way_back()} (change a "
                 "setting first: the same ones lead here again)"
             )
         if self.trainer is not None and self.trainer.held_out is not None and self.trainer.held_out.best is not None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
-from typing import Any, Protocol
+from enum import StrEnum
+from typing import Any
 
+from agents.rollout.timing import Timing
 from trainers.guards import Finding
 from trainers.measuring.confirmation import Confirmation
 from trainers.measuring.measure import Measurement
@@ -14,19 +16,14 @@ DECIDING = "sampled"
 """The decode setting whose figures stand under `held_out.before` and `held_out.after`."""
 
 
-class RolloutTiming(Protocol):
-    """What `agents.rollout.Timing` says about one call of the engine; seconds of wall time."""
+class Stopped(StrEnum):
+    """Why a run ended."""
 
-    @property
-    def wall_seconds(self) -> float: ...  # noqa: D102
-    @property
-    def model_seconds(self) -> float: ...  # noqa: D102
-    @property
-    def sandbox_seconds(self) -> float: ...  # noqa: D102
-    @property
-    def turns(self) -> int: ...  # noqa: D102
-    @property
-    def sampled_tokens(self) -> int: ...  # noqa: D102
+    FINISHED = "finished"
+    PATIENCE = "patience"
+    GUARD = "guard"
+    INTERRUPTED = "interrupted"
+    FAILED = "failed"
 
 
 @dataclass(slots=True)
@@ -52,7 +49,7 @@ class Clock:
     steps: int = 0
     confirm: float = 0.0
 
-    def add(self, timing: RolloutTiming) -> None:
+    def add(self, timing: Timing) -> None:
         """Count one training rollout."""
         self.rollout += timing.wall_seconds
         self.model += timing.model_seconds

@@ -25,11 +25,12 @@ from trainers.guards.window import Window
 from trainers.heldout import HeldOut
 from trainers.resume import exact
 from trainers.run.callback import RunCallback
-from trainers.run.checkpoints import STATE_FILE, last_complete_checkpoint, step_of
+from trainers.run.checkpoints import STATE_FILE, Checkpoint
 from trainers.run.console import RunConsole
 from trainers.run.facts import facts_of
 from trainers.run.folder import read_run
 from trainers.run.record import RunRecord
+from trainers.run.summary import Stopped
 from trainers.run.tasksets import TaskSets
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -189,14 +190,14 @@ def test_stop_ends_the_run_after_the_step_and_keeps_what_was_before(tmp_path, ca
     trainer.close()
     assert trainer.state.global_step == 3
     assert callback.stopped is not None and callback.stopped.kind == "not_finite"
-    last = last_complete_checkpoint(tmp_path / "run")
-    assert last is not None and step_of(last) == 2, "the broken weights of step 3 were saved"
+    last = Checkpoint.newest_whole(tmp_path / "run")
+    assert last is not None and last.step == 2, "the broken weights of step 3 were saved"
     assert [e.step for e in trainer.held_out.history] == [0], "the broken weights of step 3 were measured"
     message = callback.record.findings()[-1].message
     assert "grad_norm is nan at step 3" in message
     assert "checkpoint from before is step 2: --resume" in message and "`best/` holds step 0" in message
     assert "stopped by guard update_health" in capsys.readouterr().out
-    assert json.loads((last / STATE_FILE).read_text())["run"]["guards"]["UpdateHealth"]["_grads"]
+    assert json.loads((last.folder / STATE_FILE).read_text())["run"]["guards"]["UpdateHealth"]["_grads"]
 
 
 def stopping(event: str, step: int) -> Guard:
@@ -235,8 +236,8 @@ def test_a_stop_ends_the_run_whichever_event_it_was(tmp_path, event, step, every
     trainer.close()
     assert callback.stopped is not None and callback.stopped.step == step
     assert trainer.state.global_step == ends
-    last = last_complete_checkpoint(tmp_path / "run")
-    assert (step_of(last) if last else None) == kept
+    last = Checkpoint.newest_whole(tmp_path / "run")
+    assert (last.step if last else None) == kept
     assert [evaluation.step for evaluation in trainer.held_out.history] == measured
 
 
@@ -245,7 +246,7 @@ def test_what_ended_an_earlier_process_is_a_warning_in_this_one(tmp_path):
     record.write_finding(Finding(2, "update_health", Severity.STOP, "kl is 2685", "kl"))
     callback = RunCallback(record, RunConsole(8), Watch(), keep_trajectories=False)
     (tmp_path / STATE_FILE).write_text("{}")
-    callback.restore(tmp_path)
+    callback.restore(Checkpoint(tmp_path))
     callback.on_log(None, TrainerState(global_step=3), TrainerControl(), logs={**METRICS, "kl": 0.01})
     assert callback.stopped is None
     assert [(f.severity, f.message) for f in callback.findings] == [(Severity.WARN, "kl is 2685")]
@@ -299,8 +300,8 @@ def test_what_a_fault_does_is_a_setting(tmp_path, guards, stops):
 
 
 def test_a_guard_has_an_exit_code_of_its_own():
-    assert grpo.EXIT_CODES[grpo.Stopped.GUARD] == 3
-    assert len(set(grpo.EXIT_CODES)) == len(grpo.Stopped)
+    assert grpo.EXIT_CODES[Stopped.GUARD] == 3
+    assert len(set(grpo.EXIT_CODES)) == len(Stopped)
 
 
 def test_the_guard_that_the_manual_shows_works():

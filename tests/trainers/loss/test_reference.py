@@ -12,7 +12,7 @@ from tests.trainers.toy import NotingTrainer, ToyEnv, make_config, make_model, m
 from trainers.errors import ConfigError
 from trainers.loss.dropout import active_dropout
 from trainers.loss.reference import frozen_copy
-from trainers.run.checkpoints import last_complete_checkpoint
+from trainers.run.checkpoints import Checkpoint
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 LORA = LoraConfig(r=4, lora_alpha=8, target_modules="all-linear", task_type="CAUSAL_LM")
@@ -69,7 +69,7 @@ def test_the_reference_of_a_resumed_run_is_its_start(tmp_path, kind):
     whole = make(tmp_path / "whole", kind, max_steps=3, **changes)
     whole.train()
     make(tmp_path / "part", kind, max_steps=2, **changes).train()
-    checkpoint = last_complete_checkpoint(tmp_path / "part" / "run")
+    checkpoint = Checkpoint.newest_whole(tmp_path / "part" / "run").folder
     rest = make(tmp_path / "part", kind, max_steps=3, **changes)
     rest.train(resume_from_checkpoint=str(checkpoint))
     assert kl(rest) == kl(whole)[2:] and kl(rest)[0] > 0

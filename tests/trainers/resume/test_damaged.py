@@ -14,7 +14,7 @@ from agents.policy import Sampling
 from tests.trainers.toy import make_task, make_trainer
 from trainers.heldout import HeldOut
 from trainers.heldout.best import BEST_FILE
-from trainers.run.checkpoints import STATE_FILE, last_complete_checkpoint
+from trainers.run.checkpoints import STATE_FILE, Checkpoint
 from trainers.run.going_on import DamagedError, damaged_best, going_on
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -70,7 +70,7 @@ def listing(folder: Path) -> dict[str, bytes]:
 
 
 def test_a_run_as_it_was_left_goes_on_from_its_newest_checkpoint(run: Path) -> None:
-    assert going_on(run) == run / "checkpoint-3" and going_on(run, 2) == run / "checkpoint-2"
+    assert going_on(run) == Checkpoint(run / "checkpoint-3") and going_on(run, 2) == Checkpoint(run / "checkpoint-2")
     assert set(FILES) <= {path.name for path in (run / "checkpoint-3").iterdir()}
     assert damaged_best(run) is None and going_on(run / "nothing") is None
 
@@ -86,7 +86,7 @@ def test_a_damaged_checkpoint_is_refused_and_the_newest_whole_one_offered(run: P
     assert "\n" not in said and "checkpoint-3 is damaged" in said and "`--resume --from 2`" in said
     assert name in said or how == "swapped" and "more file" in said
     assert listing(run) == before
-    assert going_on(run, 2) == run / "checkpoint-2" == last_complete_checkpoint(run)
+    assert going_on(run, 2) == Checkpoint(run / "checkpoint-2") == Checkpoint.newest_whole(run)
     with pytest.raises(DamagedError):
         going_on(run, 3)
 
@@ -102,7 +102,7 @@ def test_a_damaged_best_is_refused_and_can_be_written_again_from_its_checkpoint(
     assert (
         "the best that checkpoint-3 points to is damaged" in said and "best/" in said and "`--resume --from 3`" in said
     )
-    assert listing(run) == before and going_on(run, 3) == run / "checkpoint-3"
+    assert listing(run) == before and going_on(run, 3) == Checkpoint(run / "checkpoint-3")
     assert how == "gone" and name == MANIFEST or "what the run ended with is damaged" in str(damaged_best(run))
 
 
@@ -123,7 +123,7 @@ def test_a_best_that_is_gone_is_refused_unless_it_can_be_written_again(run: Path
     shutil.rmtree(run / "best")
     with pytest.raises(DamagedError, match=r"its weights are gone. `--resume --from 3`"):
         going_on(run)
-    assert going_on(run, 3) == run / "checkpoint-3"
+    assert going_on(run, 3) == Checkpoint(run / "checkpoint-3")
     shutil.rmtree(run / "checkpoint-2")
     with pytest.raises(DamagedError, match=r"--from 2: .* has no checkpoint of this step"):
         going_on(run, 2)
@@ -136,7 +136,7 @@ def test_a_checkpoint_of_an_older_release_has_no_list_and_is_read(run: Path) -> 
     state = json.loads((checkpoint / STATE_FILE).read_text())
     (checkpoint / STATE_FILE).unlink()
     (checkpoint / STATE_FILE).write_text(json.dumps({**state, "format": 2}))
-    assert going_on(run) == checkpoint
+    assert going_on(run) == Checkpoint(checkpoint)
     for name in ("model.safetensors", "optimizer.pt", "trainer_state.json", "scheduler.pt", "rng_state.pth"):
         content = (checkpoint / name).read_bytes()
         for how in ("half", "empty", "gone"):

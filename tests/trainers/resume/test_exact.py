@@ -15,14 +15,13 @@ from transformers import TrainerCallback
 from agents.policy import Sampling
 from agents.t2po import T2POConfig
 from tests.trainers.toy import make_config, make_task, make_trainer
-from trainers import grpo
 from trainers.config.refusals import check_config
 from trainers.errors import ConfigError
 from trainers.heldout import HeldOut
 from trainers.heldout.best import Best, save_best
 from trainers.heldout.selection import random_states_kept
-from trainers.resume.exact import check_checkpoint
-from trainers.run.checkpoints import FORMAT, STATE_FILE, last_complete_checkpoint
+from trainers.run.checkpoints import FORMAT, STATE_FILE, Checkpoint
+from trainers.run.start import load
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -77,7 +76,7 @@ def test_resume_is_bitwise_equal(tmp_path, at):
     changes = {"save_strategy": "steps", "save_steps": 1, "lr_scheduler_type": "constant"}
     whole = run(tmp_path, "whole", max_steps=5, **changes)
     run(tmp_path, "part", max_steps=at, **changes)
-    checkpoint = last_complete_checkpoint(tmp_path / "part" / "run")
+    checkpoint = Checkpoint.newest_whole(tmp_path / "part" / "run").folder
     assert checkpoint is not None and checkpoint.name == f"checkpoint-{at}"
     rest = run(tmp_path, "part", max_steps=5, resume=str(checkpoint), **changes)
     assert [e.task_id for play in rest.played for e in play] == [e.task_id for play in whole.played[at:] for e in play]
@@ -92,7 +91,7 @@ def test_resume_with_turn_resampling_is_bitwise_equal(tmp_path):
     changes = {"save_strategy": "steps", "save_steps": 1, "lr_scheduler_type": "constant", "t2po": RESAMPLING}
     whole = run(tmp_path, "whole", max_steps=4, **changes)
     run(tmp_path, "part", max_steps=2, **changes)
-    checkpoint = last_complete_checkpoint(tmp_path / "part" / "run")
+    checkpoint = Checkpoint.newest_whole(tmp_path / "part" / "run").folder
     rest = run(tmp_path, "part", max_steps=4, resume=str(checkpoint), **changes)
     assert whole.policy.meter.triggered > 0
     assert rest.policy.state_dict() == whole.policy.state_dict()
@@ -112,7 +111,7 @@ class Told(TrainerCallback):
 def test_resuming_with_another_signal_calibrates_anew_and_warns(tmp_path):
     changes = {"save_strategy": "steps", "save_steps": 1, "lr_scheduler_type": "constant"}
     run(tmp_path, "part", max_steps=2, t2po=RESAMPLING, **changes)
-    checkpoint = last_complete_checkpoint(tmp_path / "part" / "run")
+    checkpoint = Checkpoint.newest_whole(tmp_path / "part" / "run").folder
     other = make_trainer(tmp_path / "part", max_steps=3, t2po=replace(RESAMPLING, signal="top1"), **changes)
     told = Told()
     other.add_callback(told)
@@ -163,10 +162,10 @@ def test_resume_restores_best_patience_and_history(tmp_path):
 def test_a_checkpoint_cut_short_is_not_used(tmp_path):
     trainer = run(tmp_path, "run", max_steps=2, save_strategy="steps", save_steps=1)
     folder = Path(trainer.args.output_dir)
-    assert last_complete_checkpoint(folder).name == "checkpoint-2"
+    assert Checkpoint.newest_whole(folder).folder.name == "checkpoint-2"
     (folder / "checkpoint-2" / STATE_FILE).unlink()
-    assert last_complete_checkpoint(folder).name == "checkpoint-1"
-    assert last_complete_checkpoint(tmp_path / "nothing") is None
+    assert Checkpoint.newest_whole(folder).folder.name == "checkpoint-1"
+    assert Checkpoint.newest_whole(tmp_path / "nothing") is None
 
 
 CYCLE = {"num_iterations": 2, "steps_per_generation": 2, "gradient_accumulation_steps": 1}
@@ -205,7 +204,7 @@ def test_saving_between_two_lines_of_metrics_is_refused(tmp_path):
 
 def test_another_number_of_processes_is_refused(tmp_path):
     trainer = run(tmp_path, "run", max_steps=1, save_strategy="steps", save_steps=1)
-    checkpoint = last_complete_checkpoint(Path(trainer.args.output_dir))
+    checkpoint = Checkpoint.newest_whole(Path(trainer.args.output_dir)).folder
     state = json.loads((checkpoint / STATE_FILE).read_text())
     (checkpoint / STATE_FILE).write_text(json.dumps({**state, "processes": 2}))
     with pytest.raises(ConfigError, match="2 processes wrote it, now there are 1.*accelerate launch --num_processes 2"):
@@ -213,23 +212,23 @@ def test_another_number_of_processes_is_refused(tmp_path):
 
 
 def test_a_checkpoint_of_another_release_is_refused(tmp_path):
-    """Before a model loads: see `grpo.load`, which asks the same question first."""
+    """Before a model loads: see `trainers.run.start.load`, which asks the same question first."""
     folder = tmp_path / "checkpoint-3"
     folder.mkdir()
     (folder / STATE_FILE).write_text(json.dumps({"held_out": None, "processes": 1}))  # as 0.5.0 wrote it
     run_ = type("Run", (), {"settings": type("S", (), {"config": make_config(tmp_path)}), "model_folder": None})
     with pytest.raises(ConfigError, match="TurnGym 0.5.0 or an older release wrote it.*--model_name_or_path"):
-        grpo.load(run_, folder)
+        load(run_, Checkpoint(folder))
     (folder / STATE_FILE).write_text(json.dumps({"format": FORMAT + 1, "processes": 1}))
     with pytest.raises(ConfigError, match="a newer release"):
-        check_checkpoint(folder, 1)
+        Checkpoint(folder).check(1)
 
 
 def test_settings_said_anew_hold(tmp_path):
     """The optimizer's state would bring the old ones back, while config.yaml says the new ones."""
     changes = {"save_strategy": "steps", "save_steps": 1, "lr_scheduler_type": "linear", "weight_decay": 0.1}
     run(tmp_path, "part", max_steps=2, **changes)
-    checkpoint = str(last_complete_checkpoint(tmp_path / "part" / "run"))
+    checkpoint = str(Checkpoint.newest_whole(tmp_path / "part" / "run").folder)
     new = {"save_steps": 2, "learning_rate": 1e-5, "adam_epsilon": 1e-3, "adam_beta2": 0.99, "weight_decay": 0.3}
     trainer, told = make_trainer(tmp_path / "part", max_steps=4, **{**changes, **new}), Told()
     trainer.add_callback(told)

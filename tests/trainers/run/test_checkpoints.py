@@ -9,20 +9,20 @@ from pathlib import Path
 
 import pytest
 
-from agents.models.manifest import MANIFEST, write_manifest
+from agents.models.manifest import MANIFEST
+from tasks.atomic_file import SUFFIX
 from trainers.run import checkpoints
-from trainers.run.checkpoints import FORMAT, LAST_WRITTEN, SAVING, STATE_FILE, last_complete_checkpoint, publish, rotate
+from trainers.run.checkpoints import FORMAT, LAST_WRITTEN, SAVING, STATE_FILE, Checkpoint, rotate
 
 
-def staged(run: Path, step: int) -> Path:
+def staged(run: Path, step: int) -> Checkpoint:
     folder = run / SAVING / f"checkpoint-{step}"
     (folder / "adapter").mkdir(parents=True)
     (folder / "adapter" / "weights").write_text(str(step))
     for name in (LAST_WRITTEN, STATE_FILE):
         state = {"format": FORMAT, "held_out": {"history": [{"step": 0}, {"step": step}]}}
         (folder / name).write_text(json.dumps(state))
-    write_manifest(folder)
-    return folder
+    return Checkpoint(folder)
 
 
 def test_the_name_comes_last_and_after_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -32,10 +32,10 @@ def test_the_name_comes_last_and_after_the_disk(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(
         os, "fsync", lambda handle: (order.append(os.readlink(f"/proc/self/fd/{handle}")), real(handle))
     )
-    publish(folder, tmp_path / "checkpoint-4")
-    assert last_complete_checkpoint(tmp_path) == tmp_path / "checkpoint-4"
-    assert checkpoints.evaluated_steps(tmp_path / "checkpoint-4") == {0, 4}
-    written = [Path(path).relative_to(tmp_path) for path in order]
+    folder.publish(tmp_path / "checkpoint-4")
+    checkpoint = Checkpoint.newest_whole(tmp_path)
+    assert checkpoint == Checkpoint(tmp_path / "checkpoint-4") and checkpoint.evaluated_steps == {0, 4}
+    written = [Path(path).relative_to(tmp_path) for path in order if not path.endswith(SUFFIX)]  # the list of files
     inside = {Path(SAVING, "checkpoint-4", *rest) for rest in
               [(), ("adapter",), ("adapter", "weights"), (LAST_WRITTEN,), (STATE_FILE,), (MANIFEST,)]}  # fmt: skip
     assert set(written[:-1]) == inside | {Path("metrics.jsonl")} and written[-1] == Path(".")
@@ -43,18 +43,18 @@ def test_the_name_comes_last_and_after_the_disk(tmp_path: Path, monkeypatch: pyt
 
 def test_a_torn_file_of_either_kind_makes_no_checkpoint(tmp_path: Path) -> None:
     for step in (1, 2, 3):
-        publish(staged(tmp_path, step), tmp_path / f"checkpoint-{step}")
+        staged(tmp_path, step).publish(tmp_path / f"checkpoint-{step}")
     for step, name in ((3, STATE_FILE), (2, LAST_WRITTEN)):
         (tmp_path / f"checkpoint-{step}" / name).write_text('{"held_out": {"hist')
-        assert last_complete_checkpoint(tmp_path) == tmp_path / f"checkpoint-{step - 1}"
+        assert Checkpoint.newest_whole(tmp_path) == Checkpoint(tmp_path / f"checkpoint-{step - 1}")
 
 
 def test_one_written_aside_is_not_seen_and_replaces_what_an_old_release_left(tmp_path: Path) -> None:
     folder = staged(tmp_path, 2)
-    assert last_complete_checkpoint(tmp_path) is None
+    assert Checkpoint.newest_whole(tmp_path) is None
     (tmp_path / "checkpoint-2").mkdir()
     (tmp_path / "checkpoint-2" / "old").write_text("")
-    publish(folder, tmp_path / "checkpoint-2")
+    folder.publish(tmp_path / "checkpoint-2")
     assert not (tmp_path / "checkpoint-2" / "old").exists()
 
 
@@ -62,7 +62,7 @@ def test_a_removal_that_is_interrupted_leaves_no_half_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for step in (2, 10, 9):
-        publish(staged(tmp_path, step), tmp_path / f"checkpoint-{step}")
+        staged(tmp_path, step).publish(tmp_path / f"checkpoint-{step}")
 
     def killed(path: Path, ignore_errors: bool = False) -> None:
         if path.exists():
@@ -74,7 +74,7 @@ def test_a_removal_that_is_interrupted_leaves_no_half_checkpoint(
     assert not (tmp_path / "checkpoint-2").exists() and (tmp_path / SAVING / "checkpoint-2").exists()
     monkeypatch.undo()
     (tmp_path / "best.tmp").mkdir()
-    checkpoints.tidy(tmp_path, 1, tmp_path / "checkpoint-10")
+    checkpoints.tidy(tmp_path, 1, Checkpoint(tmp_path / "checkpoint-10"))
     assert [path.name for path in tmp_path.iterdir()] == ["checkpoint-10"]
 
 
@@ -93,6 +93,6 @@ def test_the_newest_and_the_protected_stay(
     tmp_path: Path, keep: int | None, protected: list[int], left: set[int]
 ) -> None:
     for step in (1, 2, 3, 10):
-        publish(staged(tmp_path, step), tmp_path / f"checkpoint-{step}")
+        staged(tmp_path, step).publish(tmp_path / f"checkpoint-{step}")
     rotate(tmp_path, keep, [tmp_path / f"checkpoint-{step}" for step in protected])
-    assert {checkpoints.step_of(path) for path in tmp_path.glob("checkpoint-*")} == left
+    assert {checkpoint.step for checkpoint in Checkpoint.all_of(tmp_path)} == left

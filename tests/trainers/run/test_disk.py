@@ -18,7 +18,7 @@ from sandboxes import probe
 from tests.trainers.toy import make_trainer
 from trainers import grpo
 from trainers.heldout.best import Best, save_best
-from trainers.run.checkpoints import last_complete_checkpoint
+from trainers.run.checkpoints import Checkpoint
 from trainers.run.disk import disk_full, full_line
 from trainers.run.jsonl import append_line, read_lines
 
@@ -69,7 +69,7 @@ def test_half_a_checkpoint_is_removed(tmp_path: Path, monkeypatch: pytest.Monkey
     trainer.close()
     run = tmp_path / "run"
     assert [path.name for path in run.iterdir()] == ["checkpoint-1"]
-    assert last_complete_checkpoint(run) == run / "checkpoint-1"
+    assert Checkpoint.newest_whole(run) == Checkpoint(run / "checkpoint-1")
     need = trainer.checkpoint_bytes()
     weights = sum(p.numel() * p.element_size() for p in trainer.model.parameters())
     assert 4 * weights < need < 4 * weights + 2**22  # weights twice (checkpoint and best), and Adam's two moments
@@ -130,7 +130,7 @@ def test_a_run_on_a_disk_that_fills_up_says_so_and_goes_on(
     assert not left & {"best.tmp", "saving", "checkpoint-2"} and {"best", "checkpoint-1"} <= left
     subprocess.run(["mount", "-o", "remount,size=60m", str(small_disk)], check=True)
     assert grpo.main([*ARGS, "--output_dir", str(run), "--resume"]) == 0
-    assert last_complete_checkpoint(run) == run / "checkpoint-2"
+    assert Checkpoint.newest_whole(run) == Checkpoint(run / "checkpoint-2")
 
 
 @pytest.mark.skipif(SANDBOX is None, reason="no sandbox backend works on this machine")

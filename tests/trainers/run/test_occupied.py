@@ -128,11 +128,7 @@ def test_a_start_that_is_refused_leaves_what_was_there(tmp_path: Path, before: s
         assert (folder / "metrics.jsonl").exists(), "a run that goes on is never taken away"
 
 
-def test_a_refused_trainer_leaves_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object) -> None:
+def test_a_refused_trainer_leaves_no_folder(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="no server answers"), grpo.withdrawn_if_refused(RunRecord(tmp_path / "run")):
         raise ConfigError("no server answers")
-
-    monkeypatch.setattr(grpo, "GiGPOTrainer", refuse)
-    with pytest.raises(ConfigError, match="no server answers"):
-        grpo._made(RunRecord(tmp_path / "run"))
     assert not (tmp_path / "run").exists()
