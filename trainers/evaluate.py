@@ -20,10 +20,12 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
+from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from itertools import islice, zip_longest
 from pathlib import Path
+from typing import Any
 
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
@@ -32,7 +34,7 @@ from rich.console import Console
 from agents.models.card import ModelCard
 from agents.models.errors import ModelError
 from agents.policies.openai import OpenAIPolicy
-from agents.policies.opening import PolicyKind, PolicyName, card_of, open_policy, read_name
+from agents.policies.opening import Actor, PolicyKind, PolicyName, card_of, open_policy, read_name
 from agents.policy import Policy, PolicyError, Sampling
 from agents.rollout import Job, RolloutEngine, RolloutResult, RolloutState
 from agents.rollout.progress import RolloutProgress
@@ -48,7 +50,7 @@ from tasks.assertions.timing import reset_timings, timing_table
 from tasks.judges import JudgeUse
 from tasks.problems import TaskError, counted
 from tasks.sources import load_tasks
-from tasks.sources.self_test import self_test
+from tasks.sources.self_test import Coverage, self_test
 from tasks.split_lock import apply_lock, parted_twins
 from tasks.splits import Split
 from tasks.task import Task
@@ -129,14 +131,78 @@ def play(
         return engine.run(jobs, sampling, on_episode=on_episode, on_round=on_round)
 
 
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """An evaluation whose arguments fit together: no policy is loaded, and nothing is written yet.
+
+    Attributes:
+        named: The policy.
+        body: More of each request, of a policy behind an endpoint.
+        manner: How the policy is spoken to.
+        settings: Arguments that only some environments take.
+        tasks: What is played, of `split` where one was named.
+        in_process: Ids of tasks that are played and not counted: what their judges say can be forged.
+        arms: Decode settings by name.
+        coverage: What the gold self-test found; `None` where no task is a question.
+        backend: The sandbox that was opened and works.
+    """
+
+    named: PolicyName
+    body: dict[str, Any]
+    manner: Manner
+    settings: dict[str, Any]
+    tasks: list[Task]
+    split: Split | None
+    in_process: frozenset[str]
+    arms: dict[str, Sampling]
+    coverage: Coverage | None
+    backend: str
+
+
 def _evaluate(a: argparse.Namespace, console: Console) -> int:
+    checked = _check(a)
+    folder = Path(a.output_dir) if a.output_dir else _default_folder(checked.named)
+    refuse_unwritable(folder)
+    record = EvaluationRecord(folder)
+    actor = _open_actor(a, checked)
+    make = _make_env(a, checked)
+    try:
+        made = make()
+        prompt_hash = made.prompt_hash
+    except ValueError as error:
+        raise EvaluateError(str(error)) from error
+    other = list(differences(actor.card, a.env, made))
+    if other and not _asks_style(a):
+        raise EvaluateError(insist(actor.card, other))
+    record.begin(
+        vars(a),
+        checked.tasks,
+        in_process=checked.in_process,
+        model=actor.source,
+        sandbox=checked.backend,
+        prompt_style=checked.manner.prompt_style,
+        prompt_hash=prompt_hash,
+    )
+    _introduce(a, checked, actor, other, console)
+    reset_timings()  # the self-test is no part of what is measured
+    boxes = min(a.slots + AHEAD, len(checked.tasks) * a.samples)
+    with closing(actor), SandboxPool(checked.backend, boxes) as sandboxes:
+        make_env = partial(make, sandbox=sandboxes)
+        measured = [_measure_arm(name, a, checked, actor, make_env, record, console) for name in checked.arms]
+    for kind in timing_table():
+        console.print(f"check {kind}", markup=False, soft_wrap=True)
+    console.print(f"stored in {folder}", markup=False, soft_wrap=True)
+    return 0 if all(m.graded or m.in_process for m in measured) else 1
+
+
+def _check(a: argparse.Namespace) -> Checked:
+    """Everything that needs no policy; what `a` leaves open is put into it, as the record shall have it."""
     if a.env is not None:
         try:
             environment(a.env)
         except ValueError as error:
             raise EvaluateError(f"--env {a.env}: {error}") from error
     named = read_name(a.model)
-    asked = a.prompt_style != AUTO
     try:
         check_arguments(a, _parser(), named)
         body = read_body(a.request_body)
@@ -148,9 +214,8 @@ def _evaluate(a: argparse.Namespace, console: Console) -> int:
         a.slots = 1
     if a.tasks and not all(a.tasks):
         raise EvaluateError("--tasks: is empty; name a source of tasks, or leave it out")
-    a.tasks = ",".join(a.tasks) if a.tasks else _default_tasks(a.env)
+    a.tasks = ",".join(a.tasks) if a.tasks else environment(a.env).default_tasks or DEFAULT_TASKS
     tasks, split = _tasks(a)
-    in_process = _in_process(a, tasks)
     if why := unfit_task(a.env, tasks):
         raise EvaluateError(why)
     if a.max_tokens is None:  # nobody says: questions take the largest budget, each task's own caps it further
@@ -159,124 +224,124 @@ def _evaluate(a: argparse.Namespace, console: Console) -> int:
     coverage = self_test(tasks)
     if coverage is not None and coverage.hopeless:
         raise EvaluateError(f"--tasks {a.tasks}: the verifiers cannot be trusted here: {coverage.text()}")
-    _check_machine(a, named)
+    backend = _check_machine(a, named, tasks)
+    return Checked(named, body, manner, settings, tasks, split, _in_process(a, tasks), arms, coverage, backend)
+
+
+def _check_machine(a: argparse.Namespace, named: PolicyName, tasks: Sequence[Task]) -> str:
+    """Refuse a sandbox or a device that is none, is not here, or lets judges be forged; returns the sandbox's name."""
+    if a.sandbox not in ("auto", *Backend):
+        raise EvaluateError(f"--sandbox {a.sandbox}: one of {', '.join(('auto', *Backend))}")
+    if named.kind is PolicyKind.WEIGHTS:
+        import torch  # slow, and only weights in this process need it
+
+        try:
+            torch.empty(0, device="cpu" if a.device == "auto" else a.device)
+        except (RuntimeError, AssertionError) as error:
+            why = str(error).splitlines()[0]
+            raise EvaluateError(f"--device {a.device}: {why}; auto takes what is here") from error
     with open_sandbox(a.sandbox) as sandbox:
-        backend = str(sandbox.backend)
         try:
             refuse_exposed(tasks, sandbox, a.allow_exposed_judges)
         except ExposedJudge as error:
             raise EvaluateError(f"--sandbox {a.sandbox}: {error}") from error
-    folder = Path(a.output_dir) if a.output_dir else _default_folder(named)
-    refuse_unwritable(folder)
-    record = EvaluationRecord(folder)
+        return str(sandbox.backend)
+
+
+def _open_actor(a: argparse.Namespace, checked: Checked) -> Actor:
+    """The policy, loaded."""
     actor = open_policy(
-        named, dtype=a.dtype, device=a.device, sample_dtype=a.sample_dtype, tokenizer=a.tokenizer,
-        eos_ids=a.eos_ids, concurrency=a.concurrency, timeout=a.timeout, extra=body,
+        checked.named, dtype=a.dtype, device=a.device, sample_dtype=a.sample_dtype, tokenizer=a.tokenizer,
+        eos_ids=a.eos_ids, concurrency=a.concurrency, timeout=a.timeout, extra=checked.body,
     )  # fmt: skip
     if actor.weights is not None:
         set_threads(actor.weights, a.torch_threads)
-    style = manner.prompt_style
-    workers = a.sandbox_workers or os.cpu_count() or 1
-    make = partial(
+    return actor
+
+
+def _make_env(a: argparse.Namespace, checked: Checked) -> Callable[..., ConversationEnv]:
+    """Opens one environment; takes the sandbox."""
+    return partial(
         environment(a.env),
-        tasks=tasks[:1],
-        max_turns=manner.max_turns or None,
+        tasks=checked.tasks[:1],
+        max_turns=checked.manner.max_turns or None,
         reward=a.reward,
         agent_errors=a.agent_errors,
         allow_exposed_judges=a.allow_exposed_judges,
-        prompt_style=style,
-        **settings,
+        prompt_style=checked.manner.prompt_style,
+        **checked.settings,
     )
-    try:
-        made = make()
-        prompt_hash = made.prompt_hash
-    except ValueError as error:
-        raise EvaluateError(str(error)) from error
-    other = list(differences(actor.card, a.env, made))
-    if other and not asked:
-        raise EvaluateError(insist(actor.card, other))
-    record.begin(
-        vars(a),
-        tasks,
-        in_process=in_process,
-        model=actor.source,
-        sandbox=backend,
-        prompt_style=style,
-        prompt_hash=prompt_hash,
-    )
+
+
+def _asks_style(a: argparse.Namespace) -> bool:
+    return bool(a.prompt_style != AUTO)
+
+
+def _introduce(a: argparse.Namespace, checked: Checked, actor: Actor, other: Sequence[str], console: Console) -> None:
+    """What is about to be played, and what a reader of its figures should know."""
+    style, named = checked.manner.prompt_style, checked.named
     console.print(
-        f"{a.model}: {len(tasks)} tasks x {a.samples} attempts, sandbox {backend}, prompt style {style}", markup=False
+        f"{a.model}: {len(checked.tasks)} tasks x {a.samples} attempts, sandbox {checked.backend}, "
+        f"prompt style {style}",
+        markup=False,
     )
-    if in_process:
+    if checked.in_process:
         console.print(
-            f"{counted(len(in_process), 'task')} with a judge that runs the agent's code in its own process, where "
-            "that code can write the verdict: played, and not counted (--allow_in_process_judges counts them)",
+            f"{counted(len(checked.in_process), 'task')} with a judge that runs the agent's code in its own process, "
+            "where that code can write the verdict: played, and not counted (--allow_in_process_judges counts them)",
             markup=False,
         )
-    if split is not None:
-        for problem in parted_twins(split, Path(a.split)):
+    if checked.split is not None:
+        for problem in parted_twins(checked.split, Path(a.split)):
             console.print(f"warning: {problem}", markup=False, soft_wrap=True)
-    if coverage is not None:
-        console.print(coverage.text(), markup=False)
-    if named.kind is PolicyKind.VLLM and actor.card == ModelCard() and not asked:
+    if checked.coverage is not None:
+        console.print(checked.coverage.text(), markup=False)
+    if named.kind is PolicyKind.VLLM and actor.card == ModelCard() and not _asks_style(a):
         console.print(
             f"no model card is known for what {named.url} serves, so it gets the prompt style {style}; if it was "
             "trained with another, name that: --prompt_style",
             markup=False,
         )
-    for why in (*manner.asked, *other):
+    for why in (*checked.manner.asked, *other):
         console.print(f"warning: as asked, {why}", markup=False, soft_wrap=True)
-    reset_timings()  # the self-test is no part of what is measured
-    measured: dict[str, Measurement] = {}
-    with closing(actor), SandboxPool(backend, min(a.slots + AHEAD, len(tasks) * a.samples)) as sandboxes:
-        make_env = partial(make, sandbox=sandboxes)
-        for name, sampling in arms.items():
-            start = time.perf_counter()
-            try:
-                with RolloutProgress(name, console=console) as progress, record.episodes(name) as keep:
-                    result = play(
-                        actor.policy, tasks, sampling, make_env,
-                        samples=a.samples, seed=a.seed, slots=a.slots, workers=workers, ahead=AHEAD,
-                        on_episode=keep, on_round=progress.show,
-                    )  # fmt: skip
-            except (PolicyError, KeyboardInterrupt):
-                print(f"trainers.evaluate: {name} is not measured; {record.kept(name)}", file=sys.stderr)
-                raise
-            finally:
-                if isinstance(actor.policy, OpenAIPolicy):
-                    console.print(usage_line(actor.policy.usage), markup=False)
-            measured[name] = measure(result.trajectories, result.label, in_process)
-            record.add(name, measured[name], result, actor.policy)
-            _show(console, name, measured[name], a.samples, tasks)
-            if split is not None:
-                console.print(f"\nby side of {a.split}\n{side_rates(split, measured[name], in_process)}", markup=False)
-            if past := wrote_on(result.trajectories):
-                console.print(f"wrote on behind a stop sequence: {past[0]} of {past[1]} episodes", markup=False)
-            if result.duplicates is not None and (said := result.duplicates.message()):
-                console.print(said, markup=False)
-            console.print(_speed(result, time.perf_counter() - start), soft_wrap=True)
-    for kind in timing_table():
-        console.print(f"check {kind}", markup=False, soft_wrap=True)
-    console.print(f"stored in {folder}", markup=False, soft_wrap=True)
-    return 0 if all(m.graded or m.in_process for m in measured.values()) else 1
 
 
-def _check_machine(a: argparse.Namespace, named: PolicyName) -> None:
-    """Refuse names of a sandbox or a device that are none, or not here."""
-    if a.sandbox not in ("auto", *Backend):
-        raise EvaluateError(f"--sandbox {a.sandbox}: one of {', '.join(('auto', *Backend))}")
-    if named.kind is not PolicyKind.WEIGHTS:
-        return
-    import torch  # slow, and only weights in this process need it
-
+def _measure_arm(
+    name: str,
+    a: argparse.Namespace,
+    checked: Checked,
+    actor: Actor,
+    make_env: Callable[[], ConversationEnv],
+    record: EvaluationRecord,
+    console: Console,
+) -> Measurement:
+    """Play one decode setting, write it down, show it."""
+    start = time.perf_counter()
     try:
-        torch.empty(0, device="cpu" if a.device == "auto" else a.device)
-    except (RuntimeError, AssertionError) as error:
-        raise EvaluateError(f"--device {a.device}: {str(error).splitlines()[0]}; auto takes what is here") from error
-
-
-def _default_tasks(env: str) -> str:
-    return environment(env).default_tasks or DEFAULT_TASKS
+        with RolloutProgress(name, console=console) as progress, record.episodes(name) as keep:
+            result = play(
+                actor.policy, checked.tasks, checked.arms[name], make_env,
+                samples=a.samples, seed=a.seed, slots=a.slots, workers=a.sandbox_workers or os.cpu_count() or 1,
+                ahead=AHEAD, on_episode=keep, on_round=progress.show,
+            )  # fmt: skip
+    except (PolicyError, KeyboardInterrupt):
+        print(f"trainers.evaluate: {name} is not measured; {record.kept(name)}", file=sys.stderr)
+        raise
+    finally:
+        if isinstance(actor.policy, OpenAIPolicy):
+            console.print(usage_line(actor.policy.usage), markup=False)
+    measured = measure(result.trajectories, result.label, checked.in_process)
+    record.add(name, measured, result, actor.policy)
+    _show(console, name, measured, a.samples, checked.tasks)
+    if checked.split is not None:
+        rates = side_rates(checked.split, measured, checked.in_process)
+        console.print(f"\nby side of {a.split}\n{rates}", markup=False)
+    if past := wrote_on(result.trajectories):
+        console.print(f"wrote on behind a stop sequence: {past[0]} of {past[1]} episodes", markup=False)
+    if result.duplicates is not None and (said := result.duplicates.message()):
+        console.print(said, markup=False)
+    console.print(_speed(result, time.perf_counter() - start), soft_wrap=True)
+    return measured
 
 
 def _tasks(a: argparse.Namespace) -> tuple[list[Task], Split | None]:
