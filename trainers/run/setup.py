@@ -120,48 +120,27 @@ def prepare(settings: Settings) -> Run:
         SandboxUnavailable: No sandbox works here; the message has the remedies.
         RunFolderError: The run folder is occupied.
     """
-    problems = list(_setting_problems(settings))
-    if problems:
+    if problems := list(_setting_problems(settings)):
         raise ConfigError("\n".join(problems))
+    config, env = settings.config, settings.env
+    folder = Path(config.output_dir)
     if is_main():
-        folder = Path(settings.config.output_dir)
-        if settings.config.resume or settings.config.overwrite:
-            refuse_no_run(folder, how=GOES_ON if settings.config.resume else REPLACES)
-        else:
-            refuse_occupied(folder, hint=OCCUPIED)
-        refuse_unwritable(folder)
-    env = settings.env
-    resumed = Path(settings.config.output_dir) / TASKS if settings.config.resume else None
-    tasks = load_task_sets(env, settings.config.seed, resumed)
-    curriculum_notes = read_rules(settings.config, tasks.pool)
-    check_metric(settings.config, tasks)
-    everything = tasks.everything
-    if why := unfit_task(env.env, everything):
-        raise ConfigError(why)
-    coverage = self_test(everything)
-    if coverage is not None and coverage.hopeless:
-        raise ConfigError(f"tasks={env.tasks}: the verifiers cannot be trusted here: {coverage.text()}")
-    with open_sandbox(env.sandbox) as sandbox:
-        sandbox.open({})
-        probe = sandbox.run("echo ready")
-        backend = str(sandbox.backend)
-        try:
-            refuse_exposed(everything, sandbox, env.allow_exposed_judges)
-        except ExposedJudge as error:
-            raise ConfigError(f"sandbox={env.sandbox}: {error}") from error
-    if probe.exit_code != 0:
-        raise SandboxUnavailable(f"sandbox {backend}: `echo ready` ended with {probe.exit_code}: {probe.stderr_text}")
+        _check_folder(config, folder)
+    tasks = load_task_sets(env, config.seed, folder / TASKS if config.resume else None)
+    curriculum_notes = read_rules(config, tasks.pool)
+    check_metric(config, tasks)
+    coverage = _check_tasks(env, tasks.everything)
+    backend = _open_sandbox(env, tasks.everything)
     source = find_policy(settings.policy, dry_run=settings.dry_run)
-    card, inherited = _read_card(source), tuple[str, ...]()
-    style = card.prompt_style if env.prompt_style == AUTO else env.prompt_style
-    if not (settings.config.resume and (Path(settings.config.output_dir) / CONFIG).exists()):
-        inherited = tuple(_inherit(settings, card))  # a run that goes on has the caps that it began with
+    card = _read_card(source)
+    goes_on = config.resume and (folder / CONFIG).exists()  # with the caps that it began with
+    inherited = () if goes_on else tuple(_inherit(settings, card))
     run = Run(
         settings,
         tasks,
         backend,
         source.location,
-        style,
+        card.prompt_style if env.prompt_style == AUTO else env.prompt_style,
         settings.sha256(),
         make_t2po(settings.t2po),
         make_peft(settings.policy, source),
@@ -169,24 +148,69 @@ def prepare(settings: Settings) -> Run:
         coverage=coverage.text() if coverage else "",
         curriculum_notes=curriculum_notes,
         self_test=coverage,
+        inherited=inherited,
     )
-    if settings.config.sampler.startswith(VLLM) and run.peft is None and source.kind is not ModelKind.ADAPTER:
+    if config.sampler.startswith(VLLM) and run.peft is None and source.kind is not ModelKind.ADAPTER:
         raise ConfigError(
-            f"sampler={settings.config.sampler}: a running server takes LoRA adapters and no whole models. Train one "
+            f"sampler={config.sampler}: a running server takes LoRA adapters and no whole models. Train one "
             "(adapter=lora), or sample in process"
         )
-    check_processes(settings.config, run.t2po)
+    check_processes(config, run.t2po)
     check_room(run.t2po, reply_cap(run))
+    return _with_prompts(run, card)
+
+
+def _check_folder(config: GiGPOConfig, folder: Path) -> None:
+    """Refuse a run folder that cannot be written as asked, before anything takes time."""
+    if config.resume or config.overwrite:
+        refuse_no_run(folder, how=GOES_ON if config.resume else REPLACES)
+    else:
+        refuse_occupied(folder, hint=OCCUPIED)
+    refuse_unwritable(folder)
+
+
+def _check_tasks(env: EnvArguments, tasks: Sequence[Task]) -> Coverage | None:
+    """Refuse tasks that the environment cannot carry out, or whose verifiers cannot be trusted here."""
+    if why := unfit_task(env.env, tasks):
+        raise ConfigError(why)
+    coverage = self_test(tasks)
+    if coverage is not None and coverage.hopeless:
+        raise ConfigError(f"tasks={env.tasks}: the verifiers cannot be trusted here: {coverage.text()}")
+    return coverage
+
+
+def _open_sandbox(env: EnvArguments, tasks: Sequence[Task]) -> str:
+    """The name of the sandbox that works here."""
+    with open_sandbox(env.sandbox) as sandbox:
+        sandbox.open({})
+        probe = sandbox.run("echo ready")
+        backend = str(sandbox.backend)
+        try:
+            refuse_exposed(tasks, sandbox, env.allow_exposed_judges)
+        except ExposedJudge as error:
+            raise ConfigError(f"sandbox={env.sandbox}: {error}") from error
+    if probe.exit_code != 0:
+        raise SandboxUnavailable(f"sandbox {backend}: `echo ready` ended with {probe.exit_code}: {probe.stderr_text}")
+    return backend
+
+
+def _with_prompts(run: Run, card: ModelCard) -> Run:
+    """The run with what its environment says; refused where the policy was trained with something else, unasked."""
+    env = run.settings.env
     try:
         made = make_env_factory(run)()
-        run = replace(run, prompt_hash=made.prompt_hash, raw_prompts=made.raw_prompts, inherited=inherited)
-        run = replace(run, card=card_of_env(made, reply_cap(run), env.env) or ModelCard())
+        run = replace(
+            run,
+            prompt_hash=made.prompt_hash,
+            raw_prompts=made.raw_prompts,
+            card=card_of_env(made, reply_cap(run), env.env) or ModelCard(),
+        )
         other = [*differences(card, env.env, made), *_other_settings(env, card)]
         made.close()
     except ValueError as error:
         raise ConfigError(str(error)) from error
     if other and env.prompt_style == AUTO:
-        raise ConfigError(f"model_name_or_path={source.name}: {insist(card, other)}")
+        raise ConfigError(f"model_name_or_path={run.source.name}: {insist(card, other)}")
     return run
 
 

@@ -91,56 +91,15 @@ def load_task_sets(env: EnvArguments, seed: int, resumed: Path | None = None) ->
 
 def _load(env: EnvArguments, seed: int, same: Sameness, unconfirmed: Path | None) -> TaskSets:
     """See `load_task_sets`; `unconfirmed` is the lock of the run that goes on, where it has no confirm side."""
-    judges = _Judges(env.allow_in_process_judges)
-    locked = env.held_out.endswith(SUFFIX)
-    everything = tuple(load_tasks(env.tasks))
-    if not locked:  # a lock must find the tasks it names
-        everything = judges.keep(everything)
     if _families(env.unseen_families) and env.held_out != "split":
         raise ConfigError(
             f"unseen_families={env.unseen_families}: only held_out=split draws families, and held_out is "
             f"{env.held_out}. Leave it out, or lock a split with `python -m tasks split --unseen`."
         )
-    notes: list[str] = []
+    judges, notes = _Judges(env.allow_in_process_judges), list[str]()
     if env.held_out != "split" and env.held_out_fraction != EnvArguments.held_out_fraction:
         notes.append(f"held_out_fraction={env.held_out_fraction:g} does nothing: held_out is {env.held_out}.")
-    if env.held_out == "none":
-        split = Split(everything, ())
-        notes.append("held_out=none: nothing is measured, so nothing selects a checkpoint; the last one is kept.")
-    elif env.held_out == "split":
-        if not everything:
-            split = Split((), ())
-        elif len(everything) < 2:
-            split = Split(everything, ())
-            notes.append(
-                f"{env.tasks} holds one task, which cannot be split: nothing is held out, so nothing selects a "
-                "checkpoint and the last one is kept. Add a second task, or name others with --held_out."
-            )
-        else:
-            split = split_tasks(
-                everything,
-                held_out_fraction=env.held_out_fraction,
-                seed=seed,
-                unseen_families=_families(env.unseen_families),
-                same=same,
-            )
-    elif locked:
-        path = Path(env.held_out).expanduser()
-        split = apply_lock(everything, path, allow_outcome=True)
-        notes += _notes_on_lock(split, len(everything))
-        notes += map(str, parted_twins(split, path))
-        split = replace(
-            split,
-            pool=judges.keep(split.pool),
-            held_out=judges.keep(split.held_out),
-            unseen=judges.keep(split.unseen),
-            confirm=judges.keep(split.confirm),
-        )
-    else:
-        loaded = judges.keep(tuple(load_tasks(env.held_out)))
-        split = Split(everything, disjoint(everything, loaded, same))
-        if dropped := len(loaded) - len(split.held_out):
-            notes.append(f"{dropped} held-out tasks are also in the pool, or twins of tasks there, and were left out.")
+    split = _split(env, seed, same, judges, notes)
     if judges.note():
         notes.insert(0, judges.note())
     confirmed, confirm_text = with_confirm(env, split, seed, same)
@@ -148,13 +107,9 @@ def _load(env: EnvArguments, seed: int, same: Sameness, unconfirmed: Path | None
         confirm_text = f"none: the run began without ({unconfirmed} has no confirm side)"
     else:
         split = confirmed
-    if env.held_out_limit:
-        limit = env.held_out_limit
+    if limit := env.held_out_limit:
         split = replace(
-            split,
-            held_out=split.held_out[:limit],
-            unseen=split.unseen[:limit],
-            confirm=split.confirm[:limit],
+            split, held_out=split.held_out[:limit], unseen=split.unseen[:limit], confirm=split.confirm[:limit]
         )
     if 0 < len(split.held_out) < FEW:
         notes.append(
@@ -167,6 +122,52 @@ def _load(env: EnvArguments, seed: int, same: Sameness, unconfirmed: Path | None
         why = judges.reason() or ": every task of it is in the pool; name other tasks or another seed"
         raise ConfigError(f"held_out={env.held_out}: no task to measure on{why}")
     return TaskSets(split, tuple(notes), confirm_text)
+
+
+def _split(env: EnvArguments, seed: int, same: Sameness, judges: _Judges, notes: list[str]) -> Split:
+    """Pool and what is held out, as `held_out` says: `none`, `split`, a lock, or other tasks; `notes` are added to."""
+    everything = tuple(load_tasks(env.tasks))
+    if env.held_out.endswith(SUFFIX):
+        return _locked(env, everything, judges, notes)
+    everything = judges.keep(everything)
+    if env.held_out == "none":
+        notes.append("held_out=none: nothing is measured, so nothing selects a checkpoint; the last one is kept.")
+        return Split(everything, ())
+    if env.held_out != "split":
+        loaded = judges.keep(tuple(load_tasks(env.held_out)))
+        split = Split(everything, disjoint(everything, loaded, same))
+        if dropped := len(loaded) - len(split.held_out):
+            notes.append(f"{dropped} held-out tasks are also in the pool, or twins of tasks there, and were left out.")
+        return split
+    if len(everything) > 1:
+        return split_tasks(
+            everything,
+            held_out_fraction=env.held_out_fraction,
+            seed=seed,
+            unseen_families=_families(env.unseen_families),
+            same=same,
+        )
+    if everything:
+        notes.append(
+            f"{env.tasks} holds one task, which cannot be split: nothing is held out, so nothing selects a "
+            "checkpoint and the last one is kept. Add a second task, or name others with --held_out."
+        )
+    return Split(everything, ())
+
+
+def _locked(env: EnvArguments, everything: tuple[Task, ...], judges: _Judges, notes: list[str]) -> Split:
+    """The sides of a lock; it must find every task that it names, so those that are left out leave it afterwards."""
+    path = Path(env.held_out).expanduser()
+    split = apply_lock(everything, path, allow_outcome=True)
+    notes += _notes_on_lock(split, len(everything))
+    notes += map(str, parted_twins(split, path))
+    return replace(
+        split,
+        pool=judges.keep(split.pool),
+        held_out=judges.keep(split.held_out),
+        unseen=judges.keep(split.unseen),
+        confirm=judges.keep(split.confirm),
+    )
 
 
 def _fits(split: Split, lock: Path) -> bool:
