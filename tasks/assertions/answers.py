@@ -8,9 +8,10 @@ from typing import Annotated, Literal
 from pydantic import Field, field_validator
 
 from tasks.assertions.base import AssertionKind, AssertionResult
+from tasks.assertions.closings import same_amount
 from tasks.assertions.final_number import Extraction, Rule, final_number, marked_number
 from tasks.assertions.number_modes import EXTRACT
-from tasks.assertions.numbers import read
+from tasks.assertions.numbers import Number, read
 from tasks.assertions.on_answers import AnswerAssertion
 from tasks.assertions.on_files import shorten
 from tasks.model import Text, fault
@@ -77,7 +78,7 @@ class NumberEquals(AnswerAssertion):
         if found.problem:
             return self.failed(f"{shown(found)} cannot be read as one number: {found.problem}")
         right = (
-            found.number == read(self.gold)
+            is_number(answer, found, read(self.gold))
             if self.mode is NumberMode.FIXED
             else EXTRACT[self.mode.value][1](found.value, self.gold)
         )
@@ -141,6 +142,13 @@ def extract_number(text: str, mode: NumberMode = NumberMode.FIXED) -> Extraction
         return final_number(text)
     span = EXTRACT[mode.value][0](text)
     return None if span is None else Extraction(text[span[0] : span[1]], None, Rule.PUBLISHED, *span)
+
+
+def is_number(text: str, found: Extraction, gold: Number | None) -> bool:
+    """Whether an extracted number, or the same amount that stands beside it in another unit, is the gold one."""
+    if found.number == gold:
+        return True
+    return found.rule is Rule.LAST_NUMBER and gold is not None and same_amount(text, found.start, found.end) == gold
 
 
 def shown(found: Extraction) -> str:

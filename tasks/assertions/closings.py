@@ -3,6 +3,11 @@
 The last number of a reply need not be its answer: `366 downloads over the 3 months`, `20 laps (40 lengths)`, `63 m^2`,
 `so 3 are left. Check: 9 + 3 = 12`. Each rule cuts words that only explain the number before them. Where none applies
 with certainty nothing is cut, and the last number stands.
+
+Three things come before that. Whole sentences behind the answer are left out where they are side remarks: in brackets,
+about what would be if something were otherwise, notes and offers, or the reasons for an answer that came first. A
+reply that says that it has no answer has none, whatever numbers it names. And a sentence that says its number in words
+is read with digits for them.
 """
 
 from __future__ import annotations
@@ -12,18 +17,21 @@ from fractions import Fraction
 
 import regex as re  # possessive quantifiers of `re` match wrongly before Python 3.11.5 (gh-106052)
 
-from tasks.assertions.numbers import CURRENCY, Number, before, numbers_in, value
+from tasks.assertions.number_words import WORD, number_in_words
+from tasks.assertions.numbers import CURRENCY, Number, after, before, numbers_in, value
 
 WINDOW = 400
 """Characters at the end of a reply that are looked at."""
+REMARKS = 700
+"""Characters at the end in which side remarks, refusals and numbers in words are looked for."""
 MOST_CUTS = 8
 
-_SENTENCE = re.compile(r"(?<=[.!?:])[\s*_]+(?=[A-Z*_\"“(])|\n")
+_SENTENCE = re.compile(r"(?<=[.!?:])(?<!\b(?:Mr|Mrs|Ms|Dr|St|vs|No)\.)[\s*_]+(?=[A-Z*_\"“(])|\n")
 _AFTERTHOUGHT = re.compile(
     r"""[\s*_>-]*(?:so\ )?(?:hmm\b|(?:(?:double|quick|sanity)[- ])?check(?:ing)?\b|verif(?:y|ying|ication)\b|proof:
-          |(?:let\ me|let['’]s|we\ can|i\ can|to|as\ a)\ (?:(?:just|also|double|quickly)[\ -])?
+          |(?:let\ me|let['’]s|we\ can|i\ can|you\ can|to|as\ a)\ (?:(?:just|also|double|quickly)[\ -])?
               (?:check|verify|confirm)\b
-          |(?:this|that|it|which)\ is\ (?:also\ )?(?:the\ same\ as|equivalent\ to)\b)""",
+          |(?:this|that|it|which)\ is\ (?:also\ )?(?:the\ same\ as|equivalent\ to)\b(?![^\n]*=))""",
     re.VERBOSE | re.IGNORECASE,
 )
 _CONFIRMED = re.compile(
@@ -59,7 +67,8 @@ _AFTER_RESULT = re.compile(
     re.VERBOSE | re.IGNORECASE,
 )
 _CLAUSE = re.compile(
-    rf""",?\ (?:(?:because|since)\ (?!then\b)(?:(?!\ (?:so|then|thus|hence|therefore)\ )[^=\n])+
+    rf""",?\ (?:(?:because|since|becos|becuz|cuz)\ (?!then\b)
+              (?:(?!\ (?:so|then|thus|hence|therefore|must|[→⇒])\ )[^=\n])+
           |(?:if|when|while|after)(?:\ {_LOOSE})+\ (?:{CURRENCY})?[0-9][0-9.,/]*(?:\ {_LOOSE})*)[\s.!*)]*""",
     re.VERBOSE | re.IGNORECASE,
 )
@@ -95,10 +104,298 @@ _CONVERSIONS = frozenset(map(Fraction, (3, 7, 10, 12, 16, 24, 60, 100, 365, 1000
 _NUMBER_WORD = re.compile(r"(?:[0-9]|teen|ty|\b(?:one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve)) \Z")
 
 
-_LAST = fast_re.compile(r"= ?\$?[0-9][0-9,]*(?:\.[0-9]+)?(?:[ *.]|[a-z]{1,20}(?=[ *.])|[a-z]{1,20}\Z)*\Z")
+_LAST = fast_re.compile(r"= ?\$?[0-9](?:,?[0-9])*(?:\.[0-9]+)?(?:[ *.]|[a-z]{1,20}(?=[ *.])|[a-z]{1,20}\Z)*\Z")
 _LAST_LENGTH = 80
 _HINT = fast_re.compile(r"[Hh]eck|[Cc]onfirm|[Vv]erif|[Pp]roof|[Hh]mm|[Ss]ame as|[Ee]quivalent|[Bb]ecause|[Ss]ince")
 """Without any of these, what stands behind the last sign of equality is the answer: the most usual ending."""
+
+
+_BULLET = r"[\s*_>#\"“-]*"
+_CONCLUDES = re.compile(
+    r"\b(?:so|thus|therefore|hence|answer|final(?:ly)?|altogether|in (?:all|total)|total(?:s|ing)?|instead|actually"
+    r"|correction|however|meaning|means|leav(?:es|ing)|left|remain\w*)\b|[=→⇒]",
+    re.IGNORECASE,
+)
+"""Words and signs with which a sentence may lead to an answer of its own."""
+_NOTE = re.compile(
+    rf"""{_BULLET}(?:(?:please|also|do|but)\ )?(?:
+        (?:note|notice|remember|keep\ in\ mind|bear\ in\ mind|nb|p\.?s)\b
+      | (?:a|one|the)\ (?:common|typical|frequent|usual)\ (?:mistake|error|pitfall)
+      | (?:some|one|you|others)(?:\ people)?\ (?:may|might|could)\ (?:also\ )?(?:say|think|argue|read|be\ tempted)
+      | (?:for|by|in)\ (?:comparison|reference|context|contrast)
+      | interestingly | incidentally | by\ the\ way | fun\ fact
+      | as\ an?\ (?:aside|side\ note|percentage|fraction|decimal|percent) | in\ percent
+      | (?:(?:this|that|it)(?:\ is|['’]s)\ )?because\b | the\ reason\b
+      | (?:i\ )?hope\b | let\ me\ know | feel\ free
+      | if\ you(?:['’]d)?\ (?:want|like|wish|prefer|have|need\ (?:any|more|help)) )""",
+    re.VERBOSE | re.IGNORECASE,
+)
+"""How a sentence begins that adds something to the answer before it."""
+_WOULD = r"(?:\b(?:would|might|could)|['’]d)\b"
+_SUPPOSED = re.compile(
+    rf"""{_BULLET}(?:
+        (?:(?:even|but|of\ course|now|however|also),?\ )?if\b(?!.*\bthen\b).*{_WOULD}
+      | had\ [^?]*{_WOULD}
+      | (?:for|with(?:out)?|at|in|using|by|an?|one|two|buying|adding)\ .*{_WOULD}
+      | .*{_WOULD}\ (?:[a-z]+\ )?have\ [a-z]+.*\bif\b.*\bhad\b
+      | .*{_WOULD}.*\b(?:if|with|without)\b.*\b(?:more|another|extra|fewer|less|instead|else)\b )""",
+    re.VERBOSE | re.IGNORECASE,
+)
+"""A sentence about what would be if something were otherwise."""
+_CONTRARY = re.compile(
+    rf"{_BULLET}(?:even |but )?(?:if\b.*\bhad\b.*{_WOULD}|had (?!to\b)[^?]*{_WOULD})|.*{_WOULD} have .*\bif\b.*\bhad\b",
+    re.IGNORECASE,
+)
+"""One about what was not so."""
+_CONCLUDED_BEFORE = re.compile(
+    r"\b(?:so|thus|therefore|hence|total|altogether|in all|in conclusion|conclude|left|remain\w*)\b"
+    r"|\*\*[^*\n]*[0-9][^*\n]*\*\*",
+    re.IGNORECASE,
+)
+_THEREFORE = re.compile(rf"{_BULLET}(?:thus|therefore|hence|in conclusion|finally)\b", re.IGNORECASE)
+_NOTE_LABEL = re.compile(
+    r"(?<=[\s*_(])(?:(?:side |foot)?note|tip|remark|disclaimer|caveat|p\.?s\.?|fun fact|bonus|extra|reminder|nb"
+    r"|n\.b\.)[*_ ]*:[\s*_]*\Z",
+    re.IGNORECASE,
+)
+_ORDINAL = re.compile(r"\b[0-9]+(?:st|nd|rd|th)\b")
+_CHECKED = re.compile(
+    r"(?:,? as (?:required|given|stated|expected|needed|the problem (?:says|states))"
+    r"|, which (?:matches|agrees|checks out)"
+    r"|, (?:which|that) is (?:what|correct|right)\b|[✓✔])[^=0-9\n]*\Z",
+    re.IGNORECASE,
+)
+"""The end of a sentence that puts the answer to the test."""
+_REFUSED = re.compile(
+    r"""(?:\bnot|n['’]t|\bno)\ (?:[a-z]+\ )?enough\ (?:information|info|data|details)
+      | \binsufficient\ (?:information|data|details)
+      | (?:\bcannot|\bcan['’]t|\bcan\ not|\bunable\ to|\b(?:im|not\ )possible\ to
+          |\bno\ way\ (?:to|of)|\b(?:hard|difficult)\ to)
+        (?:\ (?:be|really|possibly|definitively|exactly|actually|accurately|reliably|fully))*
+        \ (?:determin|say|tell|know|solv|answer|comput|calculat|figur|work(?:ed|ing)?\ out|provide|give)[a-z]*
+      | \b(?:need|requir|provid|miss)[a-z]*\ (?:me\ with\ )?(?:more|further|additional|some|key|the\ missing)
+        \ (?:information|info|data|details|context)
+      | \b(?:i['’]m|i\ am)\ not\ (?:sure|certain) | \bi\ do(?:n['’]t|\ not)\ know
+      | \b(?:only|just|merely|purely)\ (?:be\ )?a\ (?:wild\ )?guess
+    """,
+    re.VERBOSE | re.IGNORECASE,
+)
+_HEDGED = re.compile(
+    r"\b(?:if|would|might|could|may|guess\w*|perhaps|maybe|suppose|whether|or|for example|say)\b|['’]d\b", re.I
+)
+_EXPLANATION = re.compile(
+    rf"\n{_BULLET}(?:explanation|reasoning|justification|why|here['’]?s (?:why|how)|how (?:i|we) got)\b", re.IGNORECASE
+)
+_BOLD = re.compile(r"\*\*(?=[^*\n]*[0-9])[^*\n]+\*\*")
+_LABEL = re.compile(r"\*\*\W*(?:(?:step|part|day|week|phase|case)\b|[0-9]+[.):])|:\W*\Z", re.IGNORECASE)
+"""Bold words that are a heading, not an answer."""
+_FRAGMENT = re.compile(
+    rf"""(?:{_BULLET}answer\W*\n)?\W*?(?:{CURRENCY})?
+        (?:[0-9][0-9,]*(?:\.[0-9]+)?|(?!an?\b)(?:{WORD})\b(?:[\ -](?:{WORD})\b)*)
+        (?:\ (?!of\b)[A-Za-z]+){{0,2}}[*_]*(?:[.!](?=\s)|\n)""",
+    re.VERBOSE | re.IGNORECASE,
+)
+"""A reply that begins with its answer and nothing else: a number and its unit."""
+_CLOCK = re.compile(r"\b[0-9]{1,2}(?::[0-9]{2})?\ ?[ap]\.?m\b|\b[0-9]{1,2}:[0-9]{2}\b", re.IGNORECASE)
+_ANY_NUMBER = re.compile(rf"[0-9]|\b(?:{WORD.removeprefix('a|')})\b", re.IGNORECASE)
+
+
+def refused(text: str) -> bool:
+    """Whether a reply ends by saying that it has no answer: what follows that only supposes or guesses."""
+    edge = max(0, len(text) - REMARKS)
+    for found in _REFUSED.finditer(text, edge):
+        rest = text[found.end() :]
+        if all(_HEDGED.search(part) for part in _SENTENCE.split(rest) if _ANY_NUMBER.search(part)):
+            return True
+    return False
+
+
+def remarks_start(text: str) -> int:
+    """Return where the side remarks behind the answer begin: the length of the text where there are none."""
+    end = len(text)
+    for _ in range(MOST_CUTS):
+        start = _remark(text, end)
+        if start is None:
+            break
+        end = start
+    claimed = _claimed_before(text, end)
+    return end if claimed is None else claimed
+
+
+def _remark(text: str, end: int) -> int | None:
+    """Where the last sentence with a number begins, if it is a side remark behind another number."""
+    edge = max(0, end - REMARKS)
+    starts = [found.end() for found in _SENTENCE.finditer(text, edge, end)]
+    stop = end
+    for start in reversed(starts):
+        sentence = text[start:stop].strip()
+        if not _ANY_NUMBER.search(sentence):
+            stop = start
+            continue
+        if not _ANY_NUMBER.search(text, edge, start):
+            return None
+        label = _NOTE_LABEL.search(text, edge, start)
+        if label is not None and not _CONCLUDES.search(sentence):
+            return label.start()
+        previous = text[
+            max(
+                (at for at in (edge, *starts) if at < start and _ANY_NUMBER.search(text, at, start)), default=edge
+            ) : start
+        ]
+        first = not edge and not _ANY_NUMBER.search(text, edge, start - len(previous))
+        return start if _is_remark(sentence, previous, _last_result(text, start), first) else None
+    return None
+
+
+def _is_remark(sentence: str, previous: str, previous_result: Number | None, first: bool) -> bool:
+    """Whether a sentence only adds to the one before it, which may be the first with a number."""
+    bare = sentence.strip(" *_.!\n")
+    if bare.startswith("(") and bare.endswith(")") and ")" not in bare[:-1]:
+        return True
+    if _CHECKED.search(sentence) and not _THUS.search(sentence):
+        return True
+    if _CONCLUDES.search(sentence):
+        return False
+    if _NOTE.match(sentence) or _CONTRARY.match(sentence) or not _ANY_NUMBER.search(_CLOCK.sub("", sentence)):
+        return True
+    if previous_result is not None and any(
+        value(core) == previous_result for core in numbers_in(previous, 0, len(previous))
+    ):
+        concluded = True
+    else:
+        concluded = _CONCLUDED_BEFORE.search(previous) is not None
+    if (concluded or first) and _SUPPOSED.match(sentence):
+        return True
+    if _THEREFORE.match(previous) and not _COMPUTED.search(sentence):
+        return True
+    return concluded and not _ANY_NUMBER.search(_ORDINAL.sub("", sentence))
+
+
+_COMPUTED = re.compile(
+    r"\b(?:equals?|plus|minus|times|divided|multiplied|gives?|makes?|more|still|another|rest|difference)\b",
+    re.IGNORECASE,
+)
+_THUS = re.compile(r"\b(?:so|thus|therefore|hence|answer)\b", re.IGNORECASE)
+
+
+def _claimed_before(text: str, end: int) -> int | None:
+    """Where an answer ends that came before its reasons: in bold, as the first words, or above an explanation."""
+    edge = max(0, end - REMARKS)
+    bold = [found for found in _BOLD.finditer(text, edge, end) if not _LABEL.search(found[0])]
+    if bold:
+        last = bold[-1]
+        rest = text[last.end() : end]
+        if not _ANY_NUMBER.search(rest):
+            return None
+        line = _SENTENCE.search(rest)
+        within = rest if line is None else rest[: line.start()]
+        if _DIGIT.search(within):
+            start = max((found.end() for found in _SENTENCE.finditer(text, edge, last.start())), default=edge)
+            led = _THUS.match(text, start + len(text[start:]) - len(text[start:].lstrip(" *_")))
+            said = within.replace("=", "") if led else within
+            if line is not None or _REASONED.search(said) or not led:
+                return None
+            return last.end()
+        return None if _REASONED.search(rest) else last.end() + (0 if line is None else line.start())
+    if edge:
+        return None
+    first = _FRAGMENT.match(text, 0, end)
+    if first is not None and _ANY_NUMBER.search(text, first.end(), end):
+        return None if _REASONED.search(text, first.end(), end) else first.end()
+    explained = _EXPLANATION.search(text, 0, end)
+    if explained is not None and _ANY_NUMBER.search(text, 0, explained.start()):
+        return None if _REASONED.search(text, explained.end(), end) else explained.start()
+    return None
+
+
+_REASONED = re.compile(
+    rf"{_CONCLUDES.pattern.removesuffix('|[=→⇒]')}"
+    rf"|=\s?(?:{CURRENCY})?\s?[0-9][0-9.,/]*(?:[ *]+[A-Za-z]+){{0,3}}[\s.!*]*\Z",
+    re.IGNORECASE,
+)
+"""What comes behind an answer and may conclude another one."""
+
+
+_SPELLED = re.compile(
+    rf"(?<![\w-])(?P<words>(?:(?:negative|minus)\ )?(?:{WORD})\b(?:[\ -](?:and\ )?(?:{WORD})\b)*+)(?![\w-])",
+    re.VERBOSE | re.IGNORECASE,
+)
+_NO_COUNT = re.compile(
+    r"(?:\b(?:the|these|those|all|both|each|every|per|any|other|last|first|next|past|no|some|this|that|which|than|his|her"
+    r"|their|its|my|our|your|(?<!\btotal )of|step|part|into|these)(?:\ [a-z]+)? |[-/0-9]\ ?)\Z",
+    re.IGNORECASE,
+)
+"""Before a number in words that counts what is known already."""
+_ONE = re.compile(
+    r"\b(?:is|are|was|has|have|had|be|leaves?|needs?|gets?|takes?|only|just|exactly|with|gives?|makes?)"
+    r"\ (?:only\ |just\ )?\Z",
+    re.IGNORECASE,
+)
+_NO_ONE = re.compile(r"\ (?:of|more|another|who|that|which|way|by|to|and|or)\b", re.IGNORECASE)
+_NOT_COUNTED = re.compile(
+    r"\ (?:times|more\ than|fewer\ than|less\ than|thirds?|quarters?|halves|fifths?|tenths?|or)\b", re.IGNORECASE
+)
+_SIDE = re.compile(
+    r"\b(?:of|out\ of|in|after|for|with|from|per|each|every|the|these|those|all|both|his|her|their|its)"
+    r"\ (?:the\ |all\ |these\ )?\$?\Z",
+    re.IGNORECASE,
+)
+_ATTRIBUTE = re.compile(r"-[A-Za-z]{2}|(?:st|nd|rd|th)\b")
+"""Behind a number that says which or of what kind: `the 300-liter tank`, `the 4th bus`."""
+
+
+def spelled(text: str) -> tuple[str, list[int]] | None:
+    """Write the number words of the last sentence in digits, where they are what it states.
+
+    Returns:
+        The text, and the place of each of its characters in the old one; None where nothing is to be written so.
+    """
+    end = len(text)
+    edge = max(0, end - REMARKS)
+    start = end
+    for start in (*reversed([found.end() for found in _SENTENCE.finditer(text, edge)]), edge):
+        if any(_counts(text, found) for found in _SPELLED.finditer(text, start, end)):
+            break
+        if _DIGIT.search(text, start, end):
+            return None
+        end = start
+    else:
+        return None
+    if "=" in text[start:end]:
+        return None
+    clocks = [found.span() for found in _CLOCK.finditer(text, start, end)]
+    for core in numbers_in(text, start, end):
+        if any(first <= core.start() < last for first, last in clocks):
+            continue
+        if not (_ATTRIBUTE.match(text, core.end()) or _SIDE.search(text, max(0, core.start() - 20), core.start())):
+            return None
+    parts: list[str] = []
+    places: list[int] = []
+    at = 0
+    for found in _SPELLED.finditer(text, start, end):
+        if not _counts(text, found):
+            continue
+        digits = str(number_in_words(found["words"]))
+        parts += text[at : found.start()], digits
+        places += range(at, found.start())
+        places += [found.start()] * (len(digits) - 1) + [found.end() - 1]
+        at = found.end()
+    return "".join((*parts, text[at:])), [*places, *range(at, len(text))]
+
+
+_DIGIT = fast_re.compile("[0-9]")
+
+
+def _counts(text: str, words: re.Match[str]) -> bool:
+    """Whether number words state a number, and are no pronoun, ordinal, share or what is counted already."""
+    number = number_in_words(words["words"])
+    start, end = words.span()
+    if number is None or 0 < number < 1 or _NOT_COUNTED.match(text, end):
+        return False
+    head = max(0, start - 30)
+    if words["words"].lower() == "one" and (not _ONE.search(text, head, start) or _NO_ONE.match(text, end)):
+        return False
+    return not _NO_COUNT.search(text, head, start)
 
 
 def answer_end(text: str) -> int:
@@ -126,10 +423,26 @@ def _cut(text: str, end: int) -> int | None:
     found = [core for core in numbers_in(text, start, end) if not before(text, core.start()).glued]
     if len(found) < 2:
         return None
+    if _CHECKED.search(text, found[-1].end(), end):
+        at = max(text.rfind(mark, found[0].end(), found[-1].start()) for mark in (": ", "; ", " ("))
+        if at > 0:
+            return at
+    clocks = [clock.span() for clock in _CLOCK.finditer(text, start, end)]
+    timeless = [core for core in found if not any(first <= core.start() < last for first, last in clocks)]
+    if timeless and timeless[-1] is not found[-1] and _AT.search(text, timeless[-1].end(), clocks[-1][0]):
+        return timeless[-1].end()
     for clause in _CLAUSE.finditer(text, found[0].end(), end):
         if clause.end() == end or text[clause.end() - 1] == "\n":
             return clause.start()
     last, previous = found[-1], found[-2]
+    if (
+        _ATTRIBUTE.match(text, last.end())
+        and (text[previous.end() : last.start()] == " " or not after(text, previous.end()))
+        and not text.endswith("by the ", 0, last.start())
+    ):
+        return last.start()
+    if (restated := _restated(text, start, found)) is not None:
+        return restated
     if power := _UNIT_POWER.search(text, max(start, last.start() - 12), last.start()):
         return power.start()
     opened = text.rfind("(", found[0].end(), last.start())
@@ -156,6 +469,75 @@ def _cut(text: str, end: int) -> int | None:
     return _without_adjunct(text, start, found[at - 1], found[at])
 
 
+_AT = re.compile(r"\b(?:at|to|from|until|till|by|after|before|around)\ (?:about\ )?\Z", re.IGNORECASE)
+_AGAIN = re.compile(
+    rf""",?\ (?:or|which\ is|that\ is|that['’]s|i\.?e\.?,?|in\ other\ words,?|equivalent\ to)
+         (?P<about>\ (?:about|roughly|around|approximately|nearly|almost|just\ (?:over|under)))?
+         \ (?:{CURRENCY})?\ ?""",
+    re.VERBOSE | re.IGNORECASE,
+)
+_SAME_THING = re.compile(r",? (?:i\.?e\.?,?|in other words,?) ", re.IGNORECASE)
+_MADE_UP = re.compile(
+    r",? (?:or|i\.?e\.?,?|that is,?|namely|made up of|consisting of|comprising|split into) ", re.IGNORECASE
+)
+_SHARE = re.compile(r"(?:\ [a-z]+)*,\ (?:[a-z]+ing)\ ", re.IGNORECASE)
+_OUT_OF = re.compile(r"\ (?:[a-z]+\ )?(?:out\ )?of\ (?:the\ )?|/", re.IGNORECASE)
+_BESIDES = re.compile(
+    rf"[\s$]*(?:{_LOOSE}\s)*and [A-Z][a-z]+ (?:has|had|is|was|gets|got|sold|made|ate|read|ran) [\s$]*\Z"
+)
+"""What somebody else has, behind a result."""
+_COMPARED = re.compile(
+    r",\ (?:(?:which|that)\ (?:is|was)\ (?:also\ |exactly\ |about\ |only\ )?(?:half|twice|double|triple"
+    r"|an?\ |one[\ -])[a-z]*\b"
+    r"|(?:(?:for|with)\ )?(?:an\ average\ of|averaging)\b)",
+    re.IGNORECASE,
+)
+"""A comparison with another number behind the answer: `, which is half of the original price of 100`."""
+_SUPPLEMENT = re.compile(r",\ (?:making|giving|bringing|worth|for\ a\ total|totall?ing)\b", re.IGNORECASE)
+_LESSER = re.compile(r", \Z")
+_THAN = re.compile(
+    r"\ (?:[a-z]+\ )?(?:more|less|fewer|older|younger|longer|taller|higher|lower)\ than\ [^=0-9;]*\Z", re.IGNORECASE
+)
+
+
+def _restated(text: str, start: int, found: list[re.Match[str]]) -> int | None:
+    """Where an answer ends that the rest of its sentence says again: in another unit, roughly, or in its parts."""
+    values = [value(core) for core in found]
+    for at, core in enumerate(found[:-1]):
+        one, rest = values[at], values[at + 1 :]
+        if one is None or None in rest or before(text, core.start()).problem:
+            continue
+        end, following = core.end(), found[at + 1]
+        gap = text[end : following.start()]
+        words = re.match(
+            r"[%*_)]*(?:[ -][A-Za-z][A-Za-z-]*){0,6}?[*_]*(?=,|\ or\ |\ i\.?e|\ made|\ consisting|\ split)", gap
+        )
+        tail = gap if words is None else gap[words.end() :]
+        if len(rest) > 1 and sum(rest) == one and "=" not in text[end : found[-1].end()] and _MADE_UP.match(tail):  # type: ignore[arg-type]
+            return end
+        stated = at == 0 or _RESULT.search(text, max(start, before(text, core.start()).start - 6), core.start() + 1)
+        if stated and Fraction(one).denominator == 1 and _SAME_THING.match(tail) and "=" not in text[end:]:
+            return end
+        if len(rest) == 1 and (again := _AGAIN.fullmatch(tail)) and again["about"] and abs(one - rest[0]) >= 1:  # type: ignore[operator]
+            return end
+        if len(rest) == 2 and "%" in core[0] and _SHARE.fullmatch(gap.lstrip("%")) and rest[1]:
+            between = text[following.end() : found[at + 2].start()]
+            if _OUT_OF.fullmatch(between) and Fraction(rest[0]) / Fraction(rest[1]) == Fraction(one) / 100:  # type: ignore[arg-type]
+                return end
+    for aside in _COMPARED.finditer(text, found[0].end(), found[-1].start()):
+        if not _CONCLUDES.search(text, aside.end()):
+            return aside.start()
+    first = found[0]
+    if "=" not in text[first.end() : found[-1].end()] and _last_result(text, first.start()) == values[0] is not None:
+        supplement = _SUPPLEMENT.search(text, first.end(), found[-1].start())
+        if supplement is not None and not _DIGIT.search(text, first.end(), supplement.start()):
+            return supplement.start()
+    last = found[-1]
+    if _LESSER.search(text, start, last.start()) and _THAN.match(text, last.end()):
+        return found[-2].end()
+    return None
+
+
 def _given_after_result(text: str, found: list[re.Match[str]]) -> int | None:
     """Where the answer ends in a sentence that states the last result, and behind it only numbers that went into it."""
     sign = _last_sign(text, found[-1].start())
@@ -167,7 +549,7 @@ def _given_after_result(text: str, found: list[re.Match[str]]) -> int | None:
         if value(core) == result and core.start() >= sign.start():
             rest = text[core.end() : found[-1].start()]
             given = all(value(other) in known - {result} for other in found[at + 1 :])
-            return core.end() if given and not _GOES_ON.search(rest) else None
+            return core.end() if given and (not _GOES_ON.search(rest) or _BESIDES.fullmatch(rest)) else None
     return None
 
 
@@ -223,3 +605,53 @@ def _sentence_start(text: str, end: int) -> int | None:
         return None
     starts = [found.end() for found in _SENTENCE.finditer(text, edge, digit + 1) if found.end() <= digit]
     return starts[-1] if starts else (0 if edge == 0 else None)
+
+
+_UNITS = {
+    name: (kind, size)
+    for kind, units in {
+        "metric length": {"mm": 1, "millimeter": 1, "millimetre": 1, "cm": 10, "centimeter": 10, "centimetre": 10,
+                          "m": 1000, "meter": 1000, "metre": 1000, "km": 10**6, "kilometer": 10**6, "kilometre": 10**6},
+        "length": {"in": 1, "inch": 1, "inche": 1, "ft": 12, "foot": 12, "feet": 12, "yd": 36, "yard": 36,
+                   "mile": 63360},
+        "metric mass": {"mg": 1, "g": 1000, "gram": 1000, "kg": 10**6, "kilogram": 10**6, "kilo": 10**6},
+        "mass": {"oz": 1, "ounce": 1, "lb": 16, "pound": 16, "ton": 32000},
+        "metric volume": {"ml": 1, "milliliter": 1, "millilitre": 1, "l": 1000, "liter": 1000, "litre": 1000},
+        "volume": {"cup": 1, "pint": 2, "quart": 4, "gallon": 16},
+        "time": {"s": 1, "sec": 1, "second": 1, "min": 60, "minute": 60, "h": 3600, "hr": 3600, "hour": 3600,
+                 "day": 86400, "week": 604800},
+        "long time": {"month": 1, "year": 12},
+        "money": {"cent": 1, "penny": 1, "pennie": 1, "dollar": 100, "$": 100},
+    }.items()
+    for name, size in units.items()
+}  # fmt: skip
+"""Unit without its plural `s`: what it measures, and how large it is."""
+_UNIT = re.compile(r"[*_)]{0,3} ?-?([A-Za-z]{1,12})\b")
+
+
+def same_amount(text: str, start: int, end: int) -> Number | None:
+    """Return the number beside the one at a place that is the same amount in another unit: `1500 g, that is 1.5 kg`."""
+    cores = list(numbers_in(text, max(0, start - 80), min(len(text), end + 80)))
+    here = next((at for at, core in enumerate(cores) if core.end() == end), None)
+    if here is None or (one := _amount(text, cores[here])) is None:
+        return None
+    for core in (*cores[max(0, here - 1) : here], *cores[here + 1 : here + 2]):
+        other = _amount(text, core)
+        if other is not None and other[:2] == one[:2] and other[2] != one[2]:
+            return value(core)
+    return None
+
+
+def _amount(text: str, core: re.Match[str]) -> tuple[str, Number, str] | None:
+    """What a number with a unit measures, how much of it, and the unit."""
+    number = value(core)
+    if text[max(0, core.start() - 1) : core.start()] == "$":
+        name = "$"
+    else:
+        found = _UNIT.match(text, core.end())
+        name = "" if found is None else found[1].lower()
+        name = name if name in _UNITS else name.removesuffix("s")
+    if number is None or name not in _UNITS:
+        return None
+    kind, size = _UNITS[name]
+    return kind, number * size, name

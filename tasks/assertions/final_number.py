@@ -16,7 +16,7 @@ from enum import StrEnum
 
 import regex as re  # possessive quantifiers of `re` match wrongly before Python 3.11.5 (gh-106052)
 
-from tasks.assertions.closings import answer_end
+from tasks.assertions.closings import answer_end, refused, remarks_start, spelled
 from tasks.assertions.number_words import WORD, number_in_words
 from tasks.assertions.numbers import (
     CORE,
@@ -168,7 +168,7 @@ def final_number(text: str) -> Extraction | None:
 
     Works in time linear in the text, whatever it holds.
     """
-    return _in_visible(text, lambda shown: _marker(shown) or _usual_end(shown) or _closing_number(shown))
+    return _in_visible(text, lambda shown: _marker(shown) or _closing_number(shown))
 
 
 def marked_number(text: str) -> Extraction | None:
@@ -384,6 +384,19 @@ def _usual_end(text: str) -> Extraction | None:
 
 def _closing_number(text: str) -> Extraction | None:
     """Read the last number of a text without markers, leaving out what its closing sentence only adds to the answer."""
+    if refused(text):
+        return Extraction("", None, Rule.LAST_NUMBER, 0, 0, "the reply says that it has no answer")
+    text = text[: remarks_start(text)]
+    if (written := spelled(text)) is not None:
+        digits, places = written
+        found = _in_last_sentence(digits)
+        if found is None:
+            return None
+        return replace(found, start=places[found.start], end=places[found.end - 1] + 1)
+    return _in_last_sentence(text)
+
+
+def _in_last_sentence(text: str) -> Extraction | None:
     end = answer_end(text)
     found = _last_number(text[:end]) if end < len(text) else None
     return found if found is not None and not found.problem else _last_number(text)

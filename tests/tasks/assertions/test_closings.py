@@ -55,6 +55,57 @@ RIGHT = [
     ("#### two and a half", "2.5"),
     (r"\boxed{\text{fifteen}}", "15"),
     ("<answer>fifteen apples</answer>", "15"),
+    ("It takes twelve minutes to fill the 300-liter tank.", "12"),
+    ("She would need three 20-pound bags.", "3"),
+    ("Half wear glasses, so out of the 18 girls, nine wear glasses.", "9"),
+    ("In total they'd walked for six hours by then.", "6"),
+    ("He needs exactly one hundred dollars for the 4 tickets.", "100"),
+    ("Six years ago he'd have been fifteen.", "15"),
+    ("From 9:20 to 10:20 is one hour, from 10:20 to 11:05 is forty five minutes. so a hundred and five.", "105"),
+    ("It takes 20 minutes to read the 45-page book.", "20"),
+    ("She scored 75% on the quiz, getting 18 of 24 right.", "75"),
+    ("The school needs 3 buses. (A 4th bus would be mostly empty.)", "3"),
+    ("2(14 + 9) = 46 ft.\n\n(Not to be confused with the area, which is 126 sq ft.)", "46"),
+    ("So it costs 50 dollars, which is half of its original price of 100 dollars.", "50"),
+    ("That gives Ben 80 stamps, 40 more than Anna.", "80"),
+    ("So she makes $16 per day. If she sold every egg, it would be $18.", "16"),
+    ("The total is 28. Had he bought one more pack, he would have had 32.", "28"),
+    ("The total is 28 pens. With one more pack he would have 32 pens.", "28"),
+    ("He saves for **9 weeks**. Note that if he had started from zero, it would have taken 13 weeks.", "9"),
+    ("2.5 × 12 = 30 kg\n\n---\n**Note:** It would be wise to order at least 35 kg.", "30"),
+    ("240 - 155 = 85. As a percentage that is about 35.4%.", "85"),
+    ("42 × 1.2 / 3 = 16.80. So each pays $16.80, or $14 for the pizza plus $2.80 for the tip.", "16.8"),
+    ("So Omar has 3 * 24 = 72 coins and Lily has 24 coins.", "72"),
+    ("The film lasts 135 + 20 = 155 minutes, i.e. 2 h 35 min. It ends at 6:20 PM.", "155"),
+    ("The film ends 128 + 12 = 140 minutes after 18:30, that's at 20:50.", "140"),
+    ("So Mia runs 20 miles in total, which is roughly 32 km.", "20"),
+    ("So they sold 140 tickets, an average of 70 per show.", "140"),
+    ("19 + 2 = 21. So each friend pays $21, making $63 altogether.", "21"),
+    ("So there are **120 nickels**, worth 120 × $0.05 = $6.", "120"),
+    ("Therefore, the printer needs 18 minutes. For a single copy it needs 6 minutes.", "18"),
+    ("So Bob had 17 coins at first: 17 - 9 = 8, which is what he has now.", "17"),
+    ("So x = 5, and there are five cats. (Check: 3 * 5 + 2 = 17.)", "5"),
+    ("So Kim is 35 years old now. In 5 years she will be 40, which is twice her age of 20, as required.", "35"),
+    ("She needs **3 buses**. There are 6 x 25 = 150 pupils, and each bus seats 50.", "3"),
+    ("120 cm. In metres, this is 1.2 m.", "120"),
+    ("120 cm. In metres, this is 1.2 m.", "1.2"),
+    ("$6.40 ÷ 8 = $0.80, so each battery is 80 cents.", "0.8"),
+    ("It'll take her 1.5 hours, or 90 minutes.", "90"),
+]
+FIRST = [
+    ("The school needs **3 buses**. There are 6 x 25 = 150 pupils, and each bus seats 50.", "3", "50"),
+    ("Four. There are 2 dozen eggs and each cake takes 6.", "4", "6"),
+    ("28 days. You can verify this: 28 / 7 = 4.", "28", "4"),
+    ("Answer\n150 km\n\nExplanation\nThe car drives for 2.5 hours at 60 km/h.", "150", "60"),
+    ("She reads 20 pages a day.\n\nExplanation:\nThere are 60 pages and 3 days.", "20", "3"),
+    ("ten", "10", "1"),
+]
+REFUSED = [
+    ("There isn't enough information to tell how far he walked; 3 miles would only be a guess.", "3"),
+    ("We need more data to solve this. It is not given, so I can't say whether it is 20.", "20"),
+    ("I'm not sure. Assuming 3 weeks it might be 21, but that can't be determined.", "21"),
+    ("I cannot solve this without the price of a pen. If a pen cost $2, the total would be $14.", "14"),
+    ("So it's either 36 rooms or, if they get in each other's way, maybe 27. Hard to say which!", "27"),
 ]
 WRONG = [
     ("3 boxes of 32: 3 × 32 = 96. With 96 eggs she has 3.", "96"),
@@ -91,6 +142,20 @@ WRONG = [
     ("5 to 10", "5"),
     ("She has 5 more than 12.", "5"),
     ("The answer is one of the two.", "1"),
+    ("It takes twelve minutes to fill the 300-liter tank.", "300"),
+    ("She scored 75% on the quiz, getting 18 of 24 right.", "18"),
+    ("The school needs 3 buses. (A 4th bus would be mostly empty.)", "4"),
+    ("She makes $16 per day. If she sold every egg, it would be $18.", "18"),
+    ("They are 444 miles apart.\n\n(Had I subtracted, I'd get 15 × 4 = 60 miles.)", "60"),
+    ("The total is 28 pens. With one more pack he would have 32 pens.", "32"),
+    ("There are 28 days in 4 weeks, because each week has 7.", "7"),
+    ("At 60 mph it takes 4 hours. At 55 mph it would take longer.", "55"),
+    ("They each get 4 cookies; the 5th friend gets none.", "5"),
+    ("So the sum is 12. That is enough for the three of them.", "3"),
+    ("So he has 12. Each of the two gets six.", "12"),
+    ("They pay 45 dollars. A discount of 10% would apply, so the final price is $40.50.", "45"),
+    ("She uses 4,500 grams, which is 45 kilograms of sugar.", "4.5"),
+    ("She walks 120 minutes, which is 3 hours.", "120"),
     ("The answer is one more than five.", "1"),
     ("The answer is six or seven.", "6"),
     ("The answer is twenty-third.", "20"),
@@ -111,6 +176,24 @@ def test_the_number_that_the_closing_sentence_is_about(message: str, gold: str) 
 @pytest.mark.parametrize(("message", "gold"), WRONG)
 def test_no_other_number_of_the_closing_sentence(message: str, gold: str) -> None:
     assert not passes(message, gold)
+
+
+@pytest.mark.parametrize(("message", "gold", "other"), FIRST)
+def test_an_answer_before_its_reasons(message: str, gold: str, other: str) -> None:
+    assert passes(message, gold)
+    assert not passes(message, other)
+
+
+@pytest.mark.parametrize(("message", "gold"), REFUSED)
+def test_a_reply_that_says_that_it_has_no_answer(message: str, gold: str) -> None:
+    assert not passes(message, gold)
+    assert passes(f"{message} On second thoughts, so it is 7 * 6 = 42.", "42")
+
+
+def test_the_place_of_a_number_in_words_is_that_in_the_reply() -> None:
+    message = "It takes twenty-two minutes to fill the 300-liter tank."
+    found = final_number(message)
+    assert found is not None and message[found.start : found.end] == "twenty-two"
 
 
 def test_the_place_is_that_in_the_reply() -> None:
@@ -135,6 +218,12 @@ def test_linear_in_the_reply() -> None:
     hostile += [
         "1 because " + "x " * 190 + "so ",
         "1 to" + " a" * 180 + " 2",
+        "5. " + "would have a if had " * 40 + "2",
+        "5. If " + "had would " * 70 + "2",
+        "I cannot say. " * 60 + "2",
+        "one " * 9000,
+        "**2** " * 9000,
+        "2. A. " * 9000,
         "1 in" + " the" * 95 + " 2",
         "(" * 390 + "1",
     ]
