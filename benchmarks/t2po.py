@@ -41,7 +41,12 @@ def jobs(count: int, seed: int, attempts: int) -> list[Job]:
 
 def calibrated(engine: RolloutEngine, policy: Any, args: argparse.Namespace, sampling: Sampling) -> float:
     """Eta from warm-up turns on tasks that are not measured."""
-    config = T2POConfig(turn_resample=True, target_rate=args.rate, warmup_turns=args.warmup, signal=args.signal)
+    config = T2POConfig(
+        turn_resample=True,
+        turn_resample_rate=args.rate,
+        turn_resample_warmup=args.warmup,
+        turn_resample_signal=args.signal,
+    )
     engine.policy = wrapper = T2PO(policy, config)
     seed = 1000
     while wrapper.eta is None:
@@ -90,7 +95,15 @@ def compare(
         eta = calibrated(engine, policy, args, sampling)
         etas = {"plain": None, "calibrated": eta, "saturated": SATURATED}
         wrappers = {
-            name: T2PO(policy, T2POConfig(turn_resample=True, eta=width, signal=args.signal, max_try=args.max_try))
+            name: T2PO(
+                policy,
+                T2POConfig(
+                    turn_resample=True,
+                    turn_resample_eta=width,
+                    turn_resample_signal=args.signal,
+                    turn_resample_max_try=args.max_try,
+                ),
+            )
             for name, width in etas.items()
             if width is not None
         }

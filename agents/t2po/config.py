@@ -8,6 +8,7 @@ from enum import StrEnum
 from agents.signals import Signal
 from agents.t2po.thinking import ThinkStop
 from agents.uncertainty import Aggregate
+from tasks.settings import Settings, problems, setting, unless, without
 
 
 class Keep(StrEnum):
@@ -21,95 +22,128 @@ class Keep(StrEnum):
     """The one that differs most from the turn before."""
 
 
+_THINKS = unless(lambda c: not c.thinks, " without think_budget or think_stop")
+_OFFICIAL = without("think_stop", "official")
+_WINDOW = without("think_stop", "paper", "published")
+_RESAMPLES = without("turn_resample")
+_CALIBRATED = unless(lambda c: c.turn_resample_eta, ": turn_resample_eta is given, so nothing is calibrated")
+_ONE_MEAN = unless(
+    lambda c: c.turn_resample_signal == Signal.PUBLISHED,
+    " with turn_resample_signal=published: its mean is the geometric one",
+)
+
+
 @dataclass(frozen=True, slots=True)
-class T2POConfig:
-    """Switches and settings; everything is off by default.
+class T2POConfig(Settings):
+    """The T2PO wrapper. All off by default; each switch is independent. In held-out measurements only the cap stays."""
 
-    Attributes:
-        max_turn_tokens: Cap on one reply, also in `evaluation()`; `None` leaves the request's.
-        think_budget: Most ids inside thinking blocks of one reply; `None` for no budget.
-        think_stop: Close a stagnant block: `none`, `official`, `paper` or `published`.
-        stop_patience: Official form: consecutive still positions.
-        stop_eps: Official form: what counts as still.
-        stop_window: Paper and published form: positions averaged.
-        stop_window_eps: The same: mean change below which thinking stagnates.
-        stop_min_tokens: The same: positions before anything is watched.
-        answer_reserve: Ids kept for the answer when thinking is limited.
-        think_open: Opening tag; `think_close` the closing one. Each must be one token.
-        turn_resample: Resample turns.
-        eta: Width of the band, in the signal's unit; `None` calibrates it to `target_rate`.
-        target_rate: Share of turns that calibration aims to resample.
-        warmup_turns: Changes that calibration looks at; nothing is resampled before.
-        max_try: Extra samples per turn at most.
-        draw_together: Draw all of them in one pass, and take the first that left the band: the same sample as one after
-            the other, in fewer passes with more samples. Off draws another only where the last lies in the band, too.
-        keep: Which sample stays when all lie in the band.
-        signal: What measures a turn.
-        how: Mean over the turn's tokens; `published` and `official` have their own.
-        min_tokens: Shorter turns have no signal (`official`: behind the ids that it leaves out).
-        evaluate_think: Limit thinking also in `evaluation()`.
-        evaluate_resample: Resample turns also in `evaluation()`.
-    """
-
-    max_turn_tokens: int | None = None
-    think_budget: int | None = None
-    think_stop: ThinkStop = ThinkStop.NONE
-    stop_patience: int = 20
-    stop_eps: float = 1e-4
-    stop_window: int = 16
-    stop_window_eps: float = 0.02
-    stop_min_tokens: int = 32
-    answer_reserve: int = 64
-    think_open: str = "<think>"
-    think_close: str = "</think>"
-    turn_resample: bool = False
-    eta: float | None = None
-    target_rate: float = 0.15
-    warmup_turns: int = 128
-    max_try: int = 2
-    draw_together: bool = True
-    keep: Keep = Keep.LAST
-    signal: Signal = Signal.ENTROPY
-    how: Aggregate = Aggregate.ARITHMETIC
-    min_tokens: int = 1
-    evaluate_think: bool = False
-    evaluate_resample: bool = False
+    max_turn_tokens: int | None = setting(
+        None, "Cap on one reply, in tokens; 0 = the task's budget.", off=0, above=0, unit="tokens", common=True
+    )
+    think_budget: int | None = setting(
+        None, "Close the think block after this many tokens; 0 = off.", off=0, above=0, unit="tokens", common=True
+    )
+    think_answer_reserve: int = setting(
+        64, "Tokens of a reply kept for the answer when thinking is limited.", low=0, unit="tokens", needs=(_THINKS,)
+    )
+    think_stop: ThinkStop = setting(
+        ThinkStop.NONE,
+        "Close a stagnant think block: none | official (the authors' code) | paper (the paper's rule, our score) | "
+        "published (the paper's rule and score).",
+        choices=ThinkStop,
+    )
+    think_stop_patience: int = setting(20, "official: still tokens in a row.", low=1, unit="tokens", needs=(_OFFICIAL,))
+    think_stop_eps: float = setting(
+        1e-4, "official: change of the score that counts as still.", low=0, needs=(_OFFICIAL,)
+    )
+    think_stop_window: int = setting(
+        16, "paper, published: tokens whose change is averaged.", low=1, unit="tokens", needs=(_WINDOW,)
+    )
+    think_stop_window_eps: float = setting(
+        0.02, "paper, published: mean change that counts as still.", low=0, needs=(_WINDOW,)
+    )
+    think_stop_min_tokens: int = setting(
+        32, "paper, published: tokens of thought before anything counts.", low=0, unit="tokens", needs=(_WINDOW,)
+    )
+    think_open: str = setting("<think>", "Opening tag, one token of the model.", needs=(_THINKS,))
+    think_close: str = setting("</think>", "Closing tag, one token of the model.", needs=(_THINKS,))
+    think_evaluate: bool = setting(False, "Limit thinking in held-out measurements, too.", needs=(_THINKS,))
+    turn_resample: bool = setting(
+        False, "Resample a turn whose uncertainty hardly moved since the last turn.", common=True
+    )
+    turn_resample_eta: float | None = setting(
+        None,
+        "Band in the signal's unit; 0 calibrates it to `turn_resample_rate` from the first turns.",
+        off=0.0,
+        above=0,
+        needs=(_RESAMPLES,),
+    )
+    turn_resample_rate: float = setting(
+        0.15, "Target share of turns that are resampled.", above=0, below=1, needs=(_RESAMPLES, _CALIBRATED)
+    )
+    turn_resample_warmup: int = setting(
+        128, "Turns that calibration looks at first.", low=1, unit="turns", needs=(_RESAMPLES, _CALIBRATED)
+    )
+    turn_resample_max_try: int = setting(2, "Extra samples per turn at most.", low=1, needs=(_RESAMPLES,))
+    turn_resample_together: bool = setting(
+        True, "Draw the extra samples in one pass; off: another only while it is needed.", needs=(_RESAMPLES,)
+    )
+    turn_resample_keep: Keep = setting(
+        Keep.LAST, "Which sample stays: last | first | max_change.", choices=Keep, needs=(_RESAMPLES,)
+    )
+    turn_resample_signal: Signal = setting(
+        Signal.ENTROPY,
+        "Uncertainty of a token: entropy (nats) | confidence | top1 (nats); of a turn, with its own mean: published "
+        "(T2PO's paper) | official (its code).",
+        choices=Signal,
+        needs=(_RESAMPLES,),
+    )
+    turn_resample_aggregate: Aggregate = setting(
+        Aggregate.ARITHMETIC,
+        "Mean over a turn's tokens: arithmetic | geometric.",
+        choices=Aggregate,
+        needs=(_RESAMPLES, _ONE_MEAN),
+    )
+    turn_resample_min_tokens: int = setting(
+        1, "Shorter turns have no signal.", low=1, unit="tokens", needs=(_RESAMPLES,)
+    )
+    turn_resample_evaluate: bool = setting(
+        False, "Resample in held-out measurements, too (the greedy arm never is).", needs=(_RESAMPLES,)
+    )
 
     def __post_init__(self) -> None:
-        """Turn names into enum members and check ranges.
+        """Refuse what cannot work.
 
         Raises:
-            ValueError: A value makes no sense; the message names it.
+            ValueError: One line per setting.
         """
-        for name, kind in (("think_stop", ThinkStop), ("keep", Keep), ("signal", Signal), ("how", Aggregate)):
-            value = getattr(self, name)
-            if value not in tuple(kind):
-                raise ValueError(f"T2POConfig.{name} is {value!r}: use one of {', '.join(kind)}")
-            object.__setattr__(self, name, kind(value))
-        for name, unset in (("max_turn_tokens", "no cap"), ("think_budget", "no budget"), ("eta", "calibrated")):
-            value = getattr(self, name)
-            if value is not None and not 0 < value < float("inf"):
-                raise ValueError(f"T2POConfig.{name} is {value}: use a positive number, or leave it out ({unset})")
-        for name in ("stop_patience", "stop_window", "warmup_turns", "max_try", "min_tokens"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"T2POConfig.{name} is {getattr(self, name)}: at least 1")
-        for name in ("stop_eps", "stop_window_eps", "stop_min_tokens", "answer_reserve"):
-            if not 0 <= getattr(self, name) < float("inf"):
-                raise ValueError(f"T2POConfig.{name} is {getattr(self, name)}: 0 or more")
-        if not 0.0 < self.target_rate < 1.0:
-            raise ValueError(f"T2POConfig.target_rate is {self.target_rate}: between 0 and 1, for example 0.15")
-        if self.thinks and self.max_turn_tokens is not None and self.max_turn_tokens <= self.answer_reserve + 1:
+        Settings.__post_init__(self)  # the class is made anew for its slots, so plain `super()` would miss it
+        wrong = list(problems(self))
+        if wrong:
+            raise ValueError("\n".join(wrong))
+        if self.max_turn_tokens is not None:
+            self.check_room(self.max_turn_tokens)
+        signal, mean = self.turn_resample_signal, self.turn_resample_aggregate
+        if signal in (Signal.CONFIDENCE, Signal.OFFICIAL) and mean is Aggregate.GEOMETRIC:
             raise ValueError(
-                f"T2POConfig.max_turn_tokens ({self.max_turn_tokens}) leaves no room to think before "
-                f"T2POConfig.answer_reserve ({self.answer_reserve})"
-            )
-        if self.signal in (Signal.CONFIDENCE, Signal.OFFICIAL) and self.how is Aggregate.GEOMETRIC:
-            raise ValueError(
-                f"T2POConfig.signal '{self.signal}' can be negative, so it has no geometric mean: use "
-                "T2POConfig.how 'arithmetic'"
+                f"turn_resample_signal={signal}: can be negative, so it has no geometric mean. Use "
+                "turn_resample_aggregate=arithmetic."
             )
 
     @property
     def thinks(self) -> bool:
         """Whether thinking is limited at all."""
         return self.think_budget is not None or self.think_stop is not ThinkStop.NONE
+
+    def check_room(self, cap: int) -> None:
+        """Refuse think limits that leave a reply of `cap` tokens no room to think.
+
+        Raises:
+            ValueError: With the reason.
+        """
+        if self.thinks and cap <= self.think_answer_reserve + 1:
+            raise ValueError(
+                f"think_answer_reserve={self.think_answer_reserve}: replies have at most {cap} tokens "
+                "(max_turn_tokens, or the tasks' own budget), so every think block would be closed at once. Lower it, "
+                "or raise max_turn_tokens."
+            )

@@ -73,10 +73,10 @@ class Meter:
         if 2 * self.missing > later:
             return (
                 f"{head}: {self.missing} of {later} turns have no signal and are never resampled (the engine reports "
-                "too little, or replies are shorter than min_tokens, or than what signal 'official' leaves out). A "
-                "vLLM server tells its likeliest ids at temperature 1 only, and not with top_logprobs=0: sample at "
-                "temperature 1 with top_logprobs above 0. Elsewhere ask the engine for log-probabilities, or use "
-                "signal 'top1'. Or lower min_tokens."
+                "too little, or replies are shorter than turn_resample_min_tokens, or than what signal 'official' "
+                "leaves out). A vLLM server tells its likeliest ids at temperature 1 only, not with top_logprobs=0: "
+                "sample at temperature 1 with top_logprobs above 0. Elsewhere ask the engine for log-probabilities, or "
+                "use signal 'top1'. Or lower turn_resample_min_tokens."
             )
         if 2 * self.equal > later:
             return (

@@ -53,8 +53,8 @@ class Resampler:
 
     def __init__(self, config: T2POConfig) -> None:
         self.config = config
-        self.eta = config.eta
-        self.calibration = Calibration(config.target_rate, config.warmup_turns)
+        self.eta = config.turn_resample_eta
+        self.calibration = Calibration(config.turn_resample_rate, config.turn_resample_warmup)
         self.meter = Meter()
         self.learns = True
         self._previous: dict[str, Bounds] = {}
@@ -86,7 +86,7 @@ class Resampler:
                 assert previous is not None
                 turns[at] = _Turn(request, previous, [completion])
         if sample is not None and turns:
-            draw = self._draw_together if self.config.draw_together else self._draw_in_turn
+            draw = self._draw_together if self.config.turn_resample_together else self._draw_in_turn
             draw(list(turns.values()), sample)
             for at, turn in turns.items():
                 answers[at] = self._kept(turn)
@@ -117,7 +117,7 @@ class Resampler:
     def _draw_in_turn(self, turns: list[_Turn], sample: Sample) -> None:
         """Further samples of each turn until one has left the band, `max_try` at most: a pass for each try."""
         still = turns
-        for attempt in range(1, self.config.max_try + 1):
+        for attempt in range(1, self.config.turn_resample_max_try + 1):
             again = [_again(turn, attempt) for turn in still]
             for turn, answer in zip(still, sample(again), strict=True):
                 self._drawn(turn, answer)
@@ -130,7 +130,7 @@ class Resampler:
         """All `max_try` further samples of each turn in one pass, each but the first in a conversation of its own."""
         again: list[Request] = []
         for turn in turns:
-            first, *others = (_again(turn, attempt) for attempt in range(1, self.config.max_try + 1))
+            first, *others = (_again(turn, attempt) for attempt in range(1, self.config.turn_resample_max_try + 1))
             name = first.conversation
             again += [first]
             again += [
@@ -139,7 +139,7 @@ class Resampler:
             ]
         drawn = iter(sample(again))
         for turn in turns:
-            for _ in range(self.config.max_try):
+            for _ in range(self.config.turn_resample_max_try):
                 self._drawn(turn, next(drawn))
             self.meter.exhausted += not self._left(turn)
 
@@ -164,9 +164,9 @@ class Resampler:
         known = {at: signal for at, sampled in enumerate(samples) if (signal := signal_of(sampled)) is not None}
         if left:
             kept = left[0]
-        elif self.config.keep is Keep.FIRST:
+        elif self.config.turn_resample_keep is Keep.FIRST:
             kept = 0
-        elif self.config.keep is Keep.MAX_CHANGE:
+        elif self.config.turn_resample_keep is Keep.MAX_CHANGE:
             most = max(known, key=lambda at: known[at].distance(turn.previous).lower)
             # Equal replies differ by the rounding of their batch alone: the first of them, whatever that says.
             kept = next(at for at in known if samples[at].ids == samples[most].ids)
@@ -180,11 +180,20 @@ class Resampler:
 
     def warning(self) -> str | None:
         """What is wrong with a calibrated eta at once, before a turn was resampled with it."""
-        return None if self.eta is None or self.config.eta is not None else self.calibration.warning(self.eta)
+        return (
+            None
+            if self.eta is None or self.config.turn_resample_eta is not None
+            else self.calibration.warning(self.eta)
+        )
 
     def _settings(self) -> dict[str, Any]:
         config = self.config
-        values = (str(config.signal), str(config.how), config.target_rate, config.eta is None)
+        values = (
+            str(config.turn_resample_signal),
+            str(config.turn_resample_aggregate),
+            config.turn_resample_rate,
+            config.turn_resample_eta is None,
+        )
         return dict(zip(SETTINGS, values, strict=True))
 
     def state_dict(self) -> dict[str, Any]:
@@ -214,11 +223,15 @@ class Resampler:
         if not now["calibrated"] and not before["calibrated"]:
             before = {**before, "target_rate": now["target_rate"]}  # nothing was calibrated to it
         differ = [name for name in SETTINGS if now[name] != before[name]]
-        if differ or (self.config.eta is not None and self.config.eta != state["eta"]):
+        if differ or (self.config.turn_resample_eta is not None and self.config.turn_resample_eta != state["eta"]):
             what = ", ".join(f"{name} {before[name]} then, {now[name]} now" for name in differ) or (
-                f"eta {state['eta']} then, {self.config.eta} now"
+                f"eta {state['eta']} then, {self.config.turn_resample_eta} now"
             )
-            start = "eta is calibrated anew" if self.config.eta is None else f"eta is {self.config.eta:g}, as given"
+            start = (
+                "eta is calibrated anew"
+                if self.config.turn_resample_eta is None
+                else f"eta is {self.config.turn_resample_eta:g}, as given"
+            )
             return f"turn_resample: the stored state was made with other settings ({what}): {start}"
         self.eta = state["eta"]
         self.calibration.load_state_dict(state["calibration"])

@@ -180,7 +180,7 @@ class T2PO:
         """What is wrong with resampling, in words; `None` when nothing is, or too little was seen."""
         if not self.config.turn_resample:
             return None
-        calibrated = self.config.eta is None
+        calibrated = self.config.turn_resample_eta is None
         return self.meter.warning(self.eta, calibrated=calibrated) or self._resampler.warning()
 
     def metrics(self) -> dict[str, float]:
@@ -212,17 +212,17 @@ class T2PO:
 
     @property
     def _limits_thinking(self) -> bool:
-        return self.config.thinks and (self.config.evaluate_think or not self._measuring)
+        return self.config.thinks and (self.config.think_evaluate or not self._measuring)
 
     @property
     def _resamples(self) -> bool:
-        return self.config.turn_resample and (self.config.evaluate_resample or not self._measuring)
+        return self.config.turn_resample and (self.config.turn_resample_evaluate or not self._measuring)
 
     @property
     def _reads_top(self) -> bool:
         """Whether anything that is on now reads the likeliest ids of every position."""
         stops = self._limits_thinking and self.config.think_stop is ThinkStop.PUBLISHED
-        return stops or (self._resamples and self.config.signal is Signal.PUBLISHED)
+        return stops or (self._resamples and self.config.turn_resample_signal is Signal.PUBLISHED)
 
     def _resampling_label(self, sampling: Sampling) -> str:
         if not self._resamples or sampling.greedy:
@@ -230,7 +230,7 @@ class T2PO:
         if self.eta is None and self._measuring:
             return "off (eta is not calibrated)"
         head = "on once eta is calibrated (" if self.eta is None else f"on (eta={self.eta:.3g}, "
-        return f"{head}max_try={self.config.max_try}, keep={self.config.keep})"
+        return f"{head}max_try={self.config.turn_resample_max_try}, keep={self.config.turn_resample_keep})"
 
     def _capped(self, request: Request, sampling: Sampling) -> Request:
         cap = sampling.max_tokens if request.max_tokens is None else request.max_tokens
@@ -292,8 +292,12 @@ class T2PO:
     def _measure(self, completion: Completion) -> None:
         """Record the turn's uncertainty over its sampled ids, as far as it is known."""
         config = self.config
-        values = token_signals(completion, config.signal, self._vocabulary)
-        signal = turn_signal(values, mean_of(config.signal, config.how), config.min_tokens)
+        values = token_signals(completion, config.turn_resample_signal, self._vocabulary)
+        signal = turn_signal(
+            values,
+            mean_of(config.turn_resample_signal, config.turn_resample_aggregate),
+            config.turn_resample_min_tokens,
+        )
         known = signal is not None and signal.known
         completion.signal = signal.lower if signal is not None and known else None
         completion.signal_bounds = None if signal is None or known else (signal.lower, signal.upper)
@@ -303,11 +307,11 @@ class T2PO:
             return None
         assert request.max_tokens is not None
         config, vocabulary = self.config, self._vocabulary
-        window = (config.stop_window, config.stop_window_eps, config.stop_min_tokens)
+        window = (config.think_stop_window, config.think_stop_window_eps, config.think_stop_min_tokens)
         stop: StopRule | None = None
         match config.think_stop:
             case ThinkStop.OFFICIAL:
-                stop = OfficialStop(vocabulary, config.stop_patience, config.stop_eps)
+                stop = OfficialStop(vocabulary, config.think_stop_patience, config.think_stop_eps)
             case ThinkStop.PAPER:
                 stop = PaperStop(*window, vocabulary=vocabulary)
             case ThinkStop.PUBLISHED:
@@ -318,7 +322,7 @@ class T2PO:
             inside=starts_inside(request.prompt_ids, *self._tags, self.eos_ids),
             max_tokens=request.max_tokens,
             think_budget=config.think_budget,
-            answer_reserve=config.answer_reserve,
+            answer_reserve=config.think_answer_reserve,
             stop=stop,
             before=request.control,
         )
@@ -343,10 +347,10 @@ def _refuse(config: T2POConfig, can: Abilities) -> None:
             "turn_resample compares the uncertainty of turns, and this policy reports no log-probabilities: no turn "
             "has a signal. Leave it off, or use a policy that reports them (policies.transformers)."
         )
-    if config.turn_resample and config.signal is Signal.PUBLISHED and not can.entropies:
+    if config.turn_resample and config.turn_resample_signal is Signal.PUBLISHED and not can.entropies:
         raise ValueError(
-            "T2POConfig.signal 'published' is scaled within the reply from exact distributions, and this policy's "
-            "engine knows only the likeliest ids. Use T2POConfig.signal 'entropy', 'top1' or 'official', or the engine "
+            "turn_resample_signal=published: is scaled within the reply from exact distributions, and this policy's "
+            "engine knows only the likeliest ids. Use entropy, top1 or official, or the engine "
             "in this process (policies.transformers)."
         )
 

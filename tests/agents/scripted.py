@@ -58,5 +58,14 @@ def resampler(entropies: dict[str, list[Any]], **changes: Any) -> tuple[T2PO, Sc
     """Resampling with eta 0.3 over a script."""
     policy = Script(entropies)
     return T2PO(
-        policy, T2POConfig(**{"turn_resample": True, "eta": 0.3, "max_try": 2, "draw_together": False, **changes})
+        policy,
+        T2POConfig(
+            **{
+                "turn_resample": True,
+                "turn_resample_eta": 0.3,
+                "turn_resample_max_try": 2,
+                "turn_resample_together": False,
+                **changes,
+            }
+        ),
     ), policy

@@ -253,5 +253,5 @@ def test_calibrating_on_several_processes_is_refused(tmp_path):
 
     with pytest.raises(ConfigError, match="turn_resample_eta"):
         check_processes(Two(), T2POConfig(turn_resample=True))
-    check_processes(Two(), T2POConfig(turn_resample=True, eta=0.1))
+    check_processes(Two(), T2POConfig(turn_resample=True, turn_resample_eta=0.1))
     check_processes(make_config(tmp_path), T2POConfig(turn_resample=True))

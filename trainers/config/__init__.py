@@ -1,7 +1,8 @@
-"""What a run is made of: four dataclasses, one YAML file, flags on top.
+"""What a run is made of: dataclasses of settings, one YAML file, flags on top.
 
-`GiGPOConfig` is TRL's `GRPOConfig` with our fields (credit, held-out, rollouts, guards: one file each); the other three
-say which tasks, which policy and which T2PO switches. `trainers.run.cli` parses them; every field has its help here.
+`GiGPOConfig` is TRL's `GRPOConfig` with our fields (credit, held-out, rollouts, guards: one file each); the
+others say which tasks, which policy and which T2PO switches (`agents.t2po.T2POConfig`). `trainers.run.cli` parses them;
+`tasks.settings` says what a field declares.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -12,7 +13,6 @@ from trainers.config.guards import GuardFields
 from trainers.config.held_out import HeldOutFields
 from trainers.config.policy import PolicyArguments
 from trainers.config.rollouts import RolloutFields
-from trainers.config.t2po import T2POArguments
 from trainers.config.trl_fields import TRLFields
 
 if TYPE_CHECKING:
@@ -26,7 +26,6 @@ __all__ = [
     "HeldOutFields",
     "PolicyArguments",
     "RolloutFields",
-    "T2POArguments",
     "TRLFields",
 ]
 

@@ -88,7 +88,7 @@ def check_processes(config: GiGPOConfig, t2po: T2POConfig | None) -> None:
     Raises:
         ConfigError: One of the settings.
     """
-    if config.world_size > 1 and t2po is not None and t2po.turn_resample and t2po.eta is None:
+    if config.world_size > 1 and t2po is not None and t2po.turn_resample and t2po.turn_resample_eta is None:
         raise ConfigError(
             "turn_resample_eta: with several processes it must be given. Each would calibrate it on its own turns, and "
             "the attempts of one group would be resampled by different rules. A run with one process prints its eta."

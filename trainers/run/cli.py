@@ -17,7 +17,9 @@ from typing import Any
 
 from trl import TrlParser
 
-from trainers.config import EnvArguments, GiGPOConfig, PolicyArguments, T2POArguments
+from agents.t2po import T2POConfig
+from tasks.settings import NO_RULES, plain, rules_of, written
+from trainers.config import EnvArguments, GiGPOConfig, PolicyArguments
 from trainers.errors import ConfigError
 from trainers.run.config_file import GROUPS, known, read_config, suggest
 from trainers.run.help import COMMON, CONFIGS, QUICKSTART, asks_for_help, short_help
@@ -35,7 +37,7 @@ class Settings:
 
     env: EnvArguments
     policy: PolicyArguments
-    t2po: T2POArguments
+    t2po: T2POConfig
     config: GiGPOConfig
     dry_run: bool
     start: int | None = None
@@ -44,7 +46,7 @@ class Settings:
         """One flat mapping that `--config` takes back: all of ours, and what differs from TRL's defaults."""
         out: dict[str, Any] = {}
         for part in (self.env, self.policy, self.t2po):
-            out |= dataclasses.asdict(part)
+            out |= written(part)
         c = self.config
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FutureWarning)
@@ -86,7 +88,7 @@ def parse(argv: Sequence[str]) -> Settings:
     if asks_for_help(args):
         print(short_help())
         raise SystemExit(0)
-    parser = TrlParser(GROUPS, prog="python -m trainers.grpo", allow_abbrev=False)
+    parser = _parser()
     if "--help_all" in args:
         parser.print_help()
         raise SystemExit(0)
@@ -112,6 +114,19 @@ def parse(argv: Sequence[str]) -> Settings:
     if start is not None and not config.resume:
         raise ConfigError(f"--from {start}: goes with --resume, which goes back to the checkpoint of that step")
     return Settings(env, policy, t2po, config, dry_run, start)
+
+
+def _parser() -> TrlParser:
+    """Flags of all settings, with the defaults that people write; values are judged by `tasks.settings` alone."""
+    parser = TrlParser(GROUPS, prog="python -m trainers.grpo", allow_abbrev=False)
+    for action in parser._actions:
+        rules = rules_of(known()[action.dest]) if action.dest in known() else NO_RULES
+        if rules.choices:
+            action.choices = None
+            action.default = plain(action.default)
+        elif action.default is None:
+            action.default = rules.off
+    return parser
 
 
 def _raise(message: str) -> None:

@@ -15,11 +15,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from trainers.config import EnvArguments, GiGPOConfig, PolicyArguments, T2POArguments
+from agents.t2po import T2POConfig
+from tasks.settings import rules_of
+from trainers.config import EnvArguments, GiGPOConfig, PolicyArguments
 from trainers.errors import ConfigError
 from trainers.run.settings_file import read_settings
 
-GROUPS = (EnvArguments, PolicyArguments, T2POArguments, GiGPOConfig)
+GROUPS = (EnvArguments, PolicyArguments, T2POConfig, GiGPOConfig)
 LISTS = ("tasks",)
 """Texts that may be a list in a file."""
 _KINDS = {
@@ -63,7 +65,7 @@ def _misfit(name: str, value: Any) -> str | None:
         return None
     if value is None:
         return None if type(None) in kinds else f"`{name}` has no value: give it one, or leave the line out"
-    choices = known()[name].metadata.get("choices")
+    choices = rules_of(known()[name]).choices or known()[name].metadata.get("choices")
     if choices and value not in choices:
         return f"{name}={value!r}: one of {', '.join(map(str, choices))}"
     if _fits(value, kinds):

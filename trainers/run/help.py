@@ -9,6 +9,7 @@ from typing import Any
 
 import yaml
 
+from agents.t2po import T2POConfig
 from trainers.config import (
     CreditFields,
     EnvArguments,
@@ -16,7 +17,6 @@ from trainers.config import (
     HeldOutFields,
     PolicyArguments,
     RolloutFields,
-    T2POArguments,
     TRLFields,
 )
 from trainers.config.credit import DETAILS
@@ -70,7 +70,7 @@ def short_help() -> str:
     titles: tuple[tuple[str, tuple[Any, ...]], ...] = (
         ("tasks and environment", (EnvArguments,)),
         ("policy", (PolicyArguments,)),
-        ("T2PO wrapper", (T2POArguments,)),
+        ("T2PO wrapper", (T2POConfig,)),
         ("training", (TRLFields, *OURS)),
     )
     for title, parts in titles:

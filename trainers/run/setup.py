@@ -37,7 +37,7 @@ from trainers.run.machine import environment_settings, unfit_task
 from trainers.run.occupied import GOES_ON, OCCUPIED, REPLACES, refuse_no_run, refuse_occupied
 from trainers.run.policy_setup import find_policy, make_peft
 from trainers.run.record import CONFIG, TASKS
-from trainers.run.t2po_setup import check_room, idle_settings, make_t2po
+from trainers.run.t2po_setup import idle_settings, make_t2po
 from trainers.run.tasksets import TaskSets, load_task_sets
 from trainers.run.writable import refuse_unwritable
 
@@ -133,8 +133,9 @@ def prepare(settings: Settings) -> Run:
     backend = _open_sandbox(env, tasks.everything)
     source = find_policy(settings.policy, dry_run=settings.dry_run)
     card = _read_card(source)
-    goes_on = config.resume and (folder / CONFIG).exists()  # with the caps that it began with
-    inherited = () if goes_on else tuple(_inherit(settings, card))
+    inherited: list[str] = []
+    if not (config.resume and (folder / CONFIG).exists()):  # else it goes on with the caps that it began with
+        settings, inherited = _inherit(settings, card)
     run = Run(
         settings,
         tasks,
@@ -148,7 +149,7 @@ def prepare(settings: Settings) -> Run:
         coverage=coverage.text() if coverage else "",
         curriculum_notes=curriculum_notes,
         self_test=coverage,
-        inherited=inherited,
+        inherited=tuple(inherited),
     )
     if config.sampler.startswith(VLLM) and run.peft is None and source.kind is not ModelKind.ADAPTER:
         raise ConfigError(
@@ -156,7 +157,6 @@ def prepare(settings: Settings) -> Run:
             "(adapter=lora), or sample in process"
         )
     check_processes(config, run.t2po)
-    check_room(run.t2po, reply_cap(run))
     return _with_prompts(run, card)
 
 
@@ -198,6 +198,8 @@ def _with_prompts(run: Run, card: ModelCard) -> Run:
     """The run with what its environment says; refused where the policy was trained with something else, unasked."""
     env = run.settings.env
     try:
+        if run.t2po is not None:
+            run.t2po.check_room(reply_cap(run))
         made = make_env_factory(run)()
         run = replace(
             run,
@@ -223,17 +225,19 @@ def _read_card(source: ModelSource) -> ModelCard:
         raise ConfigError(f"model_name_or_path={source.name}: {error}") from error
 
 
-def _inherit(settings: Settings, card: ModelCard) -> Iterator[str]:
+def _inherit(settings: Settings, card: ModelCard) -> tuple[Settings, list[str]]:
     """Take the caps from the policy's card that nobody asked for otherwise; says which."""
-    env, t2po = settings.env, settings.t2po
+    env, t2po, said = settings.env, settings.t2po, "as the policy was trained before"
+    notes: list[str] = []
     if card.environment != env.env:
-        return
-    if not t2po.max_turn_tokens and card.max_turn_tokens:
-        t2po.max_turn_tokens = card.max_turn_tokens
-        yield f"max_turn_tokens={card.max_turn_tokens}: as the policy was trained before"
+        return settings, notes
+    if t2po.max_turn_tokens is None and card.max_turn_tokens:
+        t2po = replace(t2po, max_turn_tokens=card.max_turn_tokens)
+        notes.append(f"max_turn_tokens={card.max_turn_tokens}: {said}")
     if not env.max_turns and card.max_turns:
-        env.max_turns = card.max_turns
-        yield f"max_turns={card.max_turns}: as the policy was trained before"
+        env = replace(env, max_turns=card.max_turns)
+        notes.append(f"max_turns={card.max_turns}: {said}")
+    return replace(settings, env=env, t2po=t2po), notes
 
 
 def _other_settings(env: EnvArguments, card: ModelCard) -> Iterator[str]:
@@ -266,7 +270,7 @@ def _setting_problems(settings: Settings) -> Iterator[str]:
         except ConfigError as error:
             yield str(error)
     yield from settings.policy.policy_problems()
-    for part in (env, settings.policy, settings.t2po):
+    for part in (env, settings.policy):
         yield from not_finite(part)
     if config.episode_operator == EpisodeOperator.MAXRL and (why := _negative_rewards(env)):
         yield f"episode_operator=maxrl: it divides by a group's mean reward, and {why}. Use reward=binary."

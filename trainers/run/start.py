@@ -173,8 +173,8 @@ def introduce(run: Run, trainer: GiGPOTrainer, callback: RunCallback, first_step
         else:
             callback.warn(first_step, note)
     callback.begin(facts_of(run, trainer, trainer.processing_class), first_step)
-    if run.t2po is not None and run.t2po.turn_resample and run.t2po.eta is None:
-        turns = run.t2po.warmup_turns
+    if run.t2po is not None and run.t2po.turn_resample and run.t2po.turn_resample_eta is None:
+        turns = run.t2po.turn_resample_warmup
         console.note(f"turn_resample: eta is calibrated on the first {turns} turns, which stay as sampled")
 
 

@@ -158,7 +158,7 @@ def test_the_cap_of_a_wrapper_decides_what_fits_into_the_context() -> None:
 
 def test_a_resampled_turn_records_the_seed_that_gave_it() -> None:
     with RolloutEngine(
-        T2PO(engine_policy(), T2POConfig(turn_resample=True, eta=50.0)), FakeEnv, slots=1, workers=1
+        T2PO(engine_policy(), T2POConfig(turn_resample=True, turn_resample_eta=50.0)), FakeEnv, slots=1, workers=1
     ) as engine:
         episode = engine.run([Job(task(), 0, 7)], Sampling(1.0, 12)).trajectories[0]
     context, checked = list(episode.prompt_ids), 0

@@ -397,7 +397,7 @@ def test_times_add_up() -> None:
 
 
 def test_resampled_turns_are_recorded() -> None:
-    wrapper = T2PO(engine_policy(), T2POConfig(turn_resample=True, eta=50.0))
+    wrapper = T2PO(engine_policy(), T2POConfig(turn_resample=True, turn_resample_eta=50.0))
     result = play(wrapper, jobs(2), SAMPLED)
     turns = [turn for t in result.trajectories for turn in t.turns]
     assert all(turn.uncertainty is not None for turn in turns)

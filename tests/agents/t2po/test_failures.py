@@ -35,7 +35,9 @@ FAILS = -1.0
 
 def wrapped(entropies: dict[str, list[float]], **changes: object) -> tuple[T2PO, Fails]:
     policy = Fails(dict(entropies))
-    return T2PO(policy, T2POConfig(**{"turn_resample": True, "eta": 0.3, "max_try": 2, **changes})), policy
+    return T2PO(
+        policy, T2POConfig(**{"turn_resample": True, "turn_resample_eta": 0.3, "turn_resample_max_try": 2, **changes})
+    ), policy
 
 
 @pytest.mark.parametrize("together", [False, True])
@@ -43,7 +45,7 @@ def wrapped(entropies: dict[str, list[float]], **changes: object) -> tuple[T2PO,
     ("further", "kept", "drawn"), [([FAILS, 0.9], 0.9, 1), ([0.9, FAILS], 0.9, 1), ([FAILS, FAILS], 0.25, 0)]
 )
 def test_a_further_sample_that_fails_is_none(together: bool, further: list[float], kept: float, drawn: int) -> None:
-    wrapper, policy = wrapped({"a": [0.2, 0.25, *further]}, draw_together=together)
+    wrapper, policy = wrapped({"a": [0.2, 0.25, *further]}, turn_resample_together=together)
     turn = turns(wrapper, "a", 2)[1]
     assert turn.signal == pytest.approx(kept) and len(turn.candidates) == drawn
     assert wrapper.meter.extra == drawn and wrapper.meter.exhausted == (kept == 0.25)

@@ -168,7 +168,10 @@ class Recorded(Script):
         )
 
 
-@pytest.mark.parametrize("settings", [{"signal": "confidence", "min_tokens": 32}, {"signal": "official"}])
+@pytest.mark.parametrize(
+    "settings",
+    [{"turn_resample_signal": "confidence", "turn_resample_min_tokens": 32}, {"turn_resample_signal": "official"}],
+)
 def test_turn_scores_are_exact_on_every_call(settings: dict[str, Any]) -> None:
     calls = FIXTURES["off_recorder_bug"]["calls"]
     names = [str(i) for i in range(FIXTURES["off_recorder_bug"]["batch"])]
@@ -242,7 +245,9 @@ def test_interleaved_rows_do_not_share_a_counter() -> None:
 @pytest.mark.parametrize("case", FIXTURES["fn_tds_decision"], ids=lambda case: case["name"])
 def test_decisions_of_field_notes(case: dict[str, Any]) -> None:
     first = [] if case["prev"] is None else [case["prev"]]
-    wrapper, policy = resampler({"a": first + case["scripted"]}, eta=case["eta"], max_try=case["max_try"])
+    wrapper, policy = resampler(
+        {"a": first + case["scripted"]}, turn_resample_eta=case["eta"], turn_resample_max_try=case["max_try"]
+    )
     completion = turns(wrapper, "a", len(first) + 1)[-1]
     assert completion.signal == pytest.approx(case["accepted_entropy"])
     assert len(policy.calls) - len(first) == case["attempts"]
@@ -258,10 +263,12 @@ def test_decisions_of_field_notes_once_more(case: dict[str, Any]) -> None:
     given, wanted = case["inputs"], case["expected"]
     first = [] if given["prev"] is None else [given["prev"]]
     if given["max_try"] == 0:  # off is leaving turn_resample out
-        with pytest.raises(ValueError, match="max_try is 0"):
-            resampler({"a": first}, eta=given["eta"], max_try=0)
+        with pytest.raises(ValueError, match="max_try=0: 1 or more"):
+            resampler({"a": first}, turn_resample_eta=given["eta"], turn_resample_max_try=0)
         return
-    wrapper, policy = resampler({"a": first + given["samples"]}, eta=given["eta"], max_try=given["max_try"])
+    wrapper, policy = resampler(
+        {"a": first + given["samples"]}, turn_resample_eta=given["eta"], turn_resample_max_try=given["max_try"]
+    )
     completion = turns(wrapper, "a", len(first) + 1)[-1]
     assert completion.signal == pytest.approx(wanted["entropy_used"])
     assert len(policy.calls) - len(first) == wanted["attempts"] == wanted["regens"] + 1
@@ -279,7 +286,9 @@ def test_band_of_the_authors_code(case: dict[str, Any]) -> None:
         name: [None if missing and value == 0 else value for value in (case["prev"][int(name)], case["cur"][int(name)])]
         for name in names
     }
-    wrapper, policy = resampler({name: [*values, 99.0] for name, values in script.items()}, eta=case["eta"])
+    wrapper, policy = resampler(
+        {name: [*values, 99.0] for name, values in script.items()}, turn_resample_eta=case["eta"]
+    )
     for turn in range(2):
         wrapper.complete([Request(name, [1], seed=turn, first_turn=turn == 0) for name in names], SAMPLING)
     again = [request.conversation for call in policy.calls[2:] for request in call]

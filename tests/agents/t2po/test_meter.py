@@ -18,7 +18,7 @@ def warning(values: list[Any], sampling: Sampling = SAMPLING, count: int = 60, *
 
 
 def test_a_band_that_holds_everything() -> None:
-    said = warning([0.2, *[0.25 + 0.001 * i for i in range(300)]], max_try=1)
+    said = warning([0.2, *[0.25 + 0.001 * i for i in range(300)]], turn_resample_max_try=1)
     assert "59 of the last 59 turns" in said and "Lower eta" in said
 
 
@@ -30,14 +30,14 @@ def test_a_band_that_holds_nothing() -> None:
 def test_signals_that_never_move() -> None:
     said = warning([0.5] * 80)
     assert "59 of 59 turns are exactly as uncertain" in said and "dead" in said
-    assert "dead" in warning([0.0] * 80, eta=None)  # calibration waits for ever: that, too, is said
+    assert "dead" in warning([0.0] * 80, turn_resample_eta=None)  # calibration waits for ever: that, too, is said
 
 
 def test_signals_that_are_missing() -> None:
     said = warning([None] * 80)
     assert "59 of 59 turns have no signal" in said and "top1" in said
     assert "temperature 1 only" in said and "top_logprobs above 0" in said
-    assert "min_tokens" in warning([0.1 * i for i in range(80)], min_tokens=3)
+    assert "min_tokens" in warning([0.1 * i for i in range(80)], turn_resample_min_tokens=3)
 
 
 def test_greedy_sampling() -> None:
@@ -82,7 +82,7 @@ def test_state_survives_a_restart() -> None:
 
 
 def test_episodes_of_one_turn_are_said() -> None:
-    wrapper, _ = resampler({str(n): [0.5] for n in range(ENOUGH)}, eta=None)
+    wrapper, _ = resampler({str(n): [0.5] for n in range(ENOUGH)}, turn_resample_eta=None)
     for n in range(ENOUGH):
         assert wrapper.warning() is None
         turns(wrapper, str(n), 1)

@@ -45,7 +45,7 @@ def wrapped(**changes: object) -> T2PO:
 
 
 def test_the_calibrated_rate_is_the_wanted_one() -> None:
-    wrapper = wrapped(warmup_turns=256)
+    wrapper = wrapped(turn_resample_warmup=256)
     episodes = play(wrapper, 48, 3).trajectories + play(wrapper, 48, 4).trajectories
     rate = wrapper.trigger_rate()
     assert wrapper.meter.eligible > 300 and rate is not None
@@ -60,14 +60,14 @@ def test_the_calibrated_rate_is_the_wanted_one() -> None:
 
 
 def test_eta_of_0_3_nats_holds_nearly_every_turn_and_says_so() -> None:
-    wrapper = wrapped(eta=0.3)
+    wrapper = wrapped(turn_resample_eta=0.3)
     play(wrapper, 24, 3)
     assert (wrapper.trigger_rate() or 0) > 0.8
     assert "holds most changes" in (wrapper.warning() or "")
 
 
 def test_same_seeds_same_episodes_with_resampling_on() -> None:
-    first, second = ([t.to_json() for t in play(wrapped(eta=0.05), 6, 5).trajectories] for _ in range(2))
+    first, second = ([t.to_json() for t in play(wrapped(turn_resample_eta=0.05), 6, 5).trajectories] for _ in range(2))
     for record in (*first, *second):
         for turn in record["turns"]:
             del turn["sandbox_seconds"], turn["model_seconds"]

@@ -18,7 +18,7 @@ from tests.agents.toys import model, tokenizer
 
 @pytest.mark.parametrize(("keep", "kept"), [("last", 0.26), ("first", 0.25), ("max_change", 0.29)])
 def test_keep_decides_when_all_samples_lie_in_the_band(keep: str, kept: float) -> None:
-    wrapper, _ = resampler({"a": [0.2, 0.25, 0.29, 0.26]}, keep=keep)
+    wrapper, _ = resampler({"a": [0.2, 0.25, 0.29, 0.26]}, turn_resample_keep=keep)
     completion = turns(wrapper, "a", 2)[-1]
     assert completion.signal == pytest.approx(kept)
     assert sorted(c.signal or 0 for c in completion.candidates) == sorted({0.25, 0.29, 0.26} - {kept})
@@ -28,14 +28,16 @@ def test_keep_decides_when_all_samples_lie_in_the_band(keep: str, kept: float) -
 def test_of_equal_replies_the_first_is_kept_whatever_the_rounding_of_their_batch() -> None:
     """Else which seed is recorded would depend on how many episodes are played at once."""
     for one, two in ((0.29, 0.29 + 1e-8), (0.29 + 1e-8, 0.29)):
-        wrapper, _ = resampler({"a": [0.2, 0.25, one, two]}, keep="max_change", draw_together=True)
+        wrapper, _ = resampler(
+            {"a": [0.2, 0.25, one, two]}, turn_resample_keep="max_change", turn_resample_together=True
+        )
         completion = turns(wrapper, "a", 2)[-1]
         assert completion.seed == derive_seed(1, "resample", 1) and completion.signal == one
 
 
 def test_a_sample_that_leaves_the_band_wins_whatever_keep_says() -> None:
     for keep in ("first", "last", "max_change"):
-        wrapper, _ = resampler({"a": [0.2, 0.25, 0.9]}, keep=keep)
+        wrapper, _ = resampler({"a": [0.2, 0.25, 0.9]}, turn_resample_keep=keep)
         assert turns(wrapper, "a", 2)[-1].signal == pytest.approx(0.9)
 
 
@@ -55,7 +57,7 @@ def test_the_accepted_signal_is_what_the_next_turn_compares_with() -> None:
 
 
 def test_a_missing_signal_is_not_compared() -> None:
-    wrapper, policy = resampler({"a": [0.2, 0.25, 0.26]}, min_tokens=3)
+    wrapper, policy = resampler({"a": [0.2, 0.25, 0.26]}, turn_resample_min_tokens=3)
     completions = turns(wrapper, "a", 3)
     assert [c.signal for c in completions] == [None] * 3
     assert len(policy.calls) == 3 and wrapper.trigger_rate() is None
@@ -80,7 +82,9 @@ def test_eta_is_calibrated_to_the_target_rate() -> None:
     entropies = [1.0]
     for i, change in enumerate(changes):
         entropies.append(entropies[-1] + (change if i % 2 else -change))
-    wrapper, policy = resampler({"a": entropies}, eta=None, target_rate=0.2, warmup_turns=100)
+    wrapper, policy = resampler(
+        {"a": entropies}, turn_resample_eta=None, turn_resample_rate=0.2, turn_resample_warmup=100
+    )
     turns(wrapper, "a", 101)
     assert len(policy.calls) == 101  # nothing was resampled while calibrating
     assert wrapper.eta is not None
@@ -89,23 +93,27 @@ def test_eta_is_calibrated_to_the_target_rate() -> None:
 
 
 def test_calibration_of_unmoved_signals_waits() -> None:
-    wrapper, _ = resampler({"a": [0.5] * 10}, eta=None, warmup_turns=4)
+    wrapper, _ = resampler({"a": [0.5] * 10}, turn_resample_eta=None, turn_resample_warmup=4)
     turns(wrapper, "a", 10)
     assert wrapper.eta is None
 
 
 def test_state_survives_a_restart() -> None:
-    wrapper, _ = resampler({"a": [0.2, 0.25, 0.9, 0.9]}, eta=None, warmup_turns=2, target_rate=0.5)
+    wrapper, _ = resampler(
+        {"a": [0.2, 0.25, 0.9, 0.9]}, turn_resample_eta=None, turn_resample_warmup=2, turn_resample_rate=0.5
+    )
     turns(wrapper, "a", 3)
-    other, _ = resampler({}, eta=None, warmup_turns=2, target_rate=0.5)
+    other, _ = resampler({}, turn_resample_eta=None, turn_resample_warmup=2, turn_resample_rate=0.5)
     other.load_state_dict(json.loads(json.dumps(wrapper.state_dict())))
     assert other.eta == wrapper.eta is not None and other.state_dict() == wrapper.state_dict()
 
 
 def test_a_configured_eta_wins_over_a_stored_one() -> None:
-    calibrated, _ = resampler({"a": [0.2, 0.25, 0.9]}, eta=None, warmup_turns=2, target_rate=0.5)
+    calibrated, _ = resampler(
+        {"a": [0.2, 0.25, 0.9]}, turn_resample_eta=None, turn_resample_warmup=2, turn_resample_rate=0.5
+    )
     turns(calibrated, "a", 3)
-    given, _ = resampler({}, eta=0.7)
+    given, _ = resampler({}, turn_resample_eta=0.7)
     given.load_state_dict(calibrated.state_dict())
     assert calibrated.eta not in (None, 0.7) and given.eta == 0.7
 
@@ -151,13 +159,13 @@ def test_only_turns_whose_both_ends_agree_are_resampled() -> None:
 
 
 def test_a_sample_that_becomes_undecided_is_kept() -> None:
-    wrapper, policy = resampler({"a": [(0.2, 0.22), (0.23, 0.26), (0.3, 0.9)]}, keep="first")
+    wrapper, policy = resampler({"a": [(0.2, 0.22), (0.23, 0.26), (0.3, 0.9)]}, turn_resample_keep="first")
     completion = turns(wrapper, "a", 2)[-1]
     assert len(policy.calls) == 3 and completion.signal_bounds == pytest.approx((0.3, 0.9))
 
 
 def test_top1_is_exact_where_only_bounds_of_the_entropy_are_known() -> None:
-    wrapper, policy = resampler({"a": [(0.2, 5.0)] * 2}, signal="top1")
+    wrapper, policy = resampler({"a": [(0.2, 5.0)] * 2}, turn_resample_signal="top1")
     completions = turns(wrapper, "a", 2)
     assert [c.signal for c in completions] == pytest.approx([0.1, 0.1]) and completions[0].signal_bounds is None
 
@@ -176,7 +184,7 @@ def test_the_calibrated_rate_is_the_wanted_one_on_simulated_turns(bounded: bool)
     names = [str(i) for i in range(40)]
     script = {n: [(h, h + 0.02) if bounded else h for h in walk(rng, 200)] for n in names}
     policy_can = FAR if bounded else Abilities()
-    wrapper, policy = resampler(script, eta=None, warmup_turns=400)
+    wrapper, policy = resampler(script, turn_resample_eta=None, turn_resample_warmup=400)
     policy.abilities = policy_can
     for turn in range(40):
         wrapper.complete([Request(n, [1], seed=turn, first_turn=turn == 0) for n in names], SAMPLING)
@@ -195,7 +203,7 @@ def test_a_script_has_no_leftovers_of_another_run() -> None:
 
 def test_all_tries_in_one_pass_take_the_first_that_left_the_band() -> None:
     for entropies, kept in (([0.25, 0.9, 0.8], 0.9), ([0.25, 0.26, 0.8], 0.8), ([0.25, 0.26, 0.27], 0.27)):
-        wrapper, policy = resampler({"a": [0.2, *entropies]}, draw_together=True)
+        wrapper, policy = resampler({"a": [0.2, *entropies]}, turn_resample_together=True)
         turn = turns(wrapper, "a", 2)[1]
         assert turn.signal == kept
         assert sorted([turn.signal, *(c.signal for c in turn.candidates)]) == sorted(entropies)
@@ -208,7 +216,7 @@ def test_all_tries_in_one_pass_take_the_first_that_left_the_band() -> None:
 
 
 def test_a_conversation_named_like_a_further_sample_of_old_is_served_beside_it() -> None:
-    wrapper, policy = resampler({"a": [0.2, 0.25, 0.9, 0.8], "a#2": [0.2, 0.25, 0.9, 0.8]}, draw_together=True)
+    wrapper, policy = resampler({"a": [0.2, 0.25, 0.9, 0.8], "a#2": [0.2, 0.25, 0.9, 0.8]}, turn_resample_together=True)
     for turn in range(2):
         wrapper.complete([Request(n, [1, 2], seed=turn, first_turn=turn == 0) for n in ("a", "a#2")], SAMPLING)
     names = [request.conversation for request in policy.calls[2]]
@@ -219,7 +227,9 @@ def test_a_conversation_named_like_a_further_sample_of_old_is_served_beside_it()
 def test_one_pass_or_one_after_the_other_accepts_the_same_replies() -> None:
     played = []
     for together in (True, False):
-        config = T2POConfig(turn_resample=True, eta=0.5, max_try=3, draw_together=together)
+        config = T2POConfig(
+            turn_resample=True, turn_resample_eta=0.5, turn_resample_max_try=3, turn_resample_together=together
+        )
         wrapper = T2PO(TransformersPolicy(model("gqa"), tokenizer()), config)
         contexts = {f"c{n}": [11 + n, 12, 13] for n in range(4)}
         for turn in range(4):
@@ -242,12 +252,14 @@ def test_one_pass_or_one_after_the_other_accepts_the_same_replies() -> None:
     ("further", "kept"), [([None, 0.9], 0.9), ([None, 0.27], 0.27), ([0.9, None], 0.9), ([None, None], 0.25)]
 )
 def test_a_sample_without_a_signal_is_never_kept(together: bool, further: list[float | None], kept: float) -> None:
-    wrapper, _ = resampler({"a": [0.2, 0.25, *further]}, draw_together=together)
+    wrapper, _ = resampler({"a": [0.2, 0.25, *further]}, turn_resample_together=together)
     assert turns(wrapper, "a", 2)[1].signal == pytest.approx(kept)
 
 
 def test_the_seed_and_the_cap_of_a_reply_are_those_that_gave_it() -> None:
-    wrapper = T2PO(TransformersPolicy(model("gqa"), tokenizer()), T2POConfig(turn_resample=True, eta=50.0))
+    wrapper = T2PO(
+        TransformersPolicy(model("gqa"), tokenizer()), T2POConfig(turn_resample=True, turn_resample_eta=50.0)
+    )
     contexts, resampled = [11, 12, 13], 0
     for turn in range(4):
         asked = Request("a", contexts, seed=turn, max_tokens=8, first_turn=turn == 0)
@@ -264,36 +276,38 @@ def test_the_seed_and_the_cap_of_a_reply_are_those_that_gave_it() -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"signal": "top1"}, "signal entropy then, top1 now"),
-        ({"how": "geometric"}, "how arithmetic then, geometric now"),
-        ({"target_rate": 0.3}, "target_rate 0.5 then, 0.3 now"),
-        ({"eta": 0.7}, "calibrated True then, False now): eta is 0.7, as given"),
+        ({"turn_resample_signal": "top1"}, "signal entropy then, top1 now"),
+        ({"turn_resample_aggregate": "geometric"}, "how arithmetic then, geometric now"),
+        ({"turn_resample_rate": 0.3}, "target_rate 0.5 then, 0.3 now"),
+        ({"turn_resample_eta": 0.7}, "calibrated True then, False now): eta is 0.7, as given"),
     ],
 )
 def test_a_calibration_of_other_settings_starts_anew_and_says_so(changes: dict[str, Any], words: str) -> None:
-    settings = {"eta": None, "warmup_turns": 2, "target_rate": 0.5}
+    settings = {"turn_resample_eta": None, "turn_resample_warmup": 2, "turn_resample_rate": 0.5}
     before, _ = resampler({"a": [0.2, 0.25, 0.9, 0.9]}, **settings)
     turns(before, "a", 3)
     assert before.eta is not None
     after, _ = resampler({}, **{**settings, **changes})
     said = after.load_state_dict(before.state_dict())
     assert said is not None and words in said
-    assert after.eta == changes.get("eta") and after.meter.later == 0
-    given, _ = resampler({}, eta=0.7)
+    assert after.eta == changes.get("turn_resample_eta") and after.meter.later == 0
+    given, _ = resampler({}, turn_resample_eta=0.7)
     calibrating, _ = resampler({}, **settings)
     assert "calibrated anew" in (calibrating.load_state_dict(given.state_dict()) or "") and calibrating.eta is None
-    other, _ = resampler({}, eta=0.7, target_rate=0.4)  # a rate that nothing is calibrated to
+    other, _ = resampler({}, turn_resample_eta=0.7, turn_resample_rate=0.4)  # a rate that nothing is calibrated to
     assert other.load_state_dict(given.state_dict()) is None
 
 
 def test_the_state_of_another_release_is_refused_in_words() -> None:
-    wrapper, _ = resampler({}, eta=None)
+    wrapper, _ = resampler({}, turn_resample_eta=None)
     with pytest.raises(ValueError, match="another release"):
         wrapper.load_state_dict({"eta": 0.1, "changes": [0.1], "meter": [1, 2, 3, 4]})
 
 
 def test_a_calibration_that_cannot_give_the_rate_says_so_at_once() -> None:
-    wrapper, _ = resampler({"a": [0.5 + 0.1 * (i % 2) for i in range(30)]}, eta=None, warmup_turns=20)
+    wrapper, _ = resampler(
+        {"a": [0.5 + 0.1 * (i % 2) for i in range(30)]}, turn_resample_eta=None, turn_resample_warmup=20
+    )
     turns(wrapper, "a", 20)
     assert wrapper.warning() is None
     turns(wrapper, "b", 0)

@@ -9,7 +9,7 @@ import pytest
 from agents.policies.transformers import TransformersPolicy
 from agents.policy import Abilities, Policy, Request, Sampling, TaskAware, abilities, decode_label
 from agents.signals import OFFICIAL_SKIP, mean_of, token_signals, turn_signal
-from agents.t2po import T2PO, T2POConfig
+from agents.t2po import T2PO, T2POConfig, ThinkStop
 from tests.agents.fakes import task
 from tests.agents.scripted import SAMPLING, Script, resampler, turns
 from tests.agents.toys import model, tokenizer
@@ -38,7 +38,10 @@ def test_is_a_policy_and_off_is_the_bare_policy() -> None:
     assert isinstance(wrapper, Policy)
     assert play(wrapper) == play(engine())
     everything = T2PO(
-        engine(), T2POConfig(max_turn_tokens=20, think_budget=2, answer_reserve=4, turn_resample=True, eta=9.0)
+        engine(),
+        T2POConfig(
+            max_turn_tokens=20, think_budget=2, think_answer_reserve=4, turn_resample=True, turn_resample_eta=9.0
+        ),
     )
     everything.enabled = False
     assert play(everything) == play(engine())
@@ -53,7 +56,7 @@ def test_turn_cap_changes_ids() -> None:
 def test_think_budget_changes_ids() -> None:
     open_id, close_id = (tokenizer().convert_tokens_to_ids(tag) for tag in ("<think>", "</think>"))
     bare = play(engine(), [open_id])
-    wrapper = T2PO(engine(), T2POConfig(think_budget=4, answer_reserve=6))
+    wrapper = T2PO(engine(), T2POConfig(think_budget=4, think_answer_reserve=6))
     limited = play(wrapper, [open_id])
     assert limited != bare
     assert limited[0][:4] == bare[0][:4] and limited[0][4] == close_id
@@ -61,21 +64,21 @@ def test_think_budget_changes_ids() -> None:
     assert completion.forced[4] and sum(completion.forced) == 1
     assert completion.notes == {"thought_tokens": 4.0, "think_capped": 1.0}
     # Without an open block nothing is forced.
-    assert play(T2PO(engine(), T2POConfig(think_budget=4, answer_reserve=6))) == play(engine())
+    assert play(T2PO(engine(), T2POConfig(think_budget=4, think_answer_reserve=6))) == play(engine())
 
 
 @pytest.mark.parametrize(
     "settings",
     [
-        {"think_stop": "official", "stop_patience": 3, "stop_eps": 10.0},
-        {"think_stop": "paper", "stop_window": 2, "stop_window_eps": 10.0, "stop_min_tokens": 4},
-        {"think_stop": "published", "stop_window": 2, "stop_window_eps": 10.0, "stop_min_tokens": 4},
+        {"think_stop": "official", "think_stop_patience": 3, "think_stop_eps": 10.0},
+        {"think_stop": "paper", "think_stop_window": 2, "think_stop_window_eps": 10.0, "think_stop_min_tokens": 4},
+        {"think_stop": "published", "think_stop_window": 2, "think_stop_window_eps": 10.0, "think_stop_min_tokens": 4},
     ],
 )
 def test_think_stop_changes_ids(settings: dict[str, Any]) -> None:
     open_id, close_id = (tokenizer().convert_tokens_to_ids(tag) for tag in ("<think>", "</think>"))
     bare = play(engine(), [open_id])
-    stopped = play(T2PO(engine(), T2POConfig(**settings, answer_reserve=2)), [open_id])
+    stopped = play(T2PO(engine(), T2POConfig(**settings, think_answer_reserve=2)), [open_id])
     assert stopped != bare
     first = next(at for at, token in enumerate(stopped[0]) if token == close_id)
     assert first < 20 and stopped[0][:first] == bare[0][:first]
@@ -83,13 +86,13 @@ def test_think_stop_changes_ids(settings: dict[str, Any]) -> None:
 
 def test_turn_resample_changes_ids_of_later_turns_only() -> None:
     bare = play(engine())
-    wrapper = T2PO(engine(), T2POConfig(turn_resample=True, eta=50.0))
+    wrapper = T2PO(engine(), T2POConfig(turn_resample=True, turn_resample_eta=50.0))
     resampled = play(wrapper)
     assert resampled[:2] == bare[:2]
     assert resampled[2:] != bare[2:]
     assert wrapper.meter.triggered == wrapper.meter.eligible == 4 and wrapper.meter.extra == 8
     # The KV cache of a rejected sample does not leak into the next one: the kept ids are what a fresh engine gives.
-    again = T2PO(engine(), T2POConfig(turn_resample=True, eta=50.0))
+    again = T2PO(engine(), T2POConfig(turn_resample=True, turn_resample_eta=50.0))
     assert play(again) == resampled
 
 
@@ -103,13 +106,15 @@ def test_models_without_think_tags_are_refused() -> None:
 @pytest.mark.parametrize("signal", ["published", "official"])
 def test_signals_of_paper_and_code_resample(signal: str) -> None:
     """Every turn is far inside a band as wide as that, so that each is resampled: the signal is there."""
-    wrapper = T2PO(engine(), T2POConfig(turn_resample=True, eta=50.0, signal=signal))  # type: ignore[arg-type]
+    wrapper = T2PO(engine(), T2POConfig(turn_resample=True, turn_resample_eta=50.0, turn_resample_signal=signal))  # type: ignore[arg-type]
     sampling = Sampling(1.0, 40)
     context: list[int] = [1, 2, 3]
     for turn in range(2):
         (reply,) = wrapper.complete([Request("a", context, seed=turn, first_turn=turn == 0)], sampling)
-        values = token_signals(reply, wrapper.config.signal, len(tokenizer()))
-        expected = turn_signal(values, mean_of(wrapper.config.signal, wrapper.config.how))
+        values = token_signals(reply, wrapper.config.turn_resample_signal, len(tokenizer()))
+        expected = turn_signal(
+            values, mean_of(wrapper.config.turn_resample_signal, wrapper.config.turn_resample_aggregate)
+        )
         assert (reply.top_means is not None) == (signal == "published")
         if len(reply.ids) <= OFFICIAL_SKIP and signal == "official":
             pytest.skip("the toy model ended its reply early")
@@ -122,9 +127,9 @@ def test_signals_of_paper_and_code_resample(signal: str) -> None:
 
 
 def test_published_signal_needs_exact_distributions() -> None:
-    with pytest.raises(ValueError, match=r"signal 'published' is scaled .* Use .*'official', or the engine in this"):
-        T2PO(Script({}, FAR), T2POConfig(turn_resample=True, signal="published"))  # type: ignore[arg-type]
-    T2PO(Script({}, FAR), T2POConfig(turn_resample=True, signal="official"))  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"signal=published: is scaled .* Use .*official, or the engine in this"):
+        T2PO(Script({}, FAR), T2POConfig(turn_resample=True, turn_resample_signal="published"))  # type: ignore[arg-type]
+    T2PO(Script({}, FAR), T2POConfig(turn_resample=True, turn_resample_signal="official"))  # type: ignore[arg-type]
 
 
 # -- what a policy can do -------------------------------------------------------------------------------------------
@@ -163,7 +168,7 @@ def test_resampling_needs_something_to_compare() -> None:
     with pytest.raises(ValueError, match=r"reports no log-probabilities.*Leave it off"):
         T2PO(Script({}, TEXT), T2POConfig(turn_resample=True))
     for signal in ("entropy", "confidence", "top1"):
-        T2PO(Script({}, FAR), T2POConfig(turn_resample=True, signal=signal))
+        T2PO(Script({}, FAR), T2POConfig(turn_resample=True, turn_resample_signal=signal))
     T2PO(Script({}, TEXT), T2POConfig(max_turn_tokens=8))
 
 
@@ -172,7 +177,7 @@ def test_resampling_needs_something_to_compare() -> None:
 
 def test_resampling_is_off_in_evaluation_unless_asked_for() -> None:
     for asked, calls in ((False, 2), (True, 4)):
-        wrapper, policy = resampler({"a": [0.2, 0.25, 0.25, 0.25]}, evaluate_resample=asked)
+        wrapper, policy = resampler({"a": [0.2, 0.25, 0.25, 0.25]}, turn_resample_evaluate=asked)
         with wrapper.evaluation():
             turns(wrapper, "a", 2)
         assert len(policy.calls) == calls
@@ -186,7 +191,7 @@ def test_evaluation_keeps_the_turn_cap_and_think_limits_only_if_asked() -> None:
     bare = engine().complete([request], SAMPLING)[0]
     assert len(bare.ids) > 15
     for asked in (False, True):
-        config = T2POConfig(max_turn_tokens=15, think_budget=4, answer_reserve=4, evaluate_think=asked)
+        config = T2POConfig(max_turn_tokens=15, think_budget=4, think_answer_reserve=4, think_evaluate=asked)
         wrapper = T2PO(engine(), config)
         with wrapper.evaluation():
             measured = wrapper.complete([request], SAMPLING)[0]
@@ -199,11 +204,20 @@ def test_evaluation_keeps_the_turn_cap_and_think_limits_only_if_asked() -> None:
 
 def test_evaluation_does_not_calibrate() -> None:
     script = [0.2, 0.3, 0.9, 0.1]
-    wrapper, policy = resampler({"a": script}, eta=None, warmup_turns=2, target_rate=0.5, evaluate_resample=True)
+    wrapper, policy = resampler(
+        {"a": script},
+        turn_resample_eta=None,
+        turn_resample_warmup=2,
+        turn_resample_rate=0.5,
+        turn_resample_evaluate=True,
+    )
     with wrapper.evaluation():
         turns(wrapper, "a", 4)
         assert wrapper.label(SAMPLING).endswith("turn resampling off (eta is not calibrated)")
-    assert wrapper.eta is None and wrapper.state_dict() == resampler({}, eta=None, target_rate=0.5)[0].state_dict()
+    assert (
+        wrapper.eta is None
+        and wrapper.state_dict() == resampler({}, turn_resample_eta=None, turn_resample_rate=0.5)[0].state_dict()
+    )
 
 
 def test_evaluation_ends_also_after_an_error() -> None:
@@ -217,7 +231,10 @@ def test_labels_say_what_was_on() -> None:
     plain = "T=1, max_tokens=400"
     assert decode_label(engine(), Sampling(1.0, 400)) == plain
     wrapper = T2PO(
-        engine(), T2POConfig(think_budget=300, think_stop="paper", turn_resample=True, eta=0.25, evaluate_think=True)
+        engine(),
+        T2POConfig(
+            think_budget=300, think_stop="paper", turn_resample=True, turn_resample_eta=0.25, think_evaluate=True
+        ),
     )
     assert decode_label(wrapper, Sampling(1.0, 400)) == (
         f"{plain}, think_budget=300, think_stop=paper, turn resampling on (eta=0.25, max_try=2, keep=last)"
@@ -231,7 +248,7 @@ def test_labels_say_what_was_on() -> None:
         )
     wrapper.enabled = False
     assert wrapper.label(Sampling(1.0, 400)) == plain
-    capped = T2PO(engine(), T2POConfig(max_turn_tokens=50, think_budget=9, answer_reserve=8))
+    capped = T2PO(engine(), T2POConfig(max_turn_tokens=50, think_budget=9, think_answer_reserve=8))
     with capped.evaluation():
         assert capped.label(Sampling(1.0, 400)) == "T=1, max_tokens=50, think limits off, turn resampling off"
     calibrating = T2PO(engine(), T2POConfig(turn_resample=True))
@@ -246,7 +263,9 @@ def test_labels_say_what_was_on() -> None:
 
 def test_same_seeds_same_bytes_with_resampling_on() -> None:
     def record() -> str:
-        wrapper = T2PO(engine(), T2POConfig(turn_resample=True, eta=0.1, think_budget=6, answer_reserve=4))
+        wrapper = T2PO(
+            engine(), T2POConfig(turn_resample=True, turn_resample_eta=0.1, think_budget=6, think_answer_reserve=4)
+        )
         out = []
         context = [20, 21, 22]
         for turn in range(4):
@@ -290,23 +309,29 @@ def test_tasks_and_invalidation_reach_the_policy() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"think_stop": "papre"}, "think_stop is 'papre': use one of none, official, paper"),
-        ({"eta": 0}, "eta is 0"),
-        ({"max_try": 0}, "max_try is 0"),
-        ({"target_rate": 15}, "target_rate is 15"),
-        ({"max_turn_tokens": 40, "think_budget": 10}, "leaves no room to think"),
-        ({"eta": float("inf")}, r"eta is inf: use a positive number, or leave it out \(calibrated\)"),
-        ({"think_budget": -5}, r"think_budget is -5: use a positive number, or leave it out \(no budget\)"),
-        ({"stop_eps": -1e-4}, "stop_eps is -0.0001: 0 or more"),
-        ({"answer_reserve": -1}, "answer_reserve is -1"),
-        ({"signal": "entropie"}, "signal is 'entropie': use one of entropy, confidence, top1"),
-        ({"signal": "confidence", "how": "geometric"}, "no geometric mean"),
-        ({"signal": "official", "how": "geometric"}, "signal 'official' can be negative"),
+        ({"think_stop": "papre"}, "think_stop='papre': one of none, official, paper"),
+        ({"turn_resample_eta": -1}, "turn_resample_eta=-1: above 0"),
+        ({"turn_resample_max_try": 0}, "turn_resample_max_try=0: 1 or more"),
+        ({"turn_resample_rate": 15}, "turn_resample_rate=15: above 0, below 1"),
+        ({"max_turn_tokens": 40, "think_budget": 10}, "every think block would be closed at once"),
+        ({"turn_resample_eta": float("inf")}, "turn_resample_eta=inf: above 0"),
+        ({"think_budget": -5}, "think_budget=-5: above 0"),
+        ({"think_stop_eps": -1e-4}, "think_stop_eps=-0.0001: 0 or more"),
+        ({"think_answer_reserve": -1}, "think_answer_reserve=-1: 0 or more"),
+        ({"turn_resample_signal": "entropie"}, "turn_resample_signal='entropie': one of entropy, confidence, top1"),
+        ({"turn_resample_signal": "confidence", "turn_resample_aggregate": "geometric"}, "no geometric mean"),
+        ({"turn_resample_signal": "official", "turn_resample_aggregate": "geometric"}, "can be negative"),
     ],
 )
 def test_settings_that_make_no_sense(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         T2POConfig(**settings)
+
+
+def test_zero_is_how_people_write_off() -> None:
+    off = T2POConfig(max_turn_tokens=0, think_budget=0, turn_resample_eta=0)
+    assert off == T2POConfig() and off.think_budget is None and not off.thinks
+    assert T2POConfig(think_stop="paper").think_stop is ThinkStop.PAPER  # type: ignore[arg-type]
 
 
 def test_conversations_that_are_made_up_begin_with_their_task() -> None:
@@ -319,7 +344,7 @@ def test_conversations_that_are_made_up_begin_with_their_task() -> None:
             self.begun.append((conversation, task.id))
 
     policy = Aware()
-    wrapper = T2PO(policy, T2POConfig(turn_resample=True, eta=0.3))
+    wrapper = T2PO(policy, T2POConfig(turn_resample=True, turn_resample_eta=0.3))
     wrapper.begin("a", task())
     turns(wrapper, "a", 2)
     assert policy.begun == [("a", "first"), ("a\0try2", "first")]

@@ -83,7 +83,9 @@ def test_resume_is_bitwise_equal(tmp_path, at):
     assert torch.equal(weights(whole), weights(rest))
 
 
-RESAMPLING = T2POConfig(turn_resample=True, warmup_turns=24, target_rate=0.4, evaluate_resample=True)
+RESAMPLING = T2POConfig(
+    turn_resample=True, turn_resample_warmup=24, turn_resample_rate=0.4, turn_resample_evaluate=True
+)
 
 
 def test_resume_with_turn_resampling_is_bitwise_equal(tmp_path):

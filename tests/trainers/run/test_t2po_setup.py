@@ -7,9 +7,9 @@ import pytest
 
 from agents.t2po import T2POConfig
 from tests.agents.toys import tokenizer
-from trainers.config import T2POArguments
 from trainers.errors import ConfigError
-from trainers.run.t2po_setup import FLAGS, check_room, check_t2po, idle_settings, make_t2po
+from trainers.run.cli import parse
+from trainers.run.t2po_setup import check_t2po, idle_settings, make_t2po
 
 OTHER: dict[str, Any] = {
     "think_budget": 100,
@@ -38,94 +38,75 @@ OTHER: dict[str, Any] = {
 """A value of each flag that is not its default."""
 
 
-def test_every_setting_of_the_wrapper_has_a_flag_and_every_flag_reaches_it() -> None:
-    fields = {f.name for f in dataclasses.fields(T2POConfig)}
-    assert fields == set(FLAGS) | {"max_turn_tokens"}
-    assert {f.name for f in dataclasses.fields(T2POArguments)} == set(FLAGS.values()) | {"max_turn_tokens"}
-    assert set(OTHER) == set(FLAGS.values())
-    made = make_t2po(T2POArguments(**OTHER))
-    assert made is not None
-    assert {flag: getattr(made, field) for field, flag in FLAGS.items()} == OTHER
-
-
-def test_the_defaults_are_those_of_the_wrapper() -> None:
-    arguments, config = T2POArguments(), T2POConfig()
-    for field, flag in FLAGS.items():
-        assert getattr(arguments, flag) == (getattr(config, field) or getattr(arguments, flag)), flag
+def test_every_flag_reaches_the_wrapper_under_its_own_name() -> None:
+    assert set(OTHER) | {"max_turn_tokens"} == {f.name for f in dataclasses.fields(T2POConfig)}
+    flags = [word for name, value in OTHER.items() for word in (f"--{name}", str(value))]
+    made = make_t2po(parse(["--use_cpu", "true", *flags]).t2po)
+    assert made is not None and made.max_turn_tokens is None  # the sampler's own cap
+    assert {name: getattr(made, name) for name in OTHER} == OTHER
 
 
 def test_all_off_is_no_wrapper() -> None:
-    assert make_t2po(T2POArguments()) is None
-    assert make_t2po(T2POArguments(max_turn_tokens=30)) is None  # the sampler's own cap
+    assert make_t2po(T2POConfig()) is None
+    assert make_t2po(T2POConfig(max_turn_tokens=30)) is None  # the sampler's own cap
     for switch in ({"think_budget": 5}, {"think_stop": "official"}, {"turn_resample": True}):
-        assert make_t2po(T2POArguments(**switch)) is not None
+        assert make_t2po(T2POConfig(**switch)) is not None
 
 
 @pytest.mark.parametrize(
-    ("settings", "message"),
+    ("flags", "message"),
     [
-        ({"turn_resample_rate": 15}, "turn_resample_rate is 15: between 0 and 1"),
-        ({"turn_resample_warmup": 0}, "turn_resample_warmup is 0: at least 1"),
-        ({"turn_resample_max_try": 0}, "turn_resample_max_try is 0"),
-        ({"turn_resample_keep": "best"}, "turn_resample_keep is 'best': use one of last, first, max_change"),
-        ({"think_stop_patience": 0}, "think_stop_patience is 0"),
-        ({"think_answer_reserve": -1}, "think_answer_reserve is -1"),
-        ({"think_budget": -3}, "think_budget is -3"),
-        ({"max_turn_tokens": -1}, "max_turn_tokens is -1"),
-        (
-            {"turn_resample_signal": "confidence", "turn_resample_aggregate": "geometric"},
-            "turn_resample_signal 'confidence' can be negative.* use turn_resample_aggregate 'arithmetic'",
-        ),
+        (["--turn_resample_keep", "best"], "turn_resample_keep='best': one of last, first, max_change"),
+        (["--think_budget", "-3", "--turn_resample_rate", "15"], "think_budget=-3: above 0.\nturn_resample_rate=15.0"),
     ],
 )
-def test_errors_name_the_flag(settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigError, match=message) as error:
-        make_t2po(T2POArguments(**settings))
-    assert "T2POConfig" not in str(error.value)
+def test_errors_name_the_flag(flags: list[str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        parse(["--use_cpu", "true", *flags])
 
 
 def test_models_without_tags_are_refused_and_other_tags_can_be_named() -> None:
     with pytest.raises(ConfigError, match="need <think> and </think> as single tokens"):
-        check_t2po(make_t2po(T2POArguments(think_budget=5)), tokenizer(think=False))
-    check_t2po(make_t2po(T2POArguments(think_budget=5)), tokenizer())
-    check_t2po(make_t2po(T2POArguments(think_budget=5, think_open="[", think_close="]")), tokenizer(think=False))
+        check_t2po(make_t2po(T2POConfig(think_budget=5)), tokenizer(think=False))
+    check_t2po(make_t2po(T2POConfig(think_budget=5)), tokenizer())
+    check_t2po(make_t2po(T2POConfig(think_budget=5, think_open="[", think_close="]")), tokenizer(think=False))
     check_t2po(None, tokenizer(think=False))
 
 
 def test_a_reply_must_leave_room_to_think() -> None:
-    config = make_t2po(T2POArguments(think_budget=5))
-    check_room(config, 66)
-    with pytest.raises(ConfigError, match="think_answer_reserve=64: replies have at most 65 tokens"):
-        check_room(config, 65)
-    check_room(make_t2po(T2POArguments(turn_resample=True)), 5)
+    config = T2POConfig(think_budget=5)
+    config.check_room(66)
+    with pytest.raises(ValueError, match="think_answer_reserve=64: replies have at most 65 tokens"):
+        config.check_room(65)
+    T2POConfig(turn_resample=True).check_room(5)
 
 
 def idle(cap: int = 400, greedy_arm: bool = True, **settings: Any) -> list[str]:
-    return idle_settings(T2POArguments(**settings), cap, greedy_arm=greedy_arm)
+    return list(idle_settings(T2POConfig(**settings), cap, greedy_arm=greedy_arm))
 
 
 def test_measurements_with_a_calibrated_eta_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"turn_resample_evaluate needs turn_resample_eta"):
-        make_t2po(T2POArguments(turn_resample=True, turn_resample_evaluate=True))
-    make_t2po(T2POArguments(turn_resample=True, turn_resample_evaluate=True, turn_resample_eta=0.1))
+        make_t2po(T2POConfig(turn_resample=True, turn_resample_evaluate=True))
+    make_t2po(T2POConfig(turn_resample=True, turn_resample_evaluate=True, turn_resample_eta=0.1))
 
 
 def test_switches_that_this_run_cannot_use_say_so() -> None:
     def said(**settings: Any) -> list[str]:
         rest = {name: settings.pop(name) for name in ("held_out", "turns") if name in settings}
-        return idle_settings(T2POArguments(**settings), 400, greedy_arm=False, **rest)
+        return list(idle_settings(T2POConfig(**settings), 400, greedy_arm=False, **rest))
 
     assert said(max_turn_tokens=5000) == [
         "max_turn_tokens=5000 does nothing: no task allows more than 400 tokens a turn"
     ]
     assert said(max_turn_tokens=400) == []
     official = {"turn_resample": True, "turn_resample_signal": "official"}
-    short = idle_settings(T2POArguments(**official), 32, greedy_arm=False)
+    short = idle(32, greedy_arm=False, **official)
     assert short == [
         "turn_resample does nothing: turn_resample_signal=official leaves out the first 32 tokens of a reply, and "
         "replies have at most 32"
     ]
-    assert idle_settings(T2POArguments(**official), 33, greedy_arm=False) == []
+    assert idle(33, greedy_arm=False, **official) == []
     assert "an episode is one reply here" in said(turn_resample=True, turns=1)[0]
     assert said(turn_resample=True, turns=2) == []
     measured = {"think_budget": 9, "think_evaluate": True, "turn_resample": True, "turn_resample_evaluate": True}

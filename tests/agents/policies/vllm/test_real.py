@@ -295,7 +295,7 @@ def test_think_budgets_are_kept(endless: VllmPolicy, loaded: tuple[Any, Any]) ->
     model, tokenizer = loaded
     opening, closing = "a", "b"  # any two single tokens will do for tags
     tags = [tokenizer.encode(tag, add_special_tokens=False)[0] for tag in (opening, closing)]
-    config = T2POConfig(think_budget=6, answer_reserve=4, think_open=opening, think_close=closing)
+    config = T2POConfig(think_budget=6, think_answer_reserve=4, think_open=opening, think_close=closing)
     requests = [
         Request(request.conversation, [*request.prompt_ids, tags[0]], request.seed) for request in ask(tokenizer, 6)
     ]
@@ -307,7 +307,10 @@ def test_think_budgets_are_kept(endless: VllmPolicy, loaded: tuple[Any, Any]) ->
 
 def test_turns_are_resampled_by_a_signal_that_is_exact(endless: VllmPolicy, loaded: tuple[Any, Any]) -> None:
     model, tokenizer = loaded
-    wrapper = T2PO(endless, T2POConfig(turn_resample=True, eta=50.0, signal="top1", max_try=2))
+    wrapper = T2PO(
+        endless,
+        T2POConfig(turn_resample=True, turn_resample_eta=50.0, turn_resample_signal="top1", turn_resample_max_try=2),
+    )
     first = ask(tokenizer, 4, first_turn=True)
     replies = wrapper.complete(first, Sampling(1.0, 8))
     later = [
