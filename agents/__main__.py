@@ -13,6 +13,7 @@ from agents.commands.pages import clean, show
 from agents.jsonl import RecordError
 from agents.records import FORMATS
 from sandboxes.command import Parser, started
+from tasks.command_line import SPEC
 
 SANDBOX = "auto, docker, bubblewrap, landlock or local"
 
@@ -83,7 +84,7 @@ def _parser() -> argparse.ArgumentParser:
         "--model", metavar="NAME", help="compare ids, too, with this model's tokenizer (`bytes`: of scripted policies)"
     )
     player = commands.add_parser("play", help="be the policy: type replies to an episode, and store it")
-    player.add_argument("--tasks", metavar="SPEC", default="library", help="where the tasks are (default: library)")
+    player.add_argument("--tasks", metavar="SPEC", default="library", help=f"where the tasks are: {SPEC}")
     player.add_argument("--task", metavar="ID", help="the task; left out, the first")
     player.add_argument("--sandbox", metavar="NAME", default="auto", help=SANDBOX)
     player.add_argument("--seed", metavar="N", type=int, default=0, help="the episode's seed")

@@ -15,6 +15,7 @@ from envs.mixed import MixedEnv, kind_of_env
 from sandboxes.command import Parser, started
 from sandboxes.sandbox import SandboxError
 from tasks.assertions.grade import GradeError
+from tasks.command_line import SPEC
 from tasks.sources import load_tasks
 from tasks.task import TaskError
 
@@ -167,7 +168,7 @@ def _parser() -> argparse.ArgumentParser:
         "--tasks",
         metavar="SPEC",
         default="library",
-        help="library, generated:..., gsm8k:sample and the like, a YAML file, a folder",
+        help=f"where tasks come from: {SPEC}; gsm8k:sample and the like",
     )
     player.add_argument("--sandbox", metavar="NAME", default="auto", help="auto, docker, bubblewrap, landlock or local")
     player.add_argument("--max-turns", metavar="N", type=int, help="turn budget; left out, the task's own")

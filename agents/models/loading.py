@@ -245,10 +245,15 @@ def local_tokenizer(source: ModelSource) -> Any:
 
 
 def listed_ends(source: ModelSource) -> int | list[int] | None:
-    """The ids that end a turn as the model's generation config lists them, where it is on this machine."""
+    """The ids that end a turn as a model's files list them, where transformers looks for them; `None` without.
+
+    Raises:
+        ModelError: A file is there and no JSON object.
+    """
     if source.kind is ModelKind.ADAPTER:
         return listed_ends(resolve_model(_base_of(source), convert=False))
-    path = _local_file(source, "generation_config.json")
+    found = (_local_file(source, name) for name in ("generation_config.json", "config.json"))
+    path = next(filter(None, found), None)
     return _read_json(path).get("eos_token_id") if path is not None else None
 
 
@@ -265,8 +270,8 @@ def _local_file(source: ModelSource, name: str) -> Path | None:
 def _read_json(path: Path) -> dict[str, Any]:
     try:
         return dict(json.loads(path.read_text(encoding="utf-8")))
-    except ValueError as error:
-        raise ModelError(f"{path} is not JSON ({error})") from error
+    except (ValueError, TypeError) as error:
+        raise ModelError(f"{path} is no JSON object ({error})") from error
 
 
 def _base_of(source: ModelSource) -> str:

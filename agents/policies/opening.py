@@ -15,7 +15,6 @@ A word that is a policy's wins over a folder of that name (`./NAME` reaches it);
 from __future__ import annotations
 
 import difflib
-import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -30,6 +29,7 @@ from agents.models.loading import (
     ModelKind,
     ModelSource,
     check_files,
+    listed_ends,
     load_model,
     resolve_model,
     torch_dtype,
@@ -306,7 +306,7 @@ def _open_vllm(named: PolicyName, given: Opening) -> Actor:
             )
         loaded = _load_tokenizer(served.model)
     if eos_ids is None and here:
-        eos_ids = end_ids(_listed_ends(Path(served.model)), loaded)
+        eos_ids = end_ids(listed_ends(ModelSource(served.model, ModelKind.FOLDER, served.model)), loaded)
     card = read_card(served.own) if served.own else ModelCard()
     if eos_ids is None and card.end_ids:
         eos_ids = card.end_ids
@@ -335,21 +335,6 @@ def _served(named: PolicyName, limits: Mapping[str, Any]) -> _Folders:
         raise ValueError(f"{named.url} serves no {named.model!r}, but {', '.join(roots) or 'nothing'}")
     wanted = named.model or next((model for model in roots if model not in parents), "")
     return _Folders(roots.get(parents.get(wanted, wanted), ""), roots.get(wanted, ""))
-
-
-def _listed_ends(folder: Path) -> Any:
-    """The end ids that a model's folder names, where transformers looks for them.
-
-    Raises:
-        ValueError: A file there is no JSON.
-    """
-    for path in (folder / "generation_config.json", folder / "config.json"):
-        if path.is_file():
-            try:
-                return json.loads(path.read_text(encoding="utf-8")).get("eos_token_id")
-            except (ValueError, AttributeError) as error:
-                raise ValueError(f"{path} is no JSON object ({error})") from error
-    return None
 
 
 def _load_tokenizer(where: str) -> Any:
