@@ -18,7 +18,11 @@ from tasks.judges import JudgeUse, in_process_line
 from tasks.lint import Proof, Status, prove
 from tasks.problems import Problem, TaskError, counted
 from tasks.reports import refuse_to_overwrite, to_json, write_junit
-from tasks.sources import clawgym, generated, is_spec, library, load_tasks
+from tasks.sources import is_spec, load_tasks
+from tasks.sources.clawgym_files import is_clawgym
+from tasks.sources.generated import GENERATED
+from tasks.sources.library import LIBRARY, load_library
+from tasks.sources.yaml import task_files
 from tasks.task import Task
 from tasks.twins import twin_notes
 
@@ -46,7 +50,7 @@ def check(
     """
     if junit is not None:
         refuse_to_overwrite(junit)
-    tasks, problems = gather(specs if specs or every else [library.SCHEME], every=every, sample=sample, seed=seed)
+    tasks, problems = gather(specs if specs or every else [LIBRARY], every=every, sample=sample, seed=seed)
     for problem in problems:
         print(problem, file=sys.stderr)
     proofs: list[Proof] = []
@@ -109,9 +113,7 @@ def gather(specs: Sequence[str], *, every: bool, sample: int, seed: int) -> tupl
     problems: list[Problem] = []
     for spec in specs:
         folder = Path(spec).expanduser()
-        if not is_spec(spec) and folder.is_dir() and not clawgym.is_clawgym(folder):
-            from tasks.sources.yaml import task_files
-
+        if not is_spec(spec) and folder.is_dir() and not is_clawgym(folder):
             try:
                 wanted += task_files(folder)
             except TaskError as error:
@@ -121,8 +123,8 @@ def gather(specs: Sequence[str], *, every: bool, sample: int, seed: int) -> tupl
     if every:
         from tasks.families import ALL_FAMILIES
 
-        wanted = [library.SCHEME, *wanted]
-        wanted += [f"{generated.SCHEME}:{family}?n={sample}&seed={seed}" for family in ALL_FAMILIES]
+        wanted = [LIBRARY, *wanted]
+        wanted += [f"{GENERATED}:{family}?n={sample}&seed={seed}" for family in ALL_FAMILIES]
     tasks: dict[str, Task] = {}
     for source in wanted:
         try:
@@ -186,7 +188,7 @@ def with_judges(task: Task, proof: Proof) -> Proof:
     line = in_process_line(task.judge_findings)
     from tasks.families import ALL_FAMILIES  # only here: few tasks have such a judge
 
-    if task.family in ALL_FAMILIES or task.content_hash in {shipped.content_hash for shipped in library.load()}:
+    if task.family in ALL_FAMILIES or task.content_hash in {shipped.content_hash for shipped in load_library()}:
         return replace(proof, problems=(*proof.problems, line))
     return replace(proof, notes=(*proof.notes, line))
 

@@ -13,7 +13,8 @@ from tasks.description import HAND_WRITTEN, describe
 from tasks.judges import JudgeUse
 from tasks.model import unknown_key
 from tasks.problems import TaskError, counted
-from tasks.sources import is_spec, library, load_tasks
+from tasks.sources import is_spec, load_tasks
+from tasks.sources.library import load_library
 from tasks.task import ID_PATTERN, Task
 from tasks.yaml_io import dump_task
 
@@ -106,7 +107,7 @@ def _named(spec: str) -> list[Task]:
     """Load by spec, or by the bare id of a library task."""
     if is_spec(spec) or Path(spec).expanduser().exists():
         return load_tasks(spec)
-    shipped = library.load()
+    shipped = load_library()
     found = [task for task in shipped if task.id == spec]
     if not found:
         message = unknown_key(spec, [task.id for task in shipped], "task")

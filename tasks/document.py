@@ -8,6 +8,7 @@ from typing import Any
 
 import yaml
 
+from tasks.model import BAD_SCALAR, MAX_NUMBER
 from tasks.problems import Problem
 
 Place = tuple[str | int, ...]
@@ -17,12 +18,6 @@ _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _TAG = "tag:yaml.org,2002:"
 _PLAIN = ("str", "int", "float", "bool", "null", "timestamp", "value", "seq", "map")
 _PLAIN_TAGS = {_TAG + name for name in _PLAIN}
-
-BAD_SCALAR = (ValueError, ArithmeticError, LookupError, TypeError, AttributeError)
-"""What PyYAML raises for scalars that are not what their tag says; it checks them by using them."""
-
-MAX_NUMBER = 400
-"""Characters of a number, date or the like; YAML's reading of long ones takes time that grows with their square."""
 
 MAX_NODES = 100_000
 """Values that one file may hold, anchors counted as often as they are used."""

@@ -13,6 +13,11 @@ from pydantic_core import PydanticCustomError
 
 T = TypeVar("T")
 
+BAD_SCALAR = (ValueError, ArithmeticError, LookupError, TypeError, AttributeError)
+"""What PyYAML raises for scalars that are not what their tag says; it checks them by using them."""
+MAX_NUMBER = 400
+"""Characters of a number, date or the like; YAML's reading of long ones takes time that grows with their square."""
+
 
 class StrictModel(BaseModel):
     """Frozen; no value is coerced to another type; an unknown key is an error."""

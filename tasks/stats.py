@@ -38,7 +38,7 @@ def count(tasks: Sequence[Task]) -> dict[str, Any]:
     }
 
 
-def render(counts: dict[str, Any]) -> str:
+def in_words(counts: dict[str, Any]) -> str:
     """Write counts for people."""
     lines = []
     for name, value in counts.items():
@@ -57,7 +57,7 @@ def render(counts: dict[str, Any]) -> str:
 def stats(tasks: Sequence[Task], *, as_json: bool) -> int:
     """Print counts of the tasks."""
     counts = count(tasks)
-    print(json.dumps(counts, indent=1, ensure_ascii=False) if as_json else render(counts))
+    print(json.dumps(counts, indent=1, ensure_ascii=False) if as_json else in_words(counts))
     return 0
 
 

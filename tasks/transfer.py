@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tasks.problems import Problem, TaskError, collected, counted
-from tasks.sources import fieldnotes, generated, load_tasks
+from tasks.sources import fieldnotes, load_tasks
+from tasks.sources.generated import load_generated
 from tasks.task import Task
 from tasks.yaml_io import dump_task, parse_task
 
@@ -37,7 +38,7 @@ def generate(family: str | None, n: int, seed: int, folder: Path | None) -> int:
 
         print("\n".join(NAMES))
         return 0
-    tasks = generated.load(f"{family}?n={n}&seed={seed}")
+    tasks = load_generated(f"{family}?n={n}&seed={seed}")
     if folder is None:
         print("\n".join(task.id for task in tasks))
         print(f"{counted(len(tasks), 'task')}, nothing was written: --out FOLDER writes them")

@@ -6,7 +6,6 @@ from typing import Annotated, Any
 
 from pydantic import Field, ValidatorFunctionWrapHandler, WrapValidator
 
-from tasks.assertions import compose
 from tasks.assertions.answers import NumberEquals, NumberFormat
 from tasks.assertions.base import AssertionKind, BaseAssertion
 from tasks.assertions.command import Command
@@ -74,4 +73,4 @@ Assertion = Annotated[
 """Any assertion a task may hold."""
 
 for _model in (AnyOf, AllOf, Not):
-    _model.model_rebuild(_types_namespace={**vars(compose), "Assertion": Assertion})
+    _model.model_rebuild(_types_namespace={"Assertion": Assertion})

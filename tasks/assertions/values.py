@@ -14,8 +14,7 @@ from pydantic import AfterValidator, Field, JsonValue, SerializerFunctionWrapHan
 from tasks.assertions.base import AssertionKind, AssertionResult
 from tasks.assertions.on_files import TextAssertion
 from tasks.assertions.patterns import Pattern, TooSlow, search
-from tasks.document import BAD_SCALAR, MAX_NUMBER
-from tasks.model import fault
+from tasks.model import BAD_SCALAR, MAX_NUMBER, fault
 from tasks.outcome import Outcome
 
 MAX_NODES = 100_000
@@ -29,11 +28,11 @@ _BRIEF = reprlib.Repr()
 _BRIEF.maxlevel, _BRIEF.maxstring, _BRIEF.maxlist, _BRIEF.maxdict, _BRIEF.maxother = 2, 60, 4, 4, 60
 
 
-class _Unreadable(Exception):
+class _Malformed(Exception):
     """The file is not what it should be; the message says how."""
 
 
-class _Beyond(_Unreadable):
+class _Beyond(_Malformed):
     """The file may be what it should be, but is more than anybody would write, and is not read."""
 
 
@@ -107,14 +106,14 @@ class ValueAssertion(TextAssertion):
             problem = self._wrong(value)
         except _Beyond as error:
             return self.broken(f"{self.path}: {error}")
-        except _Unreadable as error:
+        except _Malformed as error:
             return self.failed(f"{self.path}: {error}")
         except TooSlow as error:
             return self.too_slow(outcome, str(error))
         return self.failed(f"{where}: {problem}") if problem else self.passed()
 
     def read(self, text: str) -> Any:
-        """Return the file as plain data. Raises _Unreadable."""
+        """Return the file as plain data. Raises _Malformed."""
         raise NotImplementedError
 
     def default_name(self) -> str:
@@ -127,21 +126,21 @@ class ValueAssertion(TextAssertion):
             return f"{self.at or '$'} in {self.path} matches {self.matches!r:.60}"
         if self.length is not None:
             return f"{self.at or '$'} in {self.path} has {self.length} items"
-        return f"{self.at or '$'} in {self.path} is {_shown(self.equals)}"
+        return f"{self.at or '$'} in {self.path} is {_value_shown(self.equals)}"
 
     def _wrong(self, value: Any) -> str:
         """Return what is wrong with the value; empty if nothing is."""
         if self.matches is not None:
             if isinstance(value, bool) or not isinstance(value, str | int | float):
-                return f"is {_shown(value)}, which is no text"
-            return "" if search(self.matches, _written(value)) else f"is {_shown(value)}: no match"
+                return f"is {_value_shown(value)}, which is no text"
+            return "" if search(self.matches, _written(value)) else f"is {_value_shown(value)}: no match"
         if self.length is not None:
             if not isinstance(value, str | list | dict):
-                return f"is {_shown(value)}, which has no length"
+                return f"is {_value_shown(value)}, which has no length"
             return "" if len(value) == self.length else f"has {len(value)} items instead of {self.length}"
-        if _equal(value, self.equals, self.tolerance):
+        if _same_value(value, self.equals, self.tolerance):
             return ""
-        return f"is {_shown(value)} instead of {_shown(self.equals)}"
+        return f"is {_value_shown(value)} instead of {_value_shown(self.equals)}"
 
 
 class JsonFileValue(ValueAssertion):
@@ -154,9 +153,9 @@ class JsonFileValue(ValueAssertion):
         try:
             return json.loads(text, parse_constant=_no_constant)
         except json.JSONDecodeError as error:
-            raise _Unreadable(f"is no JSON: {error}") from None
+            raise _Malformed(f"is no JSON: {error}") from None
         except (ValueError, RecursionError) as error:  # Python reads no numbers of more than 4,300 digits
-            raise (_Unreadable if isinstance(error, _NoNumber) else _Beyond)(f"is no JSON: {error}") from None
+            raise (_Malformed if isinstance(error, _NoNumber) else _Beyond)(f"is no JSON: {error}") from None
 
 
 class YamlFileValue(ValueAssertion):
@@ -180,7 +179,7 @@ class YamlFileValue(ValueAssertion):
             raise _Beyond(f"is nested more than {MAX_NESTING} deep") from None
         except (yaml.YAMLError, *BAD_SCALAR) as error:
             why = " ".join(str(error).split())[:200] or type(error).__name__
-            raise _Unreadable(f"is no YAML: {why}") from None
+            raise _Malformed(f"is no YAML: {why}") from None
         finally:
             loader.dispose()
 
@@ -210,16 +209,16 @@ class _Plain:
                 found = self.value(item, depth + 1)
                 for part in reversed(found if isinstance(found, list) else [found]):
                     if not isinstance(part, dict):
-                        raise _Unreadable("merges (`<<`) what is no mapping")
+                        raise _Malformed("merges (`<<`) what is no mapping")
                     merged.update(part)
             elif not isinstance(key, yaml.ScalarNode):
-                raise _Unreadable("has a key that is a list or a mapping")
+                raise _Malformed("has a key that is a list or a mapping")
             else:
                 own[key.value] = self.value(item, depth + 1)
         return {**merged, **own}
 
 
-def _shown(value: Any) -> str:
+def _value_shown(value: Any) -> str:
     try:
         return _BRIEF.repr(value)
     except ValueError:  # Python writes no numbers of more than 4,300 digits
@@ -248,13 +247,13 @@ def _follow(value: Any, steps: list[str | int]) -> Any:
         )
         if isinstance(step, int):
             if not isinstance(value, list):
-                raise _Unreadable(f"{here} is no list, so it has no [{step}]")
+                raise _Malformed(f"{here} is no list, so it has no [{step}]")
             if not -len(value) <= step < len(value):
-                raise _Unreadable(f"{here} has {len(value)} items, so there is no [{step}]")
+                raise _Malformed(f"{here} has {len(value)} items, so there is no [{step}]")
         elif not isinstance(value, dict):
-            raise _Unreadable(f"{here} is no mapping, so it has no key '{step}'")
+            raise _Malformed(f"{here} is no mapping, so it has no key '{step}'")
         elif step not in value:
-            raise _Unreadable(f"{here} has no key '{step}'")
+            raise _Malformed(f"{here} has no key '{step}'")
         value = value[step]
     return value
 
@@ -266,14 +265,14 @@ def _near(value: float, wanted: float, tolerance: float) -> bool:
         return False
 
 
-def _equal(value: Any, wanted: Any, tolerance: float) -> bool:
+def _same_value(value: Any, wanted: Any, tolerance: float) -> bool:
     """Compare as JSON does. As deep as `wanted`, so a value that contains itself ends."""
     if isinstance(wanted, bool) or isinstance(value, bool) or wanted is None or value is None:
         return type(value) is type(wanted) and value == wanted
     if isinstance(wanted, int | float) and isinstance(value, int | float):
         return value == wanted or (tolerance > 0 and _near(value, wanted, tolerance))
     if isinstance(wanted, list) and isinstance(value, list):
-        return len(value) == len(wanted) and all(map(lambda a, b: _equal(a, b, tolerance), value, wanted))
+        return len(value) == len(wanted) and all(map(lambda a, b: _same_value(a, b, tolerance), value, wanted))
     if isinstance(wanted, dict) and isinstance(value, dict):
-        return value.keys() == wanted.keys() and all(_equal(value[key], wanted[key], tolerance) for key in wanted)
+        return value.keys() == wanted.keys() and all(_same_value(value[key], wanted[key], tolerance) for key in wanted)
     return type(value) is type(wanted) and bool(value == wanted)

@@ -50,7 +50,7 @@ def _drop(rng: Random) -> TaskParts:
     )
 
 
-FAMILIES = (
+EDITS_FAMILIES = (
     Family("append", "add a line to the end of a file", _append),
     Family("replace", "replace a word in a file", _replace),
     Family("drop", "remove the lines that hold a word", _drop),

@@ -8,16 +8,19 @@ from random import Random
 
 from tasks.assertions.files import FileContains, FileExists, FileMatches, FileNotExists, FileUnchanged
 from tasks.assertions.kinds import Assertion
-from tasks.families import edits, two_steps, views, whole_files
+from tasks.families.edits import EDITS_FAMILIES
 from tasks.families.office import OFFICE, OfficeFamily
 from tasks.families.parts import Check, Family, TaskParts
+from tasks.families.two_steps import TWO_STEPS_FAMILIES
+from tasks.families.views import VIEWS_FAMILIES
+from tasks.families.whole_files import WHOLE_FILES_FAMILIES
 from tasks.model import unknown_key
 from tasks.problems import TaskError
 from tasks.task import Budget, Difficulty, Oracle, Task
 from tasks.workspace import Workspace
 
 FAMILIES: dict[str, Family] = {
-    family.name: family for module in (whole_files, edits, views, two_steps) for family in module.FAMILIES
+    family.name: family for family in (*WHOLE_FILES_FAMILIES, *EDITS_FAMILIES, *VIEWS_FAMILIES, *TWO_STEPS_FAMILIES)
 }
 """Every quickstart family by name: tiny tasks that a small policy can learn."""
 

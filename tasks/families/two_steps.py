@@ -80,7 +80,7 @@ def _find_count(rng: Random) -> TaskParts:
     )
 
 
-FAMILIES = (
+TWO_STEPS_FAMILIES = (
     Family("stow", "make a folder and move a file into it", _stow),
     Family("backup_append", "copy a file, then add a line to the original", _backup_append),
     Family("rename_append", "rename a file, then add a line to it", _rename_append),

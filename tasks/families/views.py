@@ -93,7 +93,7 @@ def _filtered(
     )
 
 
-FAMILIES = (
+VIEWS_FAMILIES = (
     Family("find", "write the lines that hold a word to another file", _find),
     Family("count", "write the number of lines to another file", _count),
     Family("head", "write the first lines to another file", _head),

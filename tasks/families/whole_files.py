@@ -67,7 +67,7 @@ def _join(rng: Random) -> TaskParts:
     )
 
 
-FAMILIES = (
+WHOLE_FILES_FAMILIES = (
     Family("copy", "copy a file and keep the source", _copy),
     Family("rename", "give a file another name", _rename),
     Family("delete", "delete one file and no other", _delete),

@@ -11,14 +11,18 @@ from pathlib import Path
 from tasks.model import nearest
 from tasks.plugins import TASKS, load_plugin, plugins
 from tasks.problems import Problem, TaskError, collected
-from tasks.sources import clawgym, fieldnotes, generated, library, yaml
+from tasks.sources import clawgym, fieldnotes
+from tasks.sources.generated import GENERATED, load_generated
+from tasks.sources.library import LIBRARY, load_library
+from tasks.sources.yaml import SUFFIXES, load_yaml, task_files, unreadable
 from tasks.task import Task
+from tasks.yaml_io import load_task
 
 Spec = str | Path | Sequence[str | Path]
 """What `load_tasks` takes."""
 
-SETS = ("gsm8k", "math", "ifeval", "ifbench")
-"""Question sets: each a module of this package, imported when it is asked for (their verifiers cost time to import)."""
+SETS = {"gsm8k": "gsm8k:load", "math": "math:load", "ifeval": "ifeval:load", "ifbench": "ifeval:load_ifbench"}
+"""Question sets: module and function of this package, imported when asked for (their verifiers cost time to import)."""
 
 
 def load_tasks(spec: Spec) -> list[Task]:
@@ -71,8 +75,8 @@ def _file_of(task_id: str, part: str | Path) -> str:
     path = Path(part).expanduser()
     if (isinstance(part, str) and is_spec(part)) or not path.exists() or clawgym.is_clawgym(path):
         return str(part)
-    files = yaml.task_files(path) if path.is_dir() or path.suffix.lower() in yaml.SUFFIXES else []
-    return next((str(file) for file in files if yaml.load_task(file).id == task_id), str(part))
+    files = task_files(path) if path.is_dir() or path.suffix.lower() in SUFFIXES else []
+    return next((str(file) for file in files if load_task(file).id == task_id), str(part))
 
 
 def specs(spec: Spec) -> list[str | Path]:
@@ -87,8 +91,8 @@ def schemes() -> dict[str, Callable[[str], Sequence[Task]]]:
         TaskError: two packages offer the same scheme, or one takes a name of ours.
     """
     own: dict[str, Callable[[str], Sequence[Task]]] = {
-        library.SCHEME: library.load,
-        generated.SCHEME: generated.load,
+        LIBRARY: load_library,
+        GENERATED: load_generated,
         clawgym.SCHEME: clawgym.load,
         fieldnotes.SCHEME: fieldnotes.load,
         **{name: partial(_from_set, name) for name in SETS},
@@ -103,7 +107,7 @@ def schemes() -> dict[str, Callable[[str], Sequence[Task]]]:
 def is_spec(spec: str) -> bool:
     """Whether `spec` starts with a known scheme, and so is no path, whatever files there are."""
     scheme, colon, _ = spec.partition(":")
-    return scheme == library.SCHEME or (bool(colon) and scheme in schemes())
+    return scheme == LIBRARY or (bool(colon) and scheme in schemes())
 
 
 def _several(spec: str) -> list[str]:
@@ -128,9 +132,9 @@ def _load(spec: str | Path) -> Sequence[Task]:
     known = schemes()
     if isinstance(spec, str):
         scheme, colon, rest = spec.partition(":")
-        if scheme == library.SCHEME:
-            return library.load(rest if colon else None)
-        if scheme in (generated.SCHEME, *SETS) or (colon and scheme in known):
+        if scheme == LIBRARY:
+            return load_library(rest if colon else None)
+        if scheme in (GENERATED, *SETS) or (colon and scheme in known):
             return known[scheme](rest)
     path = Path(spec).expanduser()
     if not _is_there(path):
@@ -143,12 +147,12 @@ def _load(spec: str | Path) -> Sequence[Task]:
     try:
         is_upstream = clawgym.is_clawgym(path)
     except PermissionError as error:
-        raise yaml.unreadable(path, error) from error
+        raise unreadable(path, error) from error
     if is_upstream:
         return clawgym.load(path)
     if path.is_file() and path.suffix.lower() == fieldnotes.SUFFIX:
         return fieldnotes.load(path)
-    return yaml.load(path)
+    return load_yaml(path)
 
 
 def _is_there(path: Path) -> bool:
@@ -160,11 +164,12 @@ def _is_there(path: Path) -> bool:
     try:
         return path.expanduser().exists()
     except PermissionError as error:
-        raise yaml.unreadable(path, error) from error
+        raise unreadable(path, error) from error
 
 
 def _from_set(name: str, rest: str) -> Sequence[Task]:
-    loaded: Sequence[Task] = import_module(f"tasks.sources.{name}").load(rest)
+    module, _, function = SETS[name].partition(":")
+    loaded: Sequence[Task] = getattr(import_module(f"tasks.sources.{module}"), function)(rest)
     return loaded
 
 

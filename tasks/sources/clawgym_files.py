@@ -151,10 +151,10 @@ def _walk(path: Path) -> Iterator[tuple[str, str, FileEntry]]:
         yield prefix, ENTRY, FileEntry(content=(root / ENTRY).read_bytes())
         for part in (INPUTS, REWARD):
             for file in sorted((root / part).rglob("*")):
-                yield prefix, file.relative_to(root).as_posix(), _entry(file)
+                yield prefix, file.relative_to(root).as_posix(), _file_entry(file)
 
 
-def _entry(file: Path) -> FileEntry:
+def _file_entry(file: Path) -> FileEntry:
     status = file.lstat()
     mode = stat.S_IMODE(status.st_mode) & 0o777
     if stat.S_ISLNK(status.st_mode):

@@ -6,40 +6,33 @@ from tasks.model import unknown_key
 from tasks.problems import TaskError
 from tasks.task import Task
 
-SCHEME = "generated"
+GENERATED = "generated"
 DEFAULTS = {"n": 100, "seed": 0}
 """Parameters of the spec, and what they are where the spec leaves them out."""
 
 
-def load(rest: str) -> list[Task]:
+def load_generated(rest: str) -> list[Task]:
     """Generate the tasks for what stands after `generated:`.
 
     Raises:
         TaskError: unknown family or parameter (the nearest is named), or a number that makes no sense.
     """
-    from tasks.families import NAMES  # only here: other sources need not pay for this import
+    from tasks.families import NAMES, generate  # only here: other sources need not pay for this import
 
-    family, numbers = read(rest)
+    family, numbers = read_generated(rest)
     if family not in NAMES:
-        raise TaskError(f"{SCHEME}:{rest}: " + unknown_key(family, NAMES, "family"))
-    return make(family, numbers["n"], numbers["seed"])
+        raise TaskError(f"{GENERATED}:{rest}: " + unknown_key(family, NAMES, "family"))
+    return generate(family, numbers["n"], numbers["seed"])
 
 
-def read(rest: str) -> tuple[str, dict[str, int]]:
+def read_generated(rest: str) -> tuple[str, dict[str, int]]:
     """Return the family and the parameters (those of `DEFAULTS`) of what stands after `generated:`.
 
     Raises:
         TaskError: unknown parameter, or a number that makes no sense; whether there is such a family is not looked at.
     """
     family, _, query = rest.partition("?")
-    return family, _parse(query, f"{SCHEME}:{rest}")
-
-
-def make(family: str, n: int, seed: int) -> list[Task]:
-    """Generate tasks: see `tasks.families.generate`."""
-    from tasks.families import generate
-
-    return generate(family, n, seed)
+    return family, _parse(query, f"{GENERATED}:{rest}")
 
 
 def _parse(query: str, spec: str) -> dict[str, int]:

@@ -1,9 +1,12 @@
-"""IFEval: write a text that follows instructions on its form; `ifeval:sample`, `ifeval:PATH`, `ifeval:hub`.
+"""IFEval and IFBench: write a text that follows instructions on its form; `ifeval:sample`, `ifeval:PATH`, `ifeval:hub`.
 
 The rows are those of the public set: `key`, `prompt`, `instruction_id_list`, and `kwargs`, one object for each
 instruction in the same order. Rows of ours have a `reply` too, which follows everything. Parameters: `split=` (of a
 folder or the hub), `limit=` (the first so many), `semantics=` (`fixed` by the wording of the prompts, `reference` for
 published numbers), `loose=` (1: the reply may be taken without its first or last line and without stars).
+
+IFBench (`ifbench:sample`, ...) has the same rows and parameters. Two of its 58 ids need the extra `turngym[ifbench]`;
+without it their verdict is error, which says so, and the answers of such prompts have no reward.
 """
 
 from __future__ import annotations
@@ -20,8 +23,8 @@ from tasks.problems import Problem, TaskError
 from tasks.sources.datasets_io import SAMPLE, Row, choice, read_rows, split_spec, whole_number
 from tasks.task import Budget, Oracle, Task
 
-SCHEME = "ifeval"
-HUB = "google/IFEval"
+HUBS = {"ifeval": "google/IFEval", "ifbench": "allenai/IFBench_test"}
+"""What plain `hub` stands for, by the name of the set: scheme, family, and the beginning of the ids."""
 PARAMETERS = ("split", "limit", "semantics", "loose")
 BUDGET = Budget(max_turns=8, turn_tokens=4096)
 
@@ -33,26 +36,25 @@ def load(rest: str) -> list[Task]:
         TaskError: an unknown parameter, nothing there, no network, or rows that hold no such prompt, with an
             instruction that is unknown or lacks an argument; every faulty row is named with its file and line.
     """
-    return load_instructions(rest, SCHEME, HUB)
+    return _load(rest, "ifeval")
 
 
-def load_instructions(rest: str, scheme: str, hub: str) -> list[Task]:
-    """Load a set of prompts in this layout.
-
-    Args:
-        rest: What stands after `SCHEME:`.
-        scheme: Name of the set: scheme, family, and the beginning of the ids.
-        hub: OWNER/NAME of the set on the hub.
+def load_ifbench(rest: str) -> list[Task]:
+    """Load the tasks for what stands after `ifbench:`.
 
     Raises:
         TaskError: as `load`.
     """
+    return _load(rest, "ifbench")
+
+
+def _load(rest: str, scheme: str) -> list[Task]:
     where, params = split_spec(rest, scheme, PARAMETERS)
     spec = f"{scheme}:{rest}"
     semantics = Semantics(choice(params, "semantics", spec, Semantics, Semantics.FIXED))
     loose = choice(params, "loose", spec, ("0", "1"), "0") == "1"
     limit = whole_number(params, "limit", spec)
-    rows = read_rows(where, scheme, hub, params.get("split"))[:limit]
+    rows = read_rows(where, scheme, HUBS[scheme], params.get("split"))[:limit]
     tasks: dict[str, Task] = {}
     problems: list[Problem] = []
     for row in rows:

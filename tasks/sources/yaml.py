@@ -13,7 +13,7 @@ from tasks.yaml_io import load_task
 SUFFIXES = (".yaml", ".yml")
 
 
-def load(path: Path) -> list[Task]:
+def load_yaml(path: Path) -> list[Task]:
     """Load a file, or every task file in a folder and below, sorted by path.
 
     Raises:

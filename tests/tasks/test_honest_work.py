@@ -16,7 +16,7 @@ from sandboxes import open_sandbox
 from sandboxes.sandbox import EntryKind, Sandbox, SandboxUnavailable
 from tasks.families import OFFICE, generate
 from tasks.lint import grade_end, play
-from tasks.sources import library
+from tasks.sources.library import load_library
 from tasks.task import Task
 
 HONEST = Path(__file__).parent / "honest"
@@ -35,7 +35,7 @@ def sandbox() -> Iterator[Sandbox]:
 
 
 def test_there_are_two_for_each_task_of_the_library_and_each_office_family() -> None:
-    assert set(LIBRARY) == {task.id for task in library.load()}
+    assert set(LIBRARY) == {task.id for task in load_library()}
     assert set(FAMILIES) == set(OFFICE)
     assert all(len({*map(tuple, ways)}) == 2 for ways in LIBRARY.values())
     assert all(set(levels) == {"medium", "hard"} for levels in FAMILIES.values())
@@ -43,7 +43,7 @@ def test_there_are_two_for_each_task_of_the_library_and_each_office_family() -> 
 
 @pytest.mark.parametrize("name", LIBRARY)
 def test_honest_work_on_a_library_task_passes(name: str, sandbox: Sandbox) -> None:
-    (task,) = [task for task in library.load() if task.id == name]
+    (task,) = [task for task in load_library() if task.id == name]
     for commands in LIBRARY[name]:
         _passes(task, commands, sandbox)
 
@@ -72,7 +72,7 @@ TEXT_SAYS = {
 @pytest.mark.parametrize("source", ["library", *OFFICE])
 def test_what_a_request_leaves_open_is_accepted(source: str, sandbox: Sandbox) -> None:
     """Another last line end, quotes and CRLF in tables, another JSON layout: of every text file that is made anew."""
-    tasks = library.load() if source == "library" else generate(source, 1, seed=3)
+    tasks = load_library() if source == "library" else generate(source, 1, seed=3)
     for task in tasks:
         assert task.oracle is not None
         right = play(task, sandbox, task.oracle.commands, task.oracle.answer).outcome

@@ -10,7 +10,7 @@ import pytest
 from sandboxes.sandbox import EntryKind, FileEntry
 from tasks.families import generate
 from tasks.mutants import DELETE_ALL, JUNK, cheats, damaged, deletes_something
-from tasks.sources import library
+from tasks.sources.library import load_library
 
 
 def file(text: str | bytes, mode: int = 0o644) -> FileEntry:
@@ -159,7 +159,7 @@ def test_whether_something_is_to_be_deleted() -> None:
 
 
 def test_few_words_excuse_a_survivor_in_all_that_ships() -> None:
-    shipped = [*library.load(), *generate("all", 200, seed=0)]
+    shipped = [*load_library(), *generate("all", 200, seed=0)]
     assert sum(len(task.oracle.may_survive) for task in shipped if task.oracle) <= 10
 
 

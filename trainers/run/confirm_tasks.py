@@ -12,7 +12,8 @@ from dataclasses import replace
 
 from agents.seeds import derive_seed
 from tasks.problems import TaskError, counted
-from tasks.sources import generated, specs
+from tasks.sources import specs
+from tasks.sources.generated import GENERATED, read_generated
 from tasks.split_lock import ANEW, SUFFIX
 from tasks.splits import Sameness, Split, disjoint, meaning, take_confirm
 from tasks.task import Task
@@ -45,7 +46,7 @@ def with_confirm(env: EnvArguments, split: Split, seed: int, same: Sameness = me
     if split.confirm:
         return split, f"{counted(len(split.confirm), 'task')} of the lock's confirm side"
     parts = [str(part) for part in specs(env.tasks)]
-    fresh = all(part.startswith(f"{generated.SCHEME}:") for part in parts)
+    fresh = all(part.startswith(f"{GENERATED}:") for part in parts)
     if env.held_out.endswith(SUFFIX) and not fresh:
         return split, (
             f"none: {env.held_out} has no confirm side, and the sides of a lock stay as they are. Lock anew "
@@ -84,7 +85,7 @@ def with_confirm(env: EnvArguments, split: Split, seed: int, same: Sameness = me
 
 def _fresh(parts: Sequence[str], wanted: int, seed: int, split: Split, same: Sameness) -> tuple[Task, ...]:
     """Fresh tasks, from each part of the pool its share; fewer where the families have no more."""
-    read = [generated.read(part.partition(":")[2]) for part in parts]
+    read = [read_generated(part.partition(":")[2]) for part in parts]
     total = sum(numbers["n"] for _, numbers in read)
     trained = {task.family for task in split.pool}
     known = [*split.pool, *split.held_out, *split.unseen]
@@ -99,11 +100,13 @@ def _fresh(parts: Sequence[str], wanted: int, seed: int, split: Split, same: Sam
 def _of_family(
     family: str, wanted: int, seed: int, known: Sequence[Task], trained: set[str | None], same: Sameness
 ) -> tuple[Task, ...]:
+    from tasks.families import generate  # only here: other sources need not pay for this import
+
     found: tuple[Task, ...] = ()
     count = wanted
     for _ in range(ROUNDS):
         try:
-            made = generated.make(family, count, seed)
+            made = generate(family, count, seed)
         except TaskError:  # the family has no more: what was found before it is all
             break
         found = disjoint(known, [task for task in made if task.family in trained], same)

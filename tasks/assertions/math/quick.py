@@ -9,7 +9,7 @@ from tasks.assertions.math.normalise import normalise
 from tasks.assertions.math.shapes import Group, Scalar, Shape, Word, read
 from tasks.assertions.math.units import factor
 
-_LETTERS = re.compile(r"[A-Za-z]{2,}")
+_ONLY_LETTERS = re.compile(r"[A-Za-z]{2,}")
 _PRODUCT = re.compile(r"[abcdfghj-npqrstvwxyz]{2,3}")
 """Letters side by side that are a product, in any order, and not a word or a line of geometry."""
 _PLAIN_WORDS = re.compile(r"[A-Za-z][A-Za-z' -]{2,}")
@@ -52,7 +52,7 @@ def same_scalar(gold: Scalar, answer: Scalar) -> bool | None:
         return True
     if _PLAIN_WORDS.fullmatch(gold.text) and _PLAIN_WORDS.fullmatch(answer.text) and words(gold) == words(answer):
         return True
-    if _LETTERS.fullmatch(gold.text) and _LETTERS.fullmatch(answer.text):
+    if _ONLY_LETTERS.fullmatch(gold.text) and _ONLY_LETTERS.fullmatch(answer.text):
         product = all(_PRODUCT.fullmatch(side.text) for side in (gold, answer))
         return None if product else False
     if gold.exact is None or answer.exact is None:

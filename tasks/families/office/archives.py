@@ -212,7 +212,7 @@ def _verify(rng: Random, level: int) -> Draft:
     )
 
 
-FAMILIES = (
+ARCHIVES_FAMILIES = (
     OfficeFamily("pack_project", "archive a folder and remove it", _pack),
     OfficeFamily("restore_files", "take single files out of an archive", _restore),
     OfficeFamily("checksum_manifest", "write the checksums of files", _manifest),

@@ -294,7 +294,7 @@ def _header(rng: Random, level: int) -> Draft:
     )
 
 
-FAMILIES = (
+CODE_FAMILIES = (
     OfficeFamily("fix_imports", "repair the imports of a package after a rename", _imports),
     OfficeFamily("apply_series", "apply patches in their order", _patches),
     OfficeFamily("make_diff", "write the difference of two files as a patch", _diff),

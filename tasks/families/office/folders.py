@@ -145,7 +145,7 @@ def _pick_list(rng: Random, level: int) -> Draft:
     )
 
 
-FAMILIES = (
+FOLDERS_FAMILIES = (
     OfficeFamily("remove_duplicates", "delete files whose content is there twice", _duplicates),
     OfficeFamily("folder_plan", "make the folders and files of an outline", _folder_plan),
     OfficeFamily("pick_from_list", "copy the files that a list names", _pick_list),

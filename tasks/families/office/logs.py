@@ -210,7 +210,7 @@ def _unfinished(rng: Random, level: int) -> Draft:
     )
 
 
-FAMILIES = (
+LOGS_FAMILIES = (
     OfficeFamily("count_errors", "count log entries per service", _errors),
     OfficeFamily("log_window", "cut a stretch of time out of a log", _window),
     OfficeFamily("slow_requests", "find the slow paths of an access log", _slow),

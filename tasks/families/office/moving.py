@@ -205,7 +205,7 @@ def _flatten(rng: Random, level: int) -> Draft:
     )
 
 
-FAMILIES = (
+MOVING_FAMILIES = (
     OfficeFamily("sort_by_extension", "move files into a folder per extension", _by_extension),
     OfficeFamily("file_by_month", "move dated files into folders per year and month", _by_month),
     OfficeFamily("tidy_names", "rename files by a rule", _tidy_names),

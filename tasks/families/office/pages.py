@@ -194,7 +194,7 @@ def _replace_word(rng: Random, level: int) -> Draft:
     )
 
 
-FAMILIES = (
+PAGES_FAMILIES = (
     OfficeFamily("publish_drafts", "change the front matter of the posts that are due", _publish),
     OfficeFamily("page_index", "write a contents page from titles", _index),
     OfficeFamily("rename_page", "rename a page and repair the links to it", _rename_page),

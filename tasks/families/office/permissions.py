@@ -136,7 +136,7 @@ def _links(rng: Random, level: int) -> Draft:
     )
 
 
-FAMILIES = (
+PERMISSIONS_FAMILIES = (
     OfficeFamily("set_modes", "set permissions by kind of file", _modes),
     OfficeFamily("close_writable", "find and close world-writable files", _writable),
     OfficeFamily("switch_links", "re-point links and remove dead ones", _links),

@@ -168,7 +168,7 @@ def _overlay(rng: Random, level: int) -> Draft:
     )
 
 
-FAMILIES = (
+RECORDS_FAMILIES = (
     OfficeFamily("edit_json", "change some values of a JSON file", _edit_json),
     OfficeFamily("json_to_csv", "export JSON records as a table", _json_to_csv),
     OfficeFamily("overlay_settings", "merge default and local settings", _overlay),

@@ -264,7 +264,7 @@ def _mail_merge(rng: Random, level: int) -> Draft:
     )
 
 
-FAMILIES = (
+REPORTS_FAMILIES = (
     OfficeFamily("collect_todos", "list the open points in source files", _todos),
     OfficeFamily("word_counts", "count the words of chapters", _word_counts),
     OfficeFamily("weekly_report", "write a report from several inputs", _report),

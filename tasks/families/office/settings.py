@@ -163,7 +163,7 @@ def _sync_env(rng: Random, level: int) -> Draft:
     )
 
 
-FAMILIES = (
+SETTINGS_FAMILIES = (
     OfficeFamily("edit_yaml", "change two values of a YAML file and keep its comments", _edit_yaml),
     OfficeFamily("migrate_config", "move settings from INI to JSON with new names", _migrate),
     OfficeFamily("sync_env", "add the variables that an environment file lacks", _sync_env),

@@ -162,7 +162,7 @@ def _reconcile(rng: Random, level: int) -> Draft:
     )
 
 
-FAMILIES = (
+TABLES_FAMILIES = (
     OfficeFamily("join_tables", "look up the rows of one table in another", _join),
     OfficeFamily("reshape_columns", "convert a table to other columns and notations", _reshape),
     OfficeFamily("reconcile", "compare two tables and list the differences", _reconcile),

@@ -201,7 +201,7 @@ def _crosstab(rng: Random, level: int) -> Draft:
     )
 
 
-FAMILIES = (
+TOTALS_FAMILIES = (
     OfficeFamily("branch_totals", "add up a table per group", _totals),
     OfficeFamily("ranking", "filter and sort a table", _ranking),
     OfficeFamily("latest_price", "keep the newest row of each item", _latest),

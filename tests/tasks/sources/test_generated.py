@@ -2,9 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from tasks.families import FAMILIES
+from tasks.families import FAMILIES, generate
 from tasks.problems import TaskError
-from tasks.sources import generated, load_tasks
+from tasks.sources import load_tasks
+from tasks.sources.generated import load_generated, read_generated
 
 
 def test_the_spec_names_family_number_and_seed() -> None:
@@ -46,8 +47,8 @@ def test_what_makes_no_sense_is_refused(spec: str, words: str) -> None:
 
 
 def test_a_spec_is_read_and_made_in_two_steps() -> None:
-    assert generated.read("copy?n=3&seed=5") == ("copy", {"n": 3, "seed": 5})
-    assert generated.read("copy") == ("copy", {"n": 100, "seed": 0})
-    assert generated.make("copy", 3, 5) == generated.load("copy?n=3&seed=5")
+    assert read_generated("copy?n=3&seed=5") == ("copy", {"n": 3, "seed": 5})
+    assert read_generated("copy") == ("copy", {"n": 100, "seed": 0})
+    assert generate("copy", 3, 5) == load_generated("copy?n=3&seed=5")
     with pytest.raises(TaskError, match="n=0 asks for no tasks"):
-        generated.read("copy?n=0")
+        read_generated("copy?n=0")

@@ -8,12 +8,12 @@ import pytest
 from tasks.assertions import Verdict
 from tasks.outcome import Outcome
 from tasks.problems import TaskError
-from tasks.sources import ifbench
+from tasks.sources.ifeval import load_ifbench
 from tests.shared_data import shared
 
 
 def test_the_sample_is_solved_by_its_replies_and_not_by_silence() -> None:
-    tasks = ifbench.load("sample")
+    tasks = load_ifbench("sample")
     assert len(tasks) >= 40
     assert len({assertion.id for task in tasks for assertion in task.assertions}) == 56  # type: ignore[union-attr]
     for task in tasks:
@@ -27,7 +27,7 @@ def test_the_sample_is_solved_by_its_replies_and_not_by_silence() -> None:
 
 
 def test_parameters() -> None:
-    found = ifbench.load("sample?semantics=reference&loose=1&limit=2")
+    found = load_ifbench("sample?semantics=reference&loose=1&limit=2")
     assert [task.id for task in found] == ["ifbench-sample-0001", "ifbench-sample-0002"]
     assert found[0].assertions[0].canonical()["semantics"] == "reference"
     assert found[0].assertions[0].canonical()["loose"] is True
@@ -38,15 +38,15 @@ def test_an_unknown_id_names_file_line_and_key(tmp_path: Path) -> None:
     row = {"key": "1", "prompt": "Go", "instruction_id_list": ["count:number"], "kwargs": [{"N": 2.0}]}
     file.write_text(json.dumps(row))
     with pytest.raises(TaskError, match=r"rows.jsonl:1: kwargs\[0\]: unknown instruction 'count:number': did you mean"):
-        ifbench.load(str(file))
+        load_ifbench(str(file))
 
 
 def test_nothing_there_names_the_ways() -> None:
     with pytest.raises(TaskError, match="ifbench:PATH.*ifbench:hub"):
-        ifbench.load("/no/such/file.jsonl")
+        load_ifbench("/no/such/file.jsonl")
 
 
 def test_the_public_set_loads_whole() -> None:
-    tasks = ifbench.load(str(shared("data/ifbench/IFBench_test.jsonl")))
+    tasks = load_ifbench(str(shared("data/ifbench/IFBench_test.jsonl")))
     assert len(tasks) == 300 and sum(len(task.assertions) for task in tasks) == 344
     assert tasks[0].id == "ifbench-0000"

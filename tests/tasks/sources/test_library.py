@@ -11,12 +11,13 @@ from tasks.assertions.base import leaves
 from tasks.families.office.pools import PERSONAS
 from tasks.lint import Status, prove
 from tasks.problems import TaskError
-from tasks.sources import library, load_tasks
+from tasks.sources import load_tasks
+from tasks.sources.library import FOLDER, load_library
 from tasks.task import Difficulty, Oracle, Task
 from tests.tasks.fake_sandbox import FakeSandbox
 from tests.tasks.sources.library_traps import AFTER_THE_ORACLE, CHEATS, TRAPS
 
-TASKS = library.load()
+TASKS = load_library()
 
 
 def test_by_name() -> None:
@@ -37,7 +38,7 @@ def test_the_library_is_varied() -> None:
     for task in TASKS:
         assert len(task.assertions) >= 4, task.id
         assert len(task.workspace.files) >= 3, task.id
-        assert (library.FOLDER / f"{task.id}.yaml").is_file()
+        assert (FOLDER / f"{task.id}.yaml").is_file()
 
 
 @pytest.mark.parametrize("task", TASKS, ids=lambda task: task.id)

@@ -63,7 +63,7 @@ def test_twins_among_fresh_tasks_are_left_out(monkeypatch: pytest.MonkeyPatch) -
         asked.append((family, n))
         return [*pool[:8], *twins, *generate(family, n, seed)][:n]
 
-    monkeypatch.setattr(confirm_tasks.generated, "make", planted)
+    monkeypatch.setattr("tasks.families.generate", planted)
     split, _ = confirm_tasks.with_confirm(EnvArguments(tasks=POOL, held_out=HELD), before, 0)
     assert len(split.confirm) == 24 and asked == [("quickstart", 24), ("quickstart", 48)]
     assert not {meaning(t) for t in split.confirm} & {meaning(t) for t in (*pool, *held)}

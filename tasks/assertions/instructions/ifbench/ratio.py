@@ -10,7 +10,7 @@ from tasks.assertions.instructions.ifbench.base import ifbench, words
 from tasks.assertions.instructions.ifbench.stop_words import STOP_WORDS
 from tasks.assertions.instructions.sentences import sentences
 
-_WORD = re.compile(r"\w+")
+_RUN = re.compile(r"\w+")
 _CLOSING = "\"'*_)]}\u2019\u201d\xbb` \t\n"
 """What may stand after the mark that ends a sentence."""
 
@@ -110,7 +110,7 @@ def ratio_overlap(text: str, reference_text: str, percentage: int) -> bool:
 )
 def ratio_stop_words(text: str, percentage: int) -> bool:
     """At most so many words in a hundred are stop words."""
-    found = _WORD.findall(text)
+    found = _RUN.findall(text)
     share = sum(word.lower() in STOP_WORDS for word in found) / len(found) * 100 if found else 101
     return bool(found) and share <= percentage
 
