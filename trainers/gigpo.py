@@ -33,7 +33,7 @@ from trainers.config import GiGPOConfig
 from trainers.config.refusals import check_config, check_parts, check_processes, check_targets
 from trainers.construction import check_arguments, idle_in_library
 from trainers.credit import NO_TURN, Credit, TurnSignal
-from trainers.crediting import assign, batch_of, padded
+from trainers.credit.batch import batch_of, joined, padded
 from trainers.errors import ConfigError
 from trainers.guards.mask import SAMPLED, TRAINED
 from trainers.heldout import HeldOut
@@ -347,13 +347,13 @@ class GiGPOTrainer(ExactResume):
             # Of the first draw: what is trained on was chosen by how it ended.
             passed=[e.passed if e.reward is not None else None for e in self._played.measured.trajectories],
         )
-        result = assign(self.credit, batch, self.accelerator.process_index, self.state.global_step)
+        # Groups may span processes: each computes the advantages of all episodes and takes those of its rows.
+        result = self.credit.assign(joined(gather_object([batch])), self.state.global_step)
         for name, value in result.metrics.items():
             self.note_metric(name, float(value))
-        out = np.zeros((len(result.advantages), width))
-        shared = min(width, result.advantages.shape[1])
-        out[:, :shared] = result.advantages[:, :shared]
-        return out
+        first = self.accelerator.process_index * len(batch.rewards)
+        mine = result.advantages[first : first + len(batch.rewards), :width]
+        return padded(list(mine), 0.0, width)
 
     def _say_if_nothing_counts(self, local: list[float | None]) -> None:
         rewards: list[float | None] = gather_object(local)

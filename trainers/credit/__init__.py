@@ -6,12 +6,12 @@ turns of its group that began in the same state; token operators share the episo
 `A[i,t] = alpha * A_episode[i] * g[i,t] + beta * A_turn[i,turn(t)]`.
 """
 
+from trainers.credit.batch import NO_TURN, CreditBatch, TokenText
 from trainers.credit.episode import EpisodeOperator, EpisodeScale, advantage_bound, episode_advantages
 from trainers.credit.grouping import TurnGrouping, TurnRecord, TurnSignal
-from trainers.credit.pipeline import NO_TURN, Credit, CreditBatch, CreditResult
+from trainers.credit.pipeline import Credit, CreditResult
 from trainers.credit.planning import Planning
 from trainers.credit.settings import CreditSettings
-from trainers.credit.token_text import TokenText
 from trainers.credit.turn import (
     TurnCredit,
     TurnRevisits,

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from trainers.credit.batch import CreditBatch
 from trainers.credit.episode import EpisodeOperator, advantage_bound, negative_groups
-from trainers.credit.grouping import TurnRecord
 from trainers.credit.normalise import batch_norm, cap_advantages
 from trainers.credit.planning import Planning
 from trainers.credit.settings import CreditSettings
@@ -19,36 +18,7 @@ from trainers.credit.token import OPERATORS, TokenSignal, make_tokens, token_sig
 from trainers.credit.token.operator import keep_freed_memory
 from trainers.credit.token.settings import DelightMode
 from trainers.credit.token.state import TokenState
-from trainers.credit.token_text import TokenText
 from trainers.credit.turn import TurnCredit, credit_terms, gigpo_advantages
-
-NO_TURN = -1
-"""Turn id of a token that no turn sampled (environment, template, forced, padding)."""
-
-
-@dataclass(frozen=True, slots=True)
-class CreditBatch:
-    """The episodes of one step, of all processes, the K of a task side by side.
-
-    Attributes:
-        rewards: One per episode; `None` for one without a reward (infrastructure failure).
-        turns: What each turn brings; an empty list for an episode that does not count.
-        turn_ids: Shape (B, T): the turn that sampled a token, `NO_TURN` elsewhere.
-        group_size: K.
-        logprobs: Shape (B, T), natural logarithms under the sampling distribution; only read where a turn sampled.
-        entropies: Shape (B, T), nats, of the full distribution; `None` where the sampler has only bounds.
-        tokens: Text of every token, for planning masks; `None` unless `Credit.needs_tokens`.
-        passed: Whether each episode passed, `None` where that is not known; for SEPA's gate.
-    """
-
-    rewards: Sequence[float | None]
-    turns: Sequence[Sequence[TurnRecord]]
-    turn_ids: NDArray[np.int64]
-    group_size: int
-    logprobs: NDArray[np.float64] | None = None
-    entropies: NDArray[np.float64] | None = None
-    tokens: TokenText | None = None
-    passed: Sequence[bool | None] = ()
 
 
 @dataclass(frozen=True, slots=True)

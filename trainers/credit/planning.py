@@ -17,7 +17,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from trainers.credit.token_text import TokenText
+from trainers.credit.batch import TokenText
 
 DEFAULT_PHRASES = (
     "wait let me",

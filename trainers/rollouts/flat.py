@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from agents.seeds import derive_seed
 from agents.trajectory import Trajectory
 from trainers.credit import NO_TURN, CreditSettings, TurnCredit, TurnSignal, credit_terms, gigpo_advantages
-from trainers.crediting import padded, turn_records
+from trainers.credit.batch import padded, turn_records
 from trainers.rollouts.completion import as_completion, is_truncated, without_tokens
 
 

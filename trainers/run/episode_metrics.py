@@ -12,7 +12,7 @@ from agents.trajectory import FORGED, LOSSES, Trajectory, Turn
 from envs.conversation import StopReason
 from tasks.sources import SETS
 from trainers.credit import TurnSignal
-from trainers.crediting import turn_signals
+from trainers.credit.batch import turn_signals
 from trainers.measuring.measure import broken_checks, is_graded, measure, wrote_on
 
 SHELL = "shell"

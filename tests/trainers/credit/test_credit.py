@@ -23,6 +23,7 @@ from trainers.credit import (
     TurnRecord,
     TurnSignal,
 )
+from trainers.credit.batch import batch_of, joined
 from trainers.credit.token import (
     OPERATORS,
     DelightMode,
@@ -36,7 +37,6 @@ from trainers.credit.token import (
     operator_names,
     token_weights,
 )
-from trainers.crediting import batch_of, joined
 from trainers.errors import ConfigError
 
 EVERY = TokenSettings(

@@ -12,7 +12,7 @@ from tests.trainers.guards.planted import facts, kinds, on, only, result, steps
 from tests.trainers.replay import make_scripted
 from tests.trainers.test_hand import episodes as scripted_episodes
 from trainers.credit import CreditSettings, EpisodeScale, TurnSignal, credit_terms, discounted_returns
-from trainers.crediting import turn_records, turn_signals
+from trainers.credit.batch import turn_records, turn_signals
 from trainers.guards import GuardName
 from trainers.guards.signal import GroupKind, read_groups
 from trainers.rollouts.flat import weightless

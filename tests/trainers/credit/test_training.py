@@ -7,7 +7,7 @@ import pytest
 
 from tests.trainers.toy import make_trainer
 from trainers.credit import Credit, CreditBatch, TokenText, TurnSignal
-from trainers.crediting import turn_records
+from trainers.credit.batch import turn_records
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 

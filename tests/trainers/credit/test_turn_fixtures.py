@@ -24,9 +24,9 @@ from trainers.credit import (
     gigpo_advantages,
     turn_advantages,
 )
+from trainers.credit.batch import turn_signals
 from trainers.credit.grouping import similar_groups
 from trainers.credit.turn import turn_values
-from trainers.crediting import turn_signals
 
 
 def test_grouping():

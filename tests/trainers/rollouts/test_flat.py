@@ -19,7 +19,7 @@ from trainers.credit import (
     TurnRevisits,
     TurnSignal,
 )
-from trainers.crediting import assign, batch_of
+from trainers.credit.batch import batch_of
 from trainers.rollouts.completion import as_completion, is_truncated, without_tokens
 from trainers.rollouts.flat import weightless
 
@@ -80,7 +80,7 @@ def test_refill_and_credit_agree_on_what_teaches(changes, cut):
             flats = [without_tokens(f) if is_truncated(e) else f for e, f in zip(group, flats, strict=True)]
         credit = Credit(settings)
         batch = batch_of(group, flats, TurnSignal.PROGRESS, credit, group_size=4)
-        teaches = bool(assign(credit, batch, 0).advantages.any())
+        teaches = bool(credit.assign(batch).advantages.any())
         assert weightless(group, settings, TurnSignal.PROGRESS, mask_truncated=cut) is not teaches
         seen[teaches] += 1
     assert seen[True] > 3 and seen[False] > 3

@@ -1,22 +1,74 @@
-"""Between trainer and credit: the played episodes of this process as a batch, gathered over processes, and back."""
+"""What credit reads of played episodes: a batch of arrays, made on each process and joined over all of them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from accelerate.utils import gather_object
 from numpy.typing import NDArray
 
 from agents.trajectory import Flat, Trajectory, Turn
-from trainers.credit import NO_TURN, Credit, CreditBatch, CreditResult, TokenText, TurnRecord, TurnSignal
+from trainers.credit.grouping import TurnRecord, TurnSignal
 from trainers.errors import ConfigError
 
+if TYPE_CHECKING:
+    from trainers.credit.pipeline import Credit
+
+NO_TURN = -1
+"""Turn id of a token that no turn sampled (environment, template, forced, padding)."""
 NO_ENTROPIES = (
     "token_signal=entropy needs the exact entropy of every sampled token, and this sampler has only bounds (from the "
     "most likely tokens). Use token_signal=surprisal, or sample in process."
 )
+
+
+@dataclass(frozen=True, slots=True)
+class TokenText:
+    """What planning masks read.
+
+    Attributes:
+        ids: Shape (B, T).
+        texts: Text of every id that a turn sampled; the same id has the same text in every step.
+    """
+
+    ids: NDArray[np.int64]
+    texts: Mapping[int, str]
+
+    @classmethod
+    def of(cls, rows: Sequence[Sequence[str]]) -> TokenText:
+        """From texts: equal texts get equal ids; shorter rows are filled with id 0."""
+        numbers = {text: i for i, text in enumerate(dict.fromkeys(text for row in rows for text in row))}
+        ids = np.zeros((len(rows), max(map(len, rows), default=0)), dtype=np.int64)
+        for i, row in enumerate(rows):
+            ids[i, : len(row)] = [numbers[text] for text in row]
+        return cls(ids, {number: text for text, number in numbers.items()})
+
+
+@dataclass(frozen=True, slots=True)
+class CreditBatch:
+    """The episodes of one step, of all processes, the K of a task side by side.
+
+    Attributes:
+        rewards: One per episode; `None` for one without a reward (infrastructure failure).
+        turns: What each turn brings; an empty list for an episode that does not count.
+        turn_ids: Shape (B, T): the turn that sampled a token, `NO_TURN` elsewhere.
+        group_size: K.
+        logprobs: Shape (B, T), natural logarithms under the sampling distribution; only read where a turn sampled.
+        entropies: Shape (B, T), nats, of the full distribution; `None` where the sampler has only bounds.
+        tokens: Text of every token, for planning masks; `None` unless `Credit.needs_tokens`.
+        passed: Whether each episode passed, `None` where that is not known; for SEPA's gate.
+    """
+
+    rewards: Sequence[float | None]
+    turns: Sequence[Sequence[TurnRecord]]
+    turn_ids: NDArray[np.int64]
+    group_size: int
+    logprobs: NDArray[np.float64] | None = None
+    entropies: NDArray[np.float64] | None = None
+    tokens: TokenText | None = None
+    passed: Sequence[bool | None] = ()
 
 
 def batch_of(
@@ -98,21 +150,6 @@ def _own_signal(turn: Turn, signal: TurnSignal) -> float | None:
     if turn.exit_code is None and not turn.timed_out:
         return None
     return float(turn.exit_code == 0 and not turn.timed_out)
-
-
-def assign(credit: Credit, local: CreditBatch, process: int, step: int | None = None) -> CreditResult:
-    """Credit for the rows of this process; groups may span processes, so every process gathers all of them.
-
-    Args:
-        credit: The operators.
-        local: The episodes of this process.
-        process: Its number.
-        step: Optimizer steps taken before, for schedules.
-    """
-    result = credit.assign(joined(gather_object([local])), step)
-    count = len(local.rewards)
-    mine = slice(process * count, (process + 1) * count)
-    return CreditResult(result.advantages[mine], result.episode[mine], result.metrics)
 
 
 def joined(parts: Sequence[CreditBatch]) -> CreditBatch:
