@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import yaml
 from rich.table import Table
 
+from trainers.errors import RunFolderError
 from trainers.measuring.evaluation import FILE
 from trainers.measuring.measure import Measurement
-from trainers.run.folder import read_run
-from trainers.run.jsonl import RunFolderError
+from trainers.run.folder import read_mapping, read_run
 from trainers.run.record import CONFIG, ENVIRONMENT, TASKS
 from trainers.run.tables import measurement_table, p_text
 from trainers.stats import Outcomes, fisher_exact, paired_test, tasks_needed
@@ -49,7 +46,7 @@ def read_arms(path: str | Path) -> Arms:
     if not folder.is_dir():
         raise RunFolderError(f"no such folder: {path} (an evaluation folder or a run folder is needed)")
     if (folder / FILE).exists():
-        record = _json(folder / FILE)
+        record = read_mapping(folder / FILE)
         try:
             settings = {name: Measurement.from_json(m) for name, m in record["arms"].items()}
             return Arms(str(path), settings, dict(record["tasks"]), _prompts(folder), _agent_errors(folder))
@@ -58,7 +55,7 @@ def read_arms(path: str | Path) -> Arms:
     run = read_run(folder)
     if run.best is None:
         raise RunFolderError(f"{path} holds no held-out evaluation to compare")
-    lock = _json(folder / TASKS) if (folder / TASKS).exists() else {}
+    lock = read_mapping(folder / TASKS)
     measured = {**lock.get("held_out", {}), **lock.get("unseen", {})}
     name = f"{path} (step {run.best.step})"
     return Arms(name, run.best.settings, measured, _prompts(folder), _agent_errors(folder))
@@ -119,21 +116,9 @@ def _without(outcomes: dict[str, list[bool]], tasks: set[str]) -> Outcomes:
 
 
 def _prompts(folder: Path) -> str:
-    record = _json(folder / ENVIRONMENT) if (folder / ENVIRONMENT).exists() else {}
+    record = read_mapping(folder / ENVIRONMENT)
     return f"{record['prompt_style']} ({record['prompt_hash']})" if record.get("prompt_hash") else ""
 
 
 def _agent_errors(folder: Path) -> str:
-    path = folder / CONFIG
-    settings = yaml.safe_load(path.read_text(encoding="utf-8")) if path.exists() else None
-    return str(settings.get("agent_errors", "")) if isinstance(settings, dict) else ""
-
-
-def _json(path: Path) -> dict[str, Any]:
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise RunFolderError(f"{path}: not JSON ({error})") from error
-    if not isinstance(value, dict):
-        raise RunFolderError(f"{path}: not a JSON object")
-    return value
+    return str(read_mapping(folder / CONFIG).get("agent_errors", ""))

@@ -1,4 +1,4 @@
-"""What the trainers tell people who set something that cannot work."""
+"""Errors of the trainers that are meant for people: what is wrong, where, and what to do."""
 
 from __future__ import annotations
 
@@ -9,3 +9,15 @@ class ConfigError(ValueError):
 
 class RewardError(ConfigError):
     """An environment paid a reward that is not a number; the message names episode and task."""
+
+
+class RunFolderError(ValueError):
+    """A run folder cannot be used as asked; the message is one line for a person."""
+
+
+class BestLostError(RuntimeError):
+    """The weights that a checkpoint calls its best are not in the run folder any more."""
+
+
+class DamagedError(RuntimeError):
+    """A file that a run would go on from is not what was written; the message says what to do."""

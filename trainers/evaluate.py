@@ -56,13 +56,13 @@ from tasks.splits import Split
 from tasks.task import Task
 from trainers.compare import compare_arms, read_arms
 from trainers.config import EnvArguments
+from trainers.errors import RunFolderError
 from trainers.measuring.endpoints import check_arguments, read_body, usage_line
 from trainers.measuring.evaluation import EvaluationRecord
 from trainers.measuring.manner import AUTO, DEFAULT_ENV, Manner, differences, insist, manner_of
 from trainers.measuring.measure import Measurement, measure, tag_counts, wrote_on
 from trainers.measuring.sides import side_rates
 from trainers.run.disk import disk_full
-from trainers.run.jsonl import RunFolderError
 from trainers.run.machine import AHEAD, environment_settings, set_threads, unfit_task
 from trainers.run.pipes import start
 from trainers.run.tables import count_table, measurement_table, percent, wide

@@ -93,11 +93,11 @@ def play_shared(
     return whole
 
 
-def gathered(result: RolloutResult, *, greedy: bool = False) -> RolloutResult:
+def gathered(result: RolloutResult) -> RolloutResult:
     """The episodes of all processes, those of the first before those of the second."""
     if launched() == 1:
         return result
-    return _joined(gather_object([result]), greedy=greedy)
+    return _joined(gather_object([result]), greedy=False)
 
 
 def mean_figures(figures: Mapping[str, float], weight: float = 1.0) -> dict[str, float]:

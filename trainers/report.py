@@ -12,10 +12,11 @@ from pathlib import Path
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from sandboxes.command import Parser
+from trainers.errors import RunFolderError
 from trainers.reporting.data import comparison, default_output, headline, view_run
 from trainers.reporting.figures import overlay
 from trainers.run.folder import RunFolder, read_run
-from trainers.run.jsonl import RunFolderError, write_whole
+from trainers.run.jsonl import write_whole
 from trainers.run.pipes import start
 
 

@@ -20,6 +20,8 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, TextIO
 
+from trainers.errors import RunFolderError
+
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # we use processes; read once, at import
 
 from trainers.run.pipes import start
@@ -37,7 +39,7 @@ from agents.models.manifest import MANIFEST, write_manifest
 from sandboxes.command import Parser
 from tasks.families.words import ALL_WORDS
 from trainers.run.disk import disk_full
-from trainers.run.jsonl import RunFolderError
+from trainers.run.occupied import refuse_occupied
 from trainers.run.writable import refuse_unwritable
 from trainers.warmstart.config import (
     CONFIGS,
@@ -58,10 +60,6 @@ RECIPE = "recipe.json"
 METRICS = "metrics.jsonl"
 TOKENIZER_SAMPLE = 5_000
 """Demonstrations whose frequent pieces enter a new tokenizer."""
-
-
-class OutputError(RuntimeError):
-    """The output folder cannot be used; the message says why and what to do."""
 
 
 def new_policy(settings: SFTSettings) -> tuple[Any, Any]:
@@ -101,7 +99,7 @@ def run(settings: SFTSettings, *, dry: bool = False, say: Callable[[str], None] 
     """Make data, train, save; returns the model folder. A dry run makes a little data and no model folder.
 
     Raises:
-        OutputError, RunFolderError: `output_dir` is occupied, or cannot be made.
+        RunFolderError: `output_dir` is occupied, or cannot be made.
         SFTConfigError, CorpusError: Settings or data cannot be used.
     """
     begin = time.perf_counter()
@@ -148,16 +146,13 @@ def check_folder(folder: Path, *, overwrite: bool) -> None:
     """Refuse a folder that holds something, unless it may be overwritten and this program made it.
 
     Raises:
-        OutputError: It is occupied.
+        RunFolderError: It is occupied.
     """
-    if folder.exists() and not folder.is_dir():
-        raise OutputError(f"{folder}: is a file; choose another --output_dir")
-    if not folder.is_dir() or not any(folder.iterdir()):
-        return
-    if not overwrite:
-        raise OutputError(f"{folder}: is not empty; choose another --output_dir, or add --overwrite")
-    if not ((folder / RECIPE).exists() or (folder / METRICS).exists()):
-        raise OutputError(f"{folder}: was not made by this program, so --overwrite leaves it alone; choose another")
+    hint = "choose another --output_dir, or add --overwrite"
+    if overwrite:
+        hint = "it was not made by this program, so --overwrite leaves it alone: choose another --output_dir"
+    if not (overwrite and ((folder / RECIPE).exists() or (folder / METRICS).exists())):
+        refuse_occupied(folder, hint=hint)
 
 
 def save(model: Any, tokenizer: Any, folder: Path, settings: SFTSettings, card: ModelCard | None = None) -> str:
@@ -330,7 +325,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         config = CONFIGS / f"{config}.yaml"
     try:
         run(load_settings(config, flags), dry=dry)
-    except (SFTConfigError, CorpusError, TokenizerError, OutputError, ModelError, RunFolderError) as error:
+    except (SFTConfigError, CorpusError, TokenizerError, ModelError, RunFolderError) as error:
         print(f"trainers.sft: {error}", file=sys.stderr)
         return 2
     except Exception as error:  # a writer in another language raises errors of its own

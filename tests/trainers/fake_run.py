@@ -10,6 +10,7 @@ from agents.policy import Candidate, FinishReason
 from agents.trajectory import Trajectory, Turn
 from tasks.splits import Split
 from tasks.task import Task
+from trainers.heldout import Evaluation
 from trainers.measuring.measure import Measurement, measure
 from trainers.run.record import RunRecord
 from trainers.run.summary import Clock, RunSummary
@@ -167,7 +168,8 @@ def make_run(folder: Path, *, steps: int = 40, n_held_out: int = 60, seed: int =
             if best:
                 best_step, best_rate = step, rate
             history.append((step, settings))
-            record.write_held_out(step, played, settings, best=best, p_value=None if step == 0 else 0.01)
+            evaluation = Evaluation(step, settings, {}, best, None if step == 0 else 0.01, stop=False)
+            record.write_held_out(evaluation, played)
     warning = "collapse: mean turns fell to 1.1 and pass fell with it: the policy submits at once" + text
     record.warn(steps, warning)
     summary = RunSummary(

@@ -7,7 +7,7 @@ import pytest
 
 from tests.trainers.fake_run import held_out_episodes, make_run, task
 from trainers.compare import Arms, compare_arms, read_arms
-from trainers.run.jsonl import RunFolderError
+from trainers.errors import RunFolderError
 
 TASKS = [task(i, "held") for i in range(20)]
 HASHES = {t.id: t.content_hash for t in TASKS}

@@ -242,7 +242,7 @@ def test_without_the_repository_a_new_policy_is_refused_in_one_line(tmp_path, ca
 
 def test_an_occupied_folder_is_refused(made, tmp_path, capsys):
     assert sft.main(["--output_dir", str(made), "--n_demonstrations", "10"]) == 2
-    assert "is not empty" in capsys.readouterr().err
+    assert "is occupied" in capsys.readouterr().err
     (tmp_path / "thesis.txt").write_text("years of work")
     assert sft.main(["--output_dir", str(tmp_path), "--overwrite"]) == 2
     assert "was not made by this program" in capsys.readouterr().err

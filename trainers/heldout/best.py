@@ -13,16 +13,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from agents.models.manifest import MANIFEST, damage_of, write_manifest
+from trainers.errors import BestLostError
 from trainers.run.checkpoints import Checkpoint, sync
 
 BEST_FILE = "BEST.json"
 NO_MODEL = ("optimizer.", "scheduler.", "rng_state", "trainer_state", "training_args", "entropy_ctrl", "turngym_state",
             "turngym_process_", "turngym_batch_")  # fmt: skip
 """How the names of files of a checkpoint begin that are the state of its training."""
-
-
-class BestLostError(RuntimeError):
-    """The weights that a checkpoint calls its best are not in the run folder any more."""
 
 
 @dataclass(slots=True)

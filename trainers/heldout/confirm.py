@@ -17,7 +17,7 @@ import torch
 from agents.models.manifest import damage_of
 from tasks.task import Task
 from trainers.config.held_out import UNSEEN, take_apart
-from trainers.heldout.best import BestLostError
+from trainers.errors import BestLostError
 from trainers.heldout.held_out import HeldOut
 from trainers.heldout.selection import HeldOutSelection, random_states_kept
 from trainers.heldout.stock import load_weights

@@ -106,7 +106,6 @@ class HeldOut:
         writes: This process writes there: with several, one does.
         patience: Evaluations without a new best before the run stops; 0 never stops.
         min_delta: How much better a new best must be.
-        extra_files: Called with the folder of new best weights, to add what belongs beside them.
         goes_back: The run goes back to a checkpoint whose best may be gone: it is written again (see `remake`).
         on_evaluation: Called after each evaluation with its trajectories by arm, for records and the console.
 
@@ -124,7 +123,6 @@ class HeldOut:
     writes: bool = True
     patience: int = 0
     min_delta: float = 0.0
-    extra_files: Callable[[Path], None] | None = None
     on_evaluation: Callable[[Evaluation, dict[str, list[Trajectory]]], None] | None = None
     goes_back: bool = False
     best: Best | None = None
@@ -148,7 +146,6 @@ class HeldOut:
         *,
         unseen: Sequence[Task] = (),
         max_turn_tokens: int = 512,
-        extra_files: Callable[[Path], None] | None = None,
         goes_back: bool = False,
     ) -> HeldOut:
         """The rule that the settings name: arms, deciding figure, samples, patience, and `best/` in `output_dir`.
@@ -158,7 +155,6 @@ class HeldOut:
             tasks: Only measured on.
             unseen: The same, of families that are never trained on.
             max_turn_tokens: Cap on one reply: the trainer's.
-            extra_files: See the attribute.
             goes_back: See the attribute.
 
         Raises:
@@ -179,7 +175,6 @@ class HeldOut:
             writes=is_main(),
             patience=config.patience,
             min_delta=config.min_delta,
-            extra_files=extra_files,
             goes_back=goes_back,
         )
 
@@ -215,7 +210,7 @@ class HeldOut:
         scores = scores_of(episodes[arm], figure)
         best, lost = self._challenge(step, arms[arm], p_values.get(arm), scores)
         if best is not None and self.output_dir is not None and self.writes:
-            save_best(self.output_dir, best, lambda folder: self._write(player, folder))
+            save_best(self.output_dir, best, player.save_policy)
         # Only now: an interruption while the weights were written leaves the old best in force.
         if best is not None:
             self.best, self._best_scores, self._since_best = best, scores, 0
@@ -339,11 +334,6 @@ class HeldOut:
         )
         return best, None
 
-    def _write(self, player: Player, folder: Path) -> None:
-        player.save_policy(folder)
-        if self.extra_files is not None:
-            self.extra_files(folder)
-
     # -- resume -------------------------------------------------------------------------------------------------
 
     def state(self) -> dict[str, Any]:
@@ -397,7 +387,7 @@ class HeldOut:
         """
         if self.goes_back and self.output_dir is not None and self.writes and state["best"]:
             best = Best(**state["best"])
-            remake(self.output_dir, best, lambda folder: self._write(player, folder), listed=listed)
+            remake(self.output_dir, best, player.save_policy, listed=listed)
 
     def restore(self, state: dict[str, Any]) -> None:
         """Go on from the state of a checkpoint.

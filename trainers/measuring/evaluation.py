@@ -21,9 +21,10 @@ from agents.rollout import RolloutResult
 from agents.trajectory import Trajectory, write_jsonl
 from tasks.atomic_file import LONE_SURROGATES, atomic_file
 from tasks.task import Task
+from trainers.errors import RunFolderError
 from trainers.measuring.measure import Measurement
 from trainers.run.environment import describe_environment
-from trainers.run.jsonl import RunFolderError, plain, write_json, write_whole
+from trainers.run.jsonl import plain, write_json, write_whole
 from trainers.run.record import CONFIG, ENVIRONMENT, refuse_occupied
 
 FILE = "evaluation.json"

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from trainers.reporting import charts
-from trainers.reporting.charts import Chart, Row, Series, Share
+from trainers.reporting.charts import Chart, Row, Series, Share, before_after, line_chart, stacked_area, stacked_bar
 from trainers.run.folder import RunFolder
 from trainers.run.tables import STOPS, passes, percent
 from trainers.stats import wilson
@@ -117,7 +116,7 @@ def run_figures(run: RunFolder) -> list[Figure]:
     return [figure for figure in figures if figure is not None]
 
 
-def _mark(run: RunFolder) -> tuple[float, str] | None:
+def _chosen(run: RunFolder) -> tuple[float, str] | None:
     return (float(run.best.step), f"chosen: step {run.best.step}") if run.best else None
 
 
@@ -150,7 +149,7 @@ def _rates(run: RunFolder, figure: str, metric: str, title: str, note: str, *, i
             series.append(Series(f"start, {setting}", [(0.0, value), (raw[-1][0], value)], color, dashed=True))
     bounds = (0.0, 1.0) if is_share else (None, None)
     label = f"{title} by training step"
-    chart = Chart(title, label, series, percent=is_share, low=bounds[0], high=bounds[1], mark=_mark(run))
+    chart = Chart(title, label, series, percent=is_share, low=bounds[0], high=bounds[1], mark=_chosen(run))
     return None if chart.empty else _line(chart, note)
 
 
@@ -164,9 +163,13 @@ def _stops(run: RunFolder) -> Figure | None:
         for r in reasons
     ]
     chart = Chart(
-        "How episodes end, pool", "Share of each stop reason by training step", series, percent=True, mark=_mark(run)
+        "How episodes end, pool",
+        "Share of each stop reason by training step",
+        series,
+        percent=True,
+        mark=_chosen(run),
     )
-    return Figure(chart.title, charts.stacked_area(chart), chart.legend(), "of graded episodes", *_table(chart))
+    return Figure(chart.title, stacked_area(chart), chart.legend(), "of graded episodes", *_table(chart))
 
 
 def _counts(run: RunFolder, attribute: str, title: str) -> Figure | None:
@@ -189,7 +192,7 @@ def _counts(run: RunFolder, attribute: str, title: str) -> Figure | None:
         (row.name, *(row.shares[key].text() if key in row.shares else "-" for key in columns)) for row in rows
     )
     note = f"{setting}; ring: start, dot: chosen step" if len(columns) > 1 else setting
-    return Figure(title, charts.before_after(rows, title), [], note, ("", *columns), table)
+    return Figure(title, before_after(rows, title), [], note, ("", *columns), table)
 
 
 def _share(count: Sequence[int]) -> Share:
@@ -210,12 +213,12 @@ def _lines(
     if not found or (needs_nonzero and not any(y for _, points in found for _, y in points)):
         return None
     series = [Series(name, points, 1 + i) for i, (name, points) in enumerate(found)]
-    chart = Chart(title, f"{title} by training step", series, percent=is_share, low=0.0, mark=_mark(run))
+    chart = Chart(title, f"{title} by training step", series, percent=is_share, low=0.0, mark=_chosen(run))
     return _line(chart)
 
 
 def _line(chart: Chart, note: str = "") -> Figure:
-    return Figure(chart.title, charts.line_chart(chart), chart.legend(), note, *_table(chart))
+    return Figure(chart.title, line_chart(chart), chart.legend(), note, *_table(chart))
 
 
 def _table(chart: Chart) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
@@ -262,6 +265,6 @@ def time_figure(run: RunFolder) -> Figure | None:
         for name, seconds, _ in parts
     )
     note = f"our overhead is {percent(timing['overhead_share_of_rollout'])} of rollout wall time"
-    bar = charts.stacked_bar(parts, "Wall time of the run by what it was spent on")
+    bar = stacked_bar(parts, "Wall time of the run by what it was spent on")
     legend = [(name, color) for name, seconds, color in parts if seconds > 0]
     return Figure("Where the time went", bar, legend, note, ("", "all", "per step", "per turn"), rows)

@@ -72,27 +72,8 @@ class RunCallback(GuardCallback):
         held_out = self.trainer.held_out
         self.clock.held_out = self._held_out_before + held_out.seconds
         best_step = held_out.best.step if held_out.best else None
-        self.record.write_held_out(
-            evaluation.step,
-            episodes,
-            evaluation.arms,
-            best=evaluation.is_best,
-            p_value=evaluation.p_value,
-            p_values=evaluation.p_values,
-            best_step=best_step,
-            metric=held_out.metric,
-            pool=asdict(evaluation.pool) if evaluation.pool else None,
-        )
-        self.console.held_out(
-            evaluation.step,
-            evaluation.arms,
-            best=evaluation.is_best,
-            best_step=best_step,
-            p_value=evaluation.p_value,
-            p_values=evaluation.p_values,
-            metric=held_out.metric,
-            pool=evaluation.pool,
-        )
+        self.record.write_held_out(evaluation, episodes, best_step=best_step, metric=held_out.metric)
+        self.console.held_out(evaluation, best_step=best_step, metric=held_out.metric)
         super().on_evaluation(evaluation, episodes)
 
     def on_confirmation(self, confirmation: Confirmation, episodes: Episodes, seconds: float) -> None:

@@ -21,8 +21,7 @@ from agents.rollout.progress import Lines, RolloutState, describe
 from envs.episode import StopReason
 from trainers.config import GiGPOConfig
 from trainers.guards import Finding, Severity
-from trainers.heldout import HeldOut, PoolRate
-from trainers.measuring.measure import Measurement
+from trainers.heldout import Evaluation, HeldOut
 from trainers.run.summary import RunSummary
 from trainers.run.tables import (
     both_ways,
@@ -203,60 +202,46 @@ class RunConsole:
         elif self._lines.due():
             self.console.print(f"{describe(name, state)}  left {left}", markup=False, soft_wrap=True)
 
-    def held_out(
-        self,
-        step: int,
-        settings: Mapping[str, Measurement],
-        *,
-        best: bool,
-        best_step: int | None = None,
-        p_value: float | None = None,
-        p_values: Mapping[str, float] | None = None,
-        metric: str = "",
-        pool: PoolRate | None = None,
-    ) -> None:
+    def held_out(self, evaluation: Evaluation, *, best_step: int | None = None, metric: str = "") -> None:
         """A held-out evaluation: one line per arm, its decode settings, and the verdict on the checkpoint.
 
         Args:
-            step: Optimizer steps taken before it; 0 is the baseline.
-            settings: Measurements by decode setting.
-            best: It became the best.
+            evaluation: As it was judged.
             best_step: The best step now.
-            p_value: Paired test of the deciding arm against the best before it.
-            p_values: The same of every arm.
             metric: The deciding figure.
-            pool: Training episodes since the evaluation before: shown, and said not to be used.
         """
         self._evaluating += self._lap()
         self._evaluations += 1
-        self._measured = step
+        arms, p_value = evaluation.arms, evaluation.p_value
+        self._measured = step = evaluation.step
         if self._bar is not None:
             self._bar.update(self._task, left=self.left())
         table = Table(show_edge=False, pad_edge=False, title_justify="left", title_style="bold")
         table.title = f"held-out at step {step}" + (" (baseline)" if step == 0 else "")
         for column in ("arm", "passed [95 % interval]", "p", "assertions", "turns", "stop mix"):
             table.add_column(column, no_wrap=column in ("arm", "passed [95 % interval]"))
-        for name, m in settings.items():
-            p = p_text((p_values or {}).get(name))
+        for name, m in arms.items():
+            p = p_text(evaluation.p_values.get(name))
             table.add_row(name, rate_text(m), p, percent(m.assertion_rate), number(m.mean_turns), stop_mix(m))
         self.console.print(table)
-        missing = [f"{name} {excluded_text(m)}" for name, m in settings.items() if m.infrastructure]
+        missing = [f"{name} {excluded_text(m)}" for name, m in arms.items() if m.infrastructure]
         self.console.print(escape(f"excluded: {'; '.join(missing)}" if missing else "0 excluded"), soft_wrap=True)
-        broke = [f"{name} {counts_text(m.broke)}" for name, m in settings.items() if m.broke]
+        broke = [f"{name} {counts_text(m.broke)}" for name, m in arms.items() if m.broke]
         if broke:
             self.console.print(escape(f"fails that broke: {'; '.join(broke)}"), soft_wrap=True)
-        arms = (f"{name} {m.n // max(1, m.tasks)} x {m.tasks} tasks, {m.sampling}" for name, m in settings.items())
-        self.console.print(escape(f"decode: {'; '.join(arms)}"), soft_wrap=True)
+        decode = (f"{name} {m.n // max(1, m.tasks)} x {m.tasks} tasks, {m.sampling}" for name, m in arms.items())
+        self.console.print(escape(f"decode: {'; '.join(decode)}"), soft_wrap=True)
         if not step:
             self.console.print(f"left {self.left()}", soft_wrap=True)
         if step:
-            verdict = "[green]new best[/]" if best else f"best stays step {best_step}"
+            verdict = "[green]new best[/]" if evaluation.is_best else f"best stays step {best_step}"
             verdict = "no best yet" if best_step is None else verdict
             by = f" by {metric}" if metric else ""
             self.console.print(
                 f"{verdict}{by}; paired p against the best before: {p_text(p_value)}{_evidence(p_value)}",
                 soft_wrap=True,
             )
+        pool = evaluation.pool
         if pool is not None and pool.graded:
             self.console.print(
                 f"pool, steps {pool.first} to {pool.last}: {pool.passed}/{pool.graded} = "

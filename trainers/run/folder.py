@@ -11,11 +11,12 @@ import yaml
 
 from agents.trajectory import LOSSES, Trajectory
 from tasks.atomic_file import LONE_SURROGATES
+from trainers.errors import RunFolderError
 from trainers.guards import Finding, Severity
 from trainers.measuring.confirmation import Confirmation
 from trainers.measuring.measure import Measurement
 from trainers.run import record
-from trainers.run.jsonl import RunFolderError, read_lines
+from trainers.run.jsonl import read_lines
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,10 +124,10 @@ def read_run(path: str | Path) -> RunFolder:
         raise RunFolderError(f"no such run folder: {path}")
     if not (run.path / record.METRICS).exists() and not (run.path / record.HELD_OUT).exists():
         raise RunFolderError(f"{path} is no run folder: neither {record.METRICS} nor {record.HELD_OUT} is in it")
-    run.config = _yaml(run.path / record.CONFIG)
-    run.environment = _json(run.path / record.ENVIRONMENT)
-    run.summary = _json(run.path / record.SUMMARY) or None
-    if found := _json(run.path / record.CONFIRMATION):
+    run.config = read_mapping(run.path / record.CONFIG)
+    run.environment = read_mapping(run.path / record.ENVIRONMENT)
+    run.summary = read_mapping(run.path / record.SUMMARY) or None
+    if found := read_mapping(run.path / record.CONFIRMATION):
         try:
             run.confirmation = Confirmation.from_json(found)
         except (TypeError, ValueError) as error:
@@ -155,21 +156,17 @@ def _lines(run: RunFolder, name: str) -> list[dict[str, Any]]:
     return lines
 
 
-def _json(path: Path) -> dict[str, Any]:
+def read_mapping(path: Path) -> dict[str, Any]:
+    """A JSON or YAML file of a folder; empty where there is none, or where it holds something else.
+
+    Raises:
+        RunFolderError: It cannot be read.
+    """
     if not path.exists():
         return {}
+    text, is_yaml = path.read_text(encoding="utf-8"), path.suffix == ".yaml"
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise RunFolderError(f"{path}: not JSON ({error})") from error
-    return value if isinstance(value, dict) else {}
-
-
-def _yaml(path: Path) -> dict[str, Any]:
-    if not path.exists():
-        return {}
-    try:
-        value = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except yaml.YAMLError as error:
-        raise RunFolderError(f"{path}: not YAML ({error})") from error
+        value = yaml.safe_load(text) if is_yaml else json.loads(text)
+    except (ValueError, yaml.YAMLError) as error:
+        raise RunFolderError(f"{path}: not {'YAML' if is_yaml else 'JSON'} ({error})") from error
     return value if isinstance(value, dict) else {}

@@ -10,12 +10,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from agents.models.manifest import Damage, damage_of
+from trainers.errors import DamagedError
 from trainers.heldout.best import Best, can_remake, kept
 from trainers.run.checkpoints import Checkpoint
-
-
-class DamagedError(RuntimeError):
-    """A file that a run would go on from is not what was written; the message says what to do."""
 
 
 def going_on(folder: Path, start: int | None = None) -> Checkpoint | None:

@@ -11,10 +11,7 @@ from typing import Any
 
 from agents.jsonl import RecordError, read_records
 from tasks.atomic_file import LONE_SURROGATES, SUFFIX, atomic_file
-
-
-class RunFolderError(ValueError):
-    """A run folder cannot be used as asked; the message is one line for a person."""
+from trainers.errors import RunFolderError
 
 
 def plain(value: Any) -> Any:
@@ -67,22 +64,18 @@ def read_lines(path: Path) -> tuple[list[dict[str, Any]], str | None]:
     return records, torn[0] if torn else None
 
 
-def cut_lines(path: Path, keep: Callable[[dict[str, Any]], bool], superseded: Path) -> int:
+def cut_lines(path: Path, keep: Callable[[dict[str, Any]], bool], superseded: Path) -> None:
     """Keep the records that `keep` accepts; append the others to `superseded`; drop a torn last line.
 
-    Returns:
-        How many records were moved. The file is replaced in one step, so a crash leaves the old or the new one.
+    The file is replaced in one step, so a crash leaves the old or the new one.
     """
     records, _ = read_lines(path)
     kept = [r for r in records if keep(r)]
-    dropped = [r for r in records if not keep(r)]
-    if dropped:
+    for record in (r for r in records if not keep(r)):
         superseded.parent.mkdir(parents=True, exist_ok=True)
-        for record in dropped:
-            append_line(superseded, record)
+        append_line(superseded, record)
     if path.exists():
         write_whole(path, "".join(json.dumps(r, ensure_ascii=False) + "\n" for r in kept))
-    return len(dropped)
 
 
 def write_whole(path: Path, text: str) -> None:

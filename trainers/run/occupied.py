@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 
 from tasks.atomic_file import SUFFIX
-from trainers.run.jsonl import RunFolderError
+from trainers.errors import RunFolderError
 
 LOCK = ".lock"
 MARKS = ("tasks.lock", "metrics.jsonl")

@@ -14,7 +14,7 @@ import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
@@ -23,24 +23,18 @@ from tasks.atomic_file import atomic_file
 from tasks.problems import TaskError
 from tasks.split_lock import write_lock
 from tasks.splits import Split
+from trainers.errors import RunFolderError
 from trainers.guards import Finding, Severity
 from trainers.measuring.confirmation import Confirmation, Episodes
-from trainers.measuring.measure import Measurement
 from trainers.run.environment import describe_environment
-from trainers.run.jsonl import (
-    RunFolderError,
-    append_line,
-    cut_lines,
-    plain,
-    read_lines,
-    remove_part_files,
-    write_json,
-    write_whole,
-)
+from trainers.run.jsonl import append_line, cut_lines, plain, read_lines, remove_part_files, write_json, write_whole
 from trainers.run.occupied import GOES_ON, OCCUPIED, lock_folder, refuse_no_run, refuse_occupied, replace_run
 from trainers.run.steps_csv import StepRow, StepsCsv
 from trainers.run.summary import RunSummary
 from trainers.run.tables import summary_page
+
+if TYPE_CHECKING:  # it needs torch, and an evaluation without it writes with parts of this module
+    from trainers.heldout import Evaluation
 
 CONFIG = "config.yaml"
 ENVIRONMENT = "environment.json"
@@ -185,42 +179,33 @@ class RunRecord:
 
     def write_held_out(
         self,
-        step: int,
+        evaluation: Evaluation,
         episodes: Mapping[str, Sequence[Trajectory]],
-        settings: Mapping[str, Measurement],
         *,
-        best: bool,
-        p_value: float | None,
-        p_values: Mapping[str, float] | None = None,
         best_step: int | None = None,
         metric: str = "",
-        pool: Mapping[str, Any] | None = None,
     ) -> None:
         """One held-out evaluation: trajectories by arm, and one line of figures.
 
         Args:
-            step: Optimizer steps taken before it.
+            evaluation: As it was judged.
             episodes: By arm.
-            settings: Measurements by arm: counts, Wilson interval and decode settings are in each.
-            best: It became the best.
-            p_value: Paired test of the deciding arm against the best before it.
-            p_values: The same of every arm.
             best_step: The best step now.
             metric: The deciding figure.
-            pool: Training episodes since the evaluation before, for readers; it decides nothing.
         """
+        step = evaluation.step
         for name, trajectories in episodes.items():
             _write_trajectories(self.path / HELD_OUT_EPISODES / f"step_{step:06d}_{name}.jsonl", trajectories)
         line = {
             "step": step,
             "wall_seconds": round(self.wall_seconds, 3),
-            "settings": {name: m.to_json() for name, m in settings.items()},
-            "best": best,
-            "p_value": p_value,
-            "p_values": dict(p_values or {}),
+            "settings": {name: m.to_json() for name, m in evaluation.arms.items()},
+            "best": evaluation.is_best,
+            "p_value": evaluation.p_value,
+            "p_values": evaluation.p_values,
             "best_step": best_step,
             "metric": metric,
-            "pool_not_used": pool,
+            "pool_not_used": asdict(evaluation.pool) if evaluation.pool else None,
         }
         append_line(self.path / HELD_OUT, line)
 
@@ -255,23 +240,19 @@ class RunRecord:
         lines, _ = read_lines(self.path / FINDINGS)
         return [finding_of(line) for line in lines]
 
-    def write_summary(self, summary: RunSummary) -> Path:
-        """SUMMARY.md, then summary.json; returns the path of the latter."""
+    def write_summary(self, summary: RunSummary) -> None:
+        """SUMMARY.md, then summary.json."""
         write_whole(self.path / SUMMARY_PAGE, summary_page(summary))
         write_json(self.path / SUMMARY, summary.to_json())
-        return self.path / SUMMARY
 
     # -- resume -------------------------------------------------------------------------------------------------
 
-    def resume_at(self, step: int, evaluated: Collection[int] | None = None) -> int:
-        """Go on after checkpoint `step`: what was written beyond it moves to `superseded/`.
+    def resume_at(self, step: int, evaluated: Collection[int] | None = None) -> None:
+        """Go on after checkpoint `step`: what was written beyond it moves to `superseded/`, and is written again.
 
         Args:
             step: Optimizer steps taken before the checkpoint; -1 starts from nothing.
             evaluated: Steps of the held-out evaluations that the checkpoint knows of; `None` takes all up to `step`.
-
-        Returns:
-            How many lines and files were moved (a later step writes them again).
         """
 
         def measured(number: int) -> bool:
@@ -285,40 +266,35 @@ class RunRecord:
             return int(record["step"]) <= step
 
         aside = self.path / SUPERSEDED
-        moved = cut_lines(self.path / HELD_OUT, lambda r: measured(int(r["step"])), aside / HELD_OUT)
+        cut_lines(self.path / HELD_OUT, lambda r: measured(int(r["step"])), aside / HELD_OUT)
         for name in (METRICS, WARNINGS, FINDINGS):
-            moved += cut_lines(self.path / name, keep, aside / name)
-        moved += self._csv.cut(step, aside / STEPS)
+            cut_lines(self.path / name, keep, aside / name)
+        self._csv.cut(step, aside / STEPS)
+        beyond: list[Path] = []
         for folder, stays in ((EPISODES, lambda number: number <= step), (HELD_OUT_EPISODES, measured)):
-            for path in sorted((self.path / folder).glob("step_*.jsonl")):
-                if not stays(int(path.name[5:11])):
-                    (aside / folder).mkdir(parents=True, exist_ok=True)
-                    os.replace(path, aside / folder / path.name)
-                    moved += 1
+            beyond += [p for p in sorted((self.path / folder).glob("step_*.jsonl")) if not stays(int(p.name[5:11]))]
             remove_part_files(self.path / folder)
         remove_part_files(self.path)
-        for path in [self.path / CONFIRMATION, *(self.path / HELD_OUT_EPISODES).glob(f"{CONFIRMED}*.jsonl")]:
-            if path.exists():  # of weights that may not be the last chosen any more
-                aside.joinpath(path.relative_to(self.path)).parent.mkdir(parents=True, exist_ok=True)
-                os.replace(path, aside / path.relative_to(self.path))
-                moved += 1
-        if step < 0:
-            moved += self._best_aside(aside)
+        # Of weights that may not be the last chosen any more.
+        beyond += [self.path / CONFIRMATION, *(self.path / HELD_OUT_EPISODES).glob(f"{CONFIRMED}*.jsonl")]
+        if step < 0:  # a run that starts from nothing has no best yet
+            beyond += [self.path / name for name in BEST_FOLDERS]
+        for path in beyond:
+            self._set_aside(path, aside / path.relative_to(self.path))
         for name in (SUMMARY, SUMMARY_PAGE, REPORT):  # of an end that is none any more
             (self.path / name).unlink(missing_ok=True)
         lines, _ = read_lines(self.path / METRICS)
         self._before = float(lines[-1]["wall_seconds"]) if lines else 0.0
         self._start = time.monotonic()
-        return moved
 
-    def _best_aside(self, aside: Path) -> int:
-        """A run that starts from nothing has no best yet."""
-        found = [self.path / name for name in BEST_FOLDERS if (self.path / name).exists()]
-        for path in found:
-            aside.mkdir(parents=True, exist_ok=True)
-            shutil.rmtree(aside / path.name, ignore_errors=True)
-            os.replace(path, aside / path.name)
-        return len(found)
+    @staticmethod
+    def _set_aside(path: Path, target: Path) -> None:
+        """Move a file or a folder, if it is there, in the place of what was set aside before."""
+        if path.exists():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if target.is_dir():
+                shutil.rmtree(target)
+            os.replace(path, target)
 
     def close(self) -> None:
         """Let other processes write the folder. Idempotent; happens by itself when the process ends."""

@@ -15,13 +15,11 @@ from agents.models.errors import ModelError
 from agents.models.loading import load_model
 from sandboxes import SandboxUnavailable
 from tasks.problems import TaskError
-from trainers.errors import ConfigError
-from trainers.heldout.best import BestLostError
+from trainers.errors import BestLostError, ConfigError, DamagedError, RunFolderError
 from trainers.processes import from_main, is_main, together
 from trainers.run.checkpoints import Checkpoint, set_aside, tidy
 from trainers.run.facts import facts_of
-from trainers.run.going_on import DamagedError, damaged_best, going_on
-from trainers.run.jsonl import RunFolderError
+from trainers.run.going_on import damaged_best, going_on
 from trainers.run.record import REPORT, SUMMARY, SUPERSEDED, RunRecord
 from trainers.run.setup import Run, make_held_out, unseen_text
 from trainers.run.summary import Stopped

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from statistics import fmean, median, stdev
 from typing import Any
@@ -119,10 +119,8 @@ class StepRow:
     def with_metrics(self, metrics: Mapping[str, Any]) -> StepRow:
         """The row with what the trainer logged for the step."""
         found = {column: float(metrics[name]) for column, name in FROM_METRICS.items() if metrics.get(name) is not None}
-        return StepRow(**{**self._values(), **found}, episodes=self.episodes)
-
-    def _values(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in COLUMNS}
+        values: dict[str, Any] = found
+        return replace(self, **values)
 
 
 COLUMNS = tuple(f.name for f in fields(StepRow) if f.name != "episodes")
@@ -143,10 +141,10 @@ class StepsCsv:
                 writer.writerow(COLUMNS)
             writer.writerow([_cell(getattr(row, name)) for name in COLUMNS])
 
-    def cut(self, step: int, superseded: Path) -> int:
-        """Keep rows up to `step`; move later ones to `superseded`; drop a torn last row. Returns rows moved."""
+    def cut(self, step: int, superseded: Path) -> None:
+        """Keep rows up to `step`; move later ones to `superseded`; drop a torn last row."""
         if not self.path.exists():
-            return 0
+            return
         rows = list(csv.reader(io.StringIO(self.path.read_text(encoding="utf-8"))))[1:]
         whole = [r for r in rows if len(r) == len(COLUMNS) and r[0].isdigit()]
         later = [r for r in whole if int(r[0]) > step]
@@ -155,7 +153,6 @@ class StepsCsv:
             superseded.parent.mkdir(parents=True, exist_ok=True)
             with open(superseded, "a", newline="", encoding="utf-8") as file:
                 file.write(_csv_text(later))
-        return len(later)
 
 
 def _cell(value: float | int | None) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from trainers.run.jsonl import RunFolderError
+from trainers.errors import RunFolderError
 
 
 def refuse_unwritable(folder: Path) -> None:

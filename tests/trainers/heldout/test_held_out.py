@@ -9,9 +9,8 @@ from agents.policy import Sampling
 from agents.rollout import Job, RolloutResult, Timing
 from agents.trajectory import Trajectory
 from tests.trainers.toy import make_task
-from trainers.errors import ConfigError
+from trainers.errors import BestLostError, ConfigError
 from trainers.heldout import HeldOut, PoolRate
-from trainers.heldout.best import BestLostError
 from trainers.stats import effective_n, sign_flip_test, wilson
 
 

@@ -16,7 +16,8 @@ import pytest
 from sandboxes import probe
 from sandboxes.sweep import sweep
 from tests.trainers.runs import Moment, run_name, start
-from trainers.run.going_on import DamagedError, going_on
+from trainers.errors import DamagedError
+from trainers.run.going_on import going_on
 
 SANDBOX = next((name for name in ("bubblewrap", "landlock") if probe(name).ok), None)
 pytestmark = [

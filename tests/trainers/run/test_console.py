@@ -5,14 +5,16 @@ import math
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
 
 from agents.rollout.progress import RolloutState
 from tests.trainers.fake_run import FakeTiming, held_out_episodes, task
-from trainers.heldout import PoolRate
+from trainers.heldout import Evaluation, PoolRate
 from trainers.measuring.confirmation import Confirmation
+from trainers.measuring.measure import Measurement
 from trainers.run import console as console_module
 from trainers.run.console import Plan, RunConsole
 from trainers.run.summary import Clock, RunSummary
@@ -24,6 +26,12 @@ TASKS = [task(i, "held") for i in range(30)]
 def console(terminal: bool) -> tuple[Console, io.StringIO]:
     out = io.StringIO()
     return Console(file=out, force_terminal=terminal, width=140, highlight=False, color_system=None), out
+
+
+def judged(
+    step: int, arms: dict[str, Measurement], best: bool, p_value: float | None = None, **more: Any
+) -> Evaluation:
+    return Evaluation(step, arms, {}, best, p_value, stop=False, **more)
 
 
 def summary() -> RunSummary:
@@ -93,10 +101,10 @@ def test_held_out_line_has_counts_interval_and_p() -> None:
     target, out = console(False)
     shown = RunConsole(10, console=target)
     _, settings = held_out_episodes(TASKS, 10, 10, 0)
-    shown.held_out(0, settings, best=True)
-    shown.held_out(5, settings, best=True, best_step=5, p_value=0.00001)
-    shown.held_out(10, settings, best=False, best_step=5, p_value=0.4)
-    shown.held_out(15, settings, best=False)
+    shown.held_out(judged(0, settings, True))
+    shown.held_out(judged(5, settings, True, p_value=0.00001), best_step=5)
+    shown.held_out(judged(10, settings, False, p_value=0.4), best_step=5)
+    shown.held_out(judged(15, settings, False))
     text = out.getvalue()
     m = settings["sampled"]
     assert "(baseline)" in text
@@ -104,9 +112,9 @@ def test_held_out_line_has_counts_interval_and_p() -> None:
     assert "new best; paired p against the best before: <0.0001" in text
     assert "best stays step 5; paired p against the best before: 0.4" in text and "no best yet; " in text
     assert f"\nexcluded: sampled 2: {m.passed}/30 = {100 * m.passed / 30:.1f} %\n" in text
-    shown.held_out(20, {"greedy": settings["greedy"]}, best=False)
+    shown.held_out(judged(20, {"greedy": settings["greedy"]}, False))
     assert "\n0 excluded\n" in out.getvalue() and "that broke" not in out.getvalue()
-    shown.held_out(25, {"greedy": replace(settings["greedy"], broke={"script": 3, "command": 4})}, best=False)
+    shown.held_out(judged(25, {"greedy": replace(settings["greedy"], broke={"script": 3, "command": 4})}, False))
     assert "\nfails that broke: greedy command 4, script 3\n" in out.getvalue()
 
 
@@ -114,14 +122,16 @@ def test_each_arm_has_its_own_p_and_decode_settings_and_the_pool_is_said_not_to_
     target, out = console(False)
     _, settings = held_out_episodes(TASKS, 10, 10, 0)
     RunConsole(10, console=target).held_out(
-        10,
-        {**settings, "unseen_sampled": settings["sampled"]},
-        best=False,
+        judged(
+            10,
+            {**settings, "unseen_sampled": settings["sampled"]},
+            False,
+            p_value=0.65,
+            p_values={"sampled": 0.65, "greedy": 0.0625, "unseen_sampled": 0.375},
+            pool=PoolRate(28, 32, 6, 10, 8),
+        ),
         best_step=5,
-        p_value=0.65,
-        p_values={"sampled": 0.65, "greedy": 0.0625, "unseen_sampled": 0.375},
         metric="sampled_pass_rate",
-        pool=PoolRate(28, 32, 6, 10, 8),
     )
     rows = {line.split()[0]: line for line in out.getvalue().splitlines() if line.strip()}
     for arm, p in (("sampled", "0.65"), ("greedy", "0.062"), ("unseen_sampled", "0.38")):
@@ -248,7 +258,7 @@ def test_the_time_left_counts_evaluations_and_the_confirmation(monkeypatch: pyte
         # 64 of 640 episodes in 1 s: the rest of this one, then 3 more (steps 5, 10, 12), 100 episodes, and 12 steps.
         assert shown.left(RolloutState(64, 640, 90, 0, 1.0)) == ">0:47"
         clock.now = 10.0
-        shown.held_out(0, {}, best=True)
+        shown.held_out(judged(0, {}, True))
         assert shown.left() == f">0:{math.ceil(30 + 100 / 64 + 12 * 0.5)}"
         for step in range(1, 6):
             clock.now += 2.0
@@ -257,14 +267,14 @@ def test_the_time_left_counts_evaluations_and_the_confirmation(monkeypatch: pyte
         shown.playing("held-out", RolloutState(320, 640, 90, 0, 5.0))
         assert shown.left(RolloutState(320, 640, 90, 0, 5.0)) == f"0:{math.ceil(25 + 100 / 64 + 7 * 2)}"
         clock.now += 10.0
-        shown.held_out(5, {}, best=True)
+        shown.held_out(judged(5, {}, True))
         assert shown.left() == f"0:{math.ceil(20 + 100 / 64 + 7 * 2)}"
         for step in range(6, 13):
             clock.now += 2.0
             shown.step(step, {})
         clock.now += 20.0
-        shown.held_out(10, {}, best=True)
-        shown.held_out(12, {}, best=True)
+        shown.held_out(judged(10, {}, True))
+        shown.held_out(judged(12, {}, True))
         assert shown.left() == "0:02"
         shown.playing("held-out", RolloutState(50, 50, 90, 0, 1.0))
         assert shown.left() == "0:01"

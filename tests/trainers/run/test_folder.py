@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from tests.trainers.fake_run import make_run
+from trainers.errors import RunFolderError
 from trainers.run.folder import read_run
-from trainers.run.jsonl import RunFolderError
 
 
 def test_no_run_folder_is_said(tmp_path: Path) -> None:

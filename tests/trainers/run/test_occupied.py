@@ -12,8 +12,7 @@ import pytest
 
 from tasks.atomic_file import atomic_file
 from trainers import grpo
-from trainers.errors import ConfigError
-from trainers.run.jsonl import RunFolderError
+from trainers.errors import ConfigError, RunFolderError
 from trainers.run.occupied import LOCK, lock_folder
 from trainers.run.record import RunRecord
 

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from trainers.run.jsonl import RunFolderError
+from trainers.errors import RunFolderError
 from trainers.run.writable import refuse_unwritable
 
 
