@@ -14,23 +14,20 @@ SAMPLES = 3
 
 
 @dataclass(frozen=True, slots=True)
-class TurnView:
-    """One turn as shown."""
-
-    reply: str
-    observation: str
-    outcome: str
-
-
-@dataclass(frozen=True, slots=True)
 class EpisodeView:
-    """One episode as shown; `verdict` is `passed`, `failed` or `no grade`."""
+    """One episode as shown.
+
+    Attributes:
+        verdict: `passed`, `failed` or `no grade`.
+        turns: Reply, observation and outcome of each.
+        assertions: Name, verdict and detail of each.
+    """
 
     when: str
     verdict: str
     stop: str
     reward: str
-    turns: list[TurnView]
+    turns: list[tuple[str, str, str]]
     assertions: list[tuple[str, str, str]]
     error: str
 
@@ -40,7 +37,6 @@ class SampleView:
     """One task with its episodes, first and last."""
 
     task: str
-    family: str
     intent: str
     change: str
     episodes: list[EpisodeView]
@@ -87,14 +83,12 @@ def _first_and_last(run: RunFolder) -> tuple[list[Trajectory], list[Trajectory],
 def _sample(
     run: RunFolder, task_id: str, before: Trajectory | None, after: Trajectory | None, names: tuple[str, str]
 ) -> SampleView:
-    task = run.tasks.get(task_id)
     views = [_episode(t, name) for t, name in ((before, names[0]), (after, names[1])) if t is not None]
     if names[0] == names[1]:
         views = views[-1:]
     return SampleView(
         task=shown(task_id),
-        family=shown((task.family if task else None) or (after or before).family or ""),  # type: ignore[union-attr]
-        intent=shown(task.intent) if task else "",
+        intent=shown(run.intents.get(task_id, "")),
         change=" to ".join(v.verdict for v in views),
         episodes=views,
     )
@@ -107,7 +101,7 @@ def _episode(t: Trajectory, when: str) -> EpisodeView:
         verdict=verdict,
         stop=t.stop_reason,
         reward=number(t.reward, 3),
-        turns=[TurnView(shown(turn.reply), shown(turn.observation), _turn_outcome(turn)) for turn in t.turns],
+        turns=[(shown(turn.reply), shown(turn.observation), _turn_outcome(turn)) for turn in t.turns],
         assertions=[
             (shown(str(a.get("name", ""))), str(a.get("verdict", "")), shown(str(a.get("detail") or ""), 400))
             for a in t.assertions

@@ -26,17 +26,6 @@ class HeldOutPoint:
     step: int
     settings: dict[str, Measurement]
     best: bool
-    p_value: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class TaskLine:
-    """What people need to know of a task: see `tasks.jsonl`."""
-
-    id: str
-    split: str
-    family: str | None
-    intent: str
 
 
 @dataclass(slots=True)
@@ -45,6 +34,7 @@ class RunFolder:
 
     Attributes:
         name: Last part of the path, for titles and legends.
+        intents: What each task asks for, by its id.
         steps: One mapping per logged training step (metric name to value), in order.
         held_out: Held-out evaluations in order.
         confirmation: Start and chosen weights on tasks that nothing chose on; `None` before it is done.
@@ -59,7 +49,7 @@ class RunFolder:
     name: str = ""
     config: dict[str, Any] = field(default_factory=dict)
     environment: dict[str, Any] = field(default_factory=dict)
-    tasks: dict[str, TaskLine] = field(default_factory=dict)
+    intents: dict[str, str] = field(default_factory=dict)
     steps: list[dict[str, Any]] = field(default_factory=list)
     held_out: list[HeldOutPoint] = field(default_factory=list)
     summary: dict[str, Any] | None = None
@@ -133,7 +123,7 @@ def read_run(path: str | Path) -> RunFolder:
         except (TypeError, ValueError) as error:
             raise RunFolderError(f"{run.path / record.CONFIRMATION}: not a confirmation ({error})") from error
     for line in _lines(run, record.INTENTS):
-        run.tasks[line["id"]] = TaskLine(line["id"], line["split"], line["family"], line["intent"])
+        run.intents[line["id"]] = line["intent"]
     run.steps = [line for line in _lines(run, record.METRICS) if "reward" in line]
     run.findings = [record.finding_of(line) for line in _lines(run, record.FINDINGS)]
     run.warnings = [str(line["message"]) for line in _lines(run, record.WARNINGS)]
@@ -141,7 +131,7 @@ def read_run(path: str | Path) -> RunFolder:
     for line in _lines(run, record.HELD_OUT):
         try:
             settings = {name: Measurement.from_json(m) for name, m in line["settings"].items()}
-            run.held_out.append(HeldOutPoint(line["step"], settings, line["best"], line["p_value"]))
+            run.held_out.append(HeldOutPoint(line["step"], settings, line["best"]))
         except (KeyError, TypeError, ValueError) as error:
             raise RunFolderError(f"{run.path / record.HELD_OUT}: step {line.get('step')}: {error}") from error
     if run.summary is None:

@@ -51,7 +51,9 @@ def test_whole_run_reads_back(tmp_path: Path) -> None:
     assert run.notes == []
     lock = json.loads((folder / "tasks.lock").read_text())
     assert set(lock) == {"schema_version", "choice", "pool", "held_out", "hash"} and len(lock["held_out"]) == 12
-    assert run.tasks[next(iter(lock["held_out"]))].split == "held_out"
+    lines = [json.loads(line) for line in (folder / "tasks.jsonl").read_text().splitlines()]
+    assert {line["id"] for line in lines if line["split"] == "held_out"} == set(lock["held_out"])
+    assert run.intents == {line["id"]: line["intent"] for line in lines}
     environment = json.loads((folder / "environment.json").read_text())
     assert environment["packages"]["trl"] and environment["cores"] >= 1 and environment["sandbox"] == "bubblewrap"
     assert yaml.safe_load((folder / "config.yaml").read_text())["max_steps"] == 20
