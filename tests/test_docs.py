@@ -88,6 +88,16 @@ def test_every_command_is_in_the_table_of_commands() -> None:
     assert told == commands()
 
 
+def test_the_table_of_task_commands_has_every_option() -> None:
+    sub = next(a for a in parser_of("tasks.__main__")._actions if isinstance(a, argparse._SubParsersAction))
+    told = {}
+    for cell in table_under("tasks.md", "## Command line"):
+        for name, rest in re.findall(r"`python -m tasks (\w+)(.*?)`", cell):
+            told[name] = set(re.findall(r"(?<![\w-])--?[a-z][a-z-]*", rest))
+    for name, parser in sub.choices.items():
+        assert told[name] == {o for a in parser._actions for o in a.option_strings} - {"-h", "--help"}, name
+
+
 FORMS = {"guards", "planning", "sampler"}
 """Settings whose help shows forms, with a part that is free."""
 THEIRS = {"lr_scheduler_type", "eval_strategy", "save_strategy"}
