@@ -15,18 +15,19 @@ import argparse
 import statistics
 import time
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from trainers.credit import Credit, CreditBatch, CreditSettings, EpisodeOperator, TokenText, TurnRecord
 from trainers.credit.planning import DEFAULT_PHRASES
-from trainers.credit.token import DelightMode, DelightNorm, SepaMode, SepaSchedule, TokenSettings
+from trainers.credit.token import DelightMode, DelightNorm, SepaMode, SepaSchedule
 
 TARGET = 50.0
 """Milliseconds that credit with every operator on should stay within."""
 EPISODES, TOKENS, GROUP, TURNS, VOCABULARY = 256, 2048, 8, 8, 4096
-EVERY = TokenSettings(
-    operators=("sepa", "gtpo", "hicra", "delight", "entropy_mask"),
+EVERY: dict[str, Any] = dict(
+    token_operators="sepa,gtpo,hicra,delight,entropy_mask",
     sepa_mode=SepaMode.AMP_CLAMPED,
     sepa_schedule=SepaSchedule.AUTO,
     sepa_steps=10,
@@ -81,15 +82,15 @@ def main() -> None:
     args = parser.parse_args()
     batch = make_batch()
     every = CreditSettings(
-        episode_operator=EpisodeOperator.REINFORCE_PP, invalid_action_penalty=0.1, tokens=EVERY, advantage_cap=2.0
+        episode_operator=EpisodeOperator.REINFORCE_PP, invalid_action_penalty=0.1, **EVERY, advantage_cap=2.0
     )
     sets = {
         "none (the default)": CreditSettings(),
-        "gtpo": CreditSettings(tokens=TokenSettings(operators=("gtpo",))),
-        "sepa, gtpo, hicra": CreditSettings(tokens=replace(EVERY, operators=("sepa", "gtpo", "hicra"))),
-        "entropy_mask": CreditSettings(tokens=TokenSettings(operators=("entropy_mask",))),
+        "gtpo": CreditSettings(token_operators="gtpo"),
+        "sepa, gtpo, hicra": CreditSettings(**EVERY | dict(token_operators="sepa,gtpo,hicra")),
+        "entropy_mask": CreditSettings(token_operators="entropy_mask"),
         "every operator, delight soft": every,
-        "every operator, delight hard": replace(every, tokens=replace(EVERY, delight_mode=DelightMode.HARD)),
+        "every operator, delight hard": replace(every, **EVERY | dict(delight_mode=DelightMode.HARD)),
     }
     credits = {name: Credit(settings) for name, settings in sets.items()}
     seconds: dict[str, list[float]] = {name: [] for name in sets}

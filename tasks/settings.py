@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, StrEnum
 from typing import Any
@@ -37,9 +37,10 @@ class Rules:
         source: Where the default comes from.
         needs: What it needs to act; who sets it without is told.
         requires: The same; who sets it without is refused.
-        refused: Why it cannot be set at all.
+        refused: Why only its default is taken, or what is as empty, and what to do.
         secret: Its value is never printed.
         common: `--help` shows it.
+        recorded: It stands in a run's record even where it has its default.
     """
 
     choices: tuple[str, ...] | type[StrEnum] = ()
@@ -57,10 +58,11 @@ class Rules:
     refused: str = ""
     secret: bool = False
     common: bool = False
+    recorded: bool = True
 
     def misfit(self, value: Any) -> str | None:
         """What is taken instead of a value; `None` where it is taken."""
-        if value is None:
+        if value is None or (self.off is not None and value == self.off):
             return None
         if self.choices:
             return None if value in tuple(self.choices) else f"one of {', '.join(self.choices)}"
@@ -76,11 +78,12 @@ class Rules:
     def range(self) -> str:
         """Where its number may lie, in words; empty where it may be any."""
         if self.low is not None and self.high is not None:
-            return f"between {self.low:g} and {self.high:g}"
-        parts = [f"above {self.above:g}"] if self.above is not None else []
-        parts += [f"{self.low:g} or more"] if self.low is not None else []
-        parts += [f"at most {self.high:g}"] if self.high is not None else []
-        parts += [f"below {self.below:g}"] if self.below is not None else []
+            return f"between {self.low} and {self.high}"
+        parts = [f"above {self.above}"] if self.above is not None else []
+        parts += [f"{self.low} or more"] if self.low is not None else []
+        parts += [f"at most {self.high}"] if self.high is not None else []
+        parts += [f"below {self.below}"] if self.below is not None else []
+        parts += [f"or {self.off} to leave it out"] if self.off is not None else []
         return ", ".join(parts)
 
 
@@ -145,12 +148,14 @@ def written(settings: Any) -> dict[str, Any]:
     return out
 
 
-def problems(settings: Any, more: Mapping[str, Rules] | None = None) -> Iterator[str]:
-    """One line per setting with a value that it does not take, each with what it takes."""
+def problems(settings: Any, more: Mapping[str, Rules] | None = None, *, only: Collection[str] = ()) -> Iterator[str]:
+    """One line per setting (of `only` these) with a value that it does not take, each with what it takes."""
     for f in dataclasses.fields(settings):
+        if only and f.name not in only:
+            continue
         rules, value = rules_of(f, more), getattr(settings, f.name)
         shown = f.name if rules.secret else f"{f.name}={plain(value)!r}"
-        if rules.refused and value:
+        if rules.refused and given(f, settings) and (value or default_of(f)):
             yield f"{shown}: {rules.refused}"
         elif takes := rules.misfit(value):
             yield f"{shown}: {takes}{'; ' if rules.why else ''}{rules.why}."
@@ -168,9 +173,14 @@ def idle(settings: Any, more: Mapping[str, Rules] | None = None) -> Iterator[str
 
 def _idle(needs: Sequence[Need], f: dataclasses.Field[Any], settings: Any) -> str:
     """The first reason why a setting that was given does nothing; empty where it acts, or stands at its default."""
-    if not needs or plain(getattr(settings, f.name)) == plain(default_of(f)):
+    if not needs or not given(f, settings):
         return ""
     return next(filter(None, (need(settings) for need in needs)), "")
+
+
+def given(f: dataclasses.Field[Any], settings: Any) -> bool:
+    """Whether a setting is not at its default."""
+    return bool(plain(getattr(settings, f.name)) != plain(default_of(f)))
 
 
 def plain(value: Any) -> Any:

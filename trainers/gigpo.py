@@ -154,7 +154,7 @@ class GiGPOTrainer(ExactResume):
         self._loss_inputs: dict[str, Any] | None = None
         self.advantaged = 0.0
         """Trained tokens with an advantage, summed until somebody sets it back: what steps had to learn from."""
-        self.credit = Credit(args.credit_settings())
+        self.credit = Credit(args)
         own_reference = args.beta != 0.0 and peft_config is None and not hasattr(model, "peft_config")
         reference = frozen_copy(model) if own_reference else None
         with without_reference(args) if own_reference else nullcontext():

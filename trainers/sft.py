@@ -291,6 +291,7 @@ def parser() -> argparse.ArgumentParser:
     out.add_argument("--dry_run", "--dry-run", action="store_true", help="Say what would be done, on a little data.")
     kinds: dict[str, Callable[[str], Any]] = {
         "int": int,
+        "int | None": int,
         "float": float,
         "str": str,
         "str | None": str,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -111,38 +112,27 @@ class T2POConfig(Settings):
         False, "Resample in held-out measurements, too (the greedy arm never is).", needs=(_RESAMPLES,)
     )
 
-    def __post_init__(self) -> None:
-        """Refuse what cannot work.
-
-        Raises:
-            ValueError: One line per setting.
-        """
-        Settings.__post_init__(self)  # the class is made anew for its slots, so plain `super()` would miss it
-        wrong = list(problems(self))
-        if wrong:
-            raise ValueError("\n".join(wrong))
-        if self.max_turn_tokens is not None:
-            self.check_room(self.max_turn_tokens)
-        signal, mean = self.turn_resample_signal, self.turn_resample_aggregate
-        if signal in (Signal.CONFIDENCE, Signal.OFFICIAL) and mean is Aggregate.GEOMETRIC:
-            raise ValueError(
-                f"turn_resample_signal={signal}: can be negative, so it has no geometric mean. Use "
-                "turn_resample_aggregate=arithmetic."
-            )
-
     @property
     def thinks(self) -> bool:
         """Whether thinking is limited at all."""
         return self.think_budget is not None or self.think_stop is not ThinkStop.NONE
 
-    def check_room(self, cap: int) -> None:
-        """Refuse think limits that leave a reply of `cap` tokens no room to think.
+    def problems(self) -> Iterator[str]:
+        """One line per setting that cannot work."""
+        yield from problems(self)
+        if self.max_turn_tokens is not None:
+            yield from self.room_problems(self.max_turn_tokens)
+        signal, mean = self.turn_resample_signal, self.turn_resample_aggregate
+        if signal in (Signal.CONFIDENCE, Signal.OFFICIAL) and mean is Aggregate.GEOMETRIC:
+            yield (
+                f"turn_resample_signal={signal}: can be negative, so it has no geometric mean. Use "
+                "turn_resample_aggregate=arithmetic."
+            )
 
-        Raises:
-            ValueError: With the reason.
-        """
+    def room_problems(self, cap: int) -> Iterator[str]:
+        """A line where think limits leave a reply of `cap` tokens no room to think."""
         if self.thinks and cap <= self.think_answer_reserve + 1:
-            raise ValueError(
+            yield (
                 f"think_answer_reserve={self.think_answer_reserve}: replies have at most {cap} tokens "
                 "(max_turn_tokens, or the tasks' own budget), so every think block would be closed at once. Lower it, "
                 "or raise max_turn_tokens."

@@ -329,7 +329,9 @@ class T2PO:
 
 
 def _refuse(config: T2POConfig, can: Abilities) -> None:
-    """Refuse switches that a policy cannot serve."""
+    """Refuse settings that make no sense, and switches that a policy cannot serve."""
+    if wrong := list(config.problems()):
+        raise ValueError("\n".join(wrong))
     if config.thinks and not can.own_ids:
         raise ValueError(
             "think_budget and think_stop put a closing tag between the model's own ids, and this policy answers with "

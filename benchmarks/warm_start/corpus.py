@@ -50,7 +50,7 @@ def demonstration_messages(count: int, seed: int, recipe: Recipe) -> Iterator[li
         yield from _chunk_messages(min(CHUNK, count - index * CHUNK), chunk_seed(seed, index), recipe)
 
 
-def generated_corpus(tokenizer: Any, count: int, seed: int, recipe: Recipe, processes: int = 0) -> Corpus:
+def generated_corpus(tokenizer: Any, count: int, seed: int, recipe: Recipe, processes: int | None = None) -> Corpus:
     """Generate and encode demonstrations in parallel.
 
     Args:
@@ -58,7 +58,7 @@ def generated_corpus(tokenizer: Any, count: int, seed: int, recipe: Recipe, proc
         count: Demonstrations.
         seed: Same seed, same corpus, whatever `processes` is.
         recipe: The faults.
-        processes: 0 takes the number of cores.
+        processes: `None` takes the number of cores.
     """
     chunks = [
         (min(CHUNK, count - index * CHUNK), chunk_seed(seed, index), recipe) for index in range(-(-count // CHUNK))

@@ -17,8 +17,9 @@ from tests.shared_data import REPOSITORY
 from tests.trainers.test_gigpo import rows_of
 from tests.trainers.toy import make_config, make_tokenizer, make_trainer
 from trainers.config import GiGPOConfig
-from trainers.config.idle import ALWAYS, idle_notes
-from trainers.config.refusals import LOSSES, check_config, check_parts
+from trainers.config.inherited import ALWAYS
+from trainers.config.refusals import check_config, check_parts, config_notes
+from trainers.config.trl_fields import LOSSES
 from trainers.errors import ConfigError
 from trainers.run.cli import parse
 
@@ -228,7 +229,7 @@ def test_values_that_would_train_nothing_or_nonsense_are_refused(tmp_path, chang
 
 @pytest.mark.parametrize("name", ["steps_per_generation", "gradient_accumulation_steps", "num_generations"])
 def test_sizes_of_0_are_refused_before_trl_divides_by_them(tmp_path, name):
-    with pytest.raises(ValueError, match=f"{name}=0: 1 or more"):
+    with pytest.raises(ValueError, match=rf"{name}=0: \d or more"):
         make_config(tmp_path, **{name: 0})
 
 
@@ -259,9 +260,9 @@ SEVERAL = {"num_iterations": 2}
 def test_what_acts_only_with_other_settings_is_noted_without_them(tmp_path, change, acts):
     idle = make_config(tmp_path, **change)
     check_config(idle)
-    (note,) = idle_notes(idle)
+    (note,) = config_notes(idle)
     assert note.split("=")[0] in change and "does nothing" in note
-    assert not list(idle_notes(make_config(tmp_path, **{**change, **acts})))
+    assert not list(config_notes(make_config(tmp_path, **{**change, **acts})))
 
 
 @pytest.mark.parametrize("loss_type", LOSSES)

@@ -272,13 +272,13 @@ def test_the_shipped_recipe_is_strict_and_takes_flags_on_top(tmp_path):
     assert settings.seed == 7 and settings.model_name_or_path is None and settings.save_dtype == "float16"
     path = tmp_path / "c.yaml"
     for content, message in [
-        ({"lerning_rate": 1}, "did you mean 'learning_rate'"),
+        ({"lerning_rate": 1}, "did you mean `learning_rate`"),
         ({"model": {"width": 3}}, "model.width: no such setting"),
-        ({"recipe": {"misnames": 0.1}}, "did you mean 'misname'"),
+        ({"recipe": {"misnames": 0.1}}, "did you mean `misname`"),
         ({"recipe": {"misname": 2.0}}, "probability"),
-        ({"seed": "x"}, "seed='x': must be of type int"),
-        ({"seed": True}, "must be of type int"),
-        ({"learning_rate": "fast"}, "must be a number"),
+        ({"seed": "x"}, "seed='x': a whole number is needed"),
+        ({"seed": True}, "a whole number is needed"),
+        ({"learning_rate": "fast"}, "a number is needed"),
         ({"data": "x.jsonl"}, "data without model_name_or_path"),
         (["seed"], "must hold `key: value` lines"),
     ]:

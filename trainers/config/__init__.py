@@ -7,19 +7,19 @@ others say which tasks, which policy and which T2PO switches (`agents.t2po.T2POC
 
 from typing import TYPE_CHECKING, Any
 
-from trainers.config.credit import CreditFields
 from trainers.config.environment import EnvArguments
 from trainers.config.guards import GuardFields
 from trainers.config.held_out import HeldOutFields
 from trainers.config.policy import PolicyArguments
 from trainers.config.rollouts import RolloutFields
 from trainers.config.trl_fields import TRLFields
+from trainers.credit.settings import CreditSettings
 
 if TYPE_CHECKING:
     from trainers.config.training import GiGPOConfig
 
 __all__ = [
-    "CreditFields",
+    "CreditSettings",
     "EnvArguments",
     "GiGPOConfig",
     "GuardFields",

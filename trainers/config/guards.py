@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from trainers.guards.levels import level_problems
+from tasks.settings import Settings, setting
 
 
 @dataclass
-class GuardFields:
+class GuardFields(Settings):
     """The guards. All are on by default; docs/guards.md says what each looks at."""
 
-    guards: str = field(
-        default="all",
-        metadata={
-            "help": "Run-time checks: all | none, then `name=off|note|warn|stop` for single ones, with commas between "
-            "(`resample_budget=off,update_health=warn`). stop ends the run after the step; notes stay notes."
-        },
+    guards: str = setting(
+        "all",
+        "Run-time checks: all | none, then `name=off|note|warn|stop` for single ones, with commas between "
+        "(`resample_budget=off,update_health=warn`). stop ends the run after the step; notes stay notes.",
+        common=True,
     )
-
-    def guard_problems(self) -> Iterator[str]:
-        """One line per setting that cannot work."""
-        yield from level_problems(self.guards)

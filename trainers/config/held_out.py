@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
+
+from tasks.settings import Settings, setting
 
 DEFAULT_METRIC = "sampled_pass_rate"
 """Sampled pass rate on held-out tasks of the families that are trained on."""
@@ -72,35 +74,40 @@ def unknown(name: str, known: list[str]) -> str:
 
 
 @dataclass
-class HeldOutFields:
+class HeldOutFields(Settings):
     """The held-out rule. The pool never decides."""
 
-    held_out_samples: int = field(
-        default=1, metadata={"help": "Sampled attempts at each held-out task (the greedy arm has one: all are alike)."}
+    held_out_samples: int = setting(
+        1, "Sampled attempts at each held-out task (the greedy arm has one: all are alike).", low=1, common=True
     )
-    held_out_temperature: float = field(
-        default=1.0, metadata={"help": "Temperature of the sampled held-out arm (a greedy arm runs beside it)."}
+    held_out_temperature: float = setting(
+        1.0,
+        "Temperature of the sampled held-out arm (a greedy arm runs beside it).",
+        above=0,
+        why="the greedy arm is measured by held_out_greedy",
     )
-    held_out_greedy: bool = field(default=True, metadata={"help": "Also measure greedily."})
-    held_out_together: bool = field(
-        default=False,
-        metadata={
-            "help": "Play the arms at the same time: the policy waits less for sandboxes, in batches half as large. "
-            "Slower for a small policy on few cores (python -m benchmarks.evaluation)."
-        },
+    held_out_greedy: bool = setting(True, "Also measure greedily.")
+    held_out_together: bool = setting(
+        False,
+        "Play the arms at the same time: the policy waits less for sandboxes, in batches half as large. "
+        "Slower for a small policy on few cores (python -m benchmarks.evaluation).",
     )
-    best_metric: str = field(
-        default="",
-        metadata={
-            "help": "Held-out figure that chooses `best/`: {sampled,greedy}_{pass_rate,assertion_rate,reward}, with "
-            "`unseen_` before it for families that are never trained on. Empty: metric_for_best_model, else "
-            f"{DEFAULT_METRIC} on families that are trained on."
-        },
+    best_metric: str = setting(
+        "",
+        "Held-out figure that chooses `best/`: {sampled,greedy}_{pass_rate,assertion_rate,reward}, with "
+        "`unseen_` before it for families that are never trained on. Empty: metric_for_best_model, else "
+        f"{DEFAULT_METRIC} on families that are trained on.",
+        common=True,
     )
-    patience: int = field(
-        default=0, metadata={"help": "Stop after this many held-out evaluations without a new best; 0 = never."}
+    patience: int | None = setting(
+        None,
+        "Stop after this many held-out evaluations without a new best; 0 = never.",
+        off=0,
+        above=0,
+        unit="evaluations",
+        common=True,
     )
-    min_delta: float = field(default=0.0, metadata={"help": "How much better a new best must be."})
+    min_delta: float = setting(0.0, "How much better a new best must be.", low=0, why="a new best is never a worse one")
 
     def __post_init__(self) -> None:
         """Fill in the deciding metric; transformers' name for it, where it is used, follows.
@@ -115,29 +122,16 @@ class HeldOutFields:
             self.metric_for_best_model = f"eval_{canonical(asked)}"
             if getattr(self, "greater_is_better", None) is None:
                 self.greater_is_better = True
-        parent = getattr(super(), "__post_init__", None)
-        if parent is not None:
-            parent()
+        super().__post_init__()
 
     def held_out_problems(self) -> Iterator[str]:
-        """One line per setting that cannot work."""
+        """One line per setting that cannot work with the others."""
         known = known_metrics(greedy=self.held_out_greedy)
         if self.best_metric in known_metrics(greedy=True) and self.best_metric not in known:
             yield f"best_metric={self.best_metric!r}: is not measured with held_out_greedy off. Set held_out_greedy."
         elif self.best_metric not in known:
             yield unknown(self.best_metric, known)
         yield from self._stock_problems()
-        if self.patience < 0:
-            yield f"patience={self.patience}: 0 never stops; else a number of evaluations."
-        if self.min_delta < 0:
-            yield f"min_delta={self.min_delta}: 0 or more; a new best is never a worse one."
-        if self.held_out_samples < 1:
-            yield f"held_out_samples={self.held_out_samples}: at least 1."
-        if self.held_out_temperature <= 0:
-            yield (
-                f"held_out_temperature={self.held_out_temperature}: above 0; the greedy arm is measured by "
-                "held_out_greedy."
-            )
 
     def _stock_problems(self) -> Iterator[str]:
         """Transformers' own settings for choosing a checkpoint, where they contradict ours or would do nothing."""

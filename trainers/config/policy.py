@@ -3,45 +3,47 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, fields
+
+from tasks.settings import Settings, idle, setting, unless
 
 ADAPTERS = ("auto", "lora", "none")
 DTYPES = ("float32", "bfloat16", "float16")
 
 
-def dropout_problem(value: float) -> str:
-    """Why an adapter has no dropout, whether its settings come from flags or from Python."""
-    return (
-        f"lora_dropout={value}: would do nothing, dropout is off in training (sampling runs without it, and what was "
-        "sampled is trained). Set it to 0."
-    )
+NO_DROPOUT = (
+    "would do nothing, dropout is off in training (sampling runs without it, and what was sampled is trained). Set it "
+    "to 0."
+)
+_ADAPTED = unless(lambda c: c.full, ": all weights are trained (adapter)")
 
 
 @dataclass
-class PolicyArguments:
+class PolicyArguments(Settings):
     """Which model acts and learns."""
 
-    model_name_or_path: str = field(
-        default="quickstart",
-        metadata={
-            "help": "`quickstart` (ships with us), `smollm2`, a local folder (a model, or an adapter, which then goes "
-            "on learning), or a hub id."
-        },
+    model_name_or_path: str = setting(
+        "quickstart",
+        "`quickstart` (ships with us), `smollm2`, a local folder (a model, or an adapter, which then goes "
+        "on learning), or a hub id.",
+        common=True,
     )
-    dtype: str = field(default="float32", metadata={"help": "Weights: float32 | bfloat16 | float16."})
-    torch_threads: int = field(
-        default=0, metadata={"help": "CPU threads of torch; 0 = one for a small policy, else all cores."}
+    dtype: str = setting("float32", "Weights: float32 | bfloat16 | float16.", choices=DTYPES, common=True)
+    torch_threads: int | None = setting(
+        None, "CPU threads of torch; 0 = one for a small policy, else all cores.", off=0, above=0
     )
-    adapter: str = field(
-        default="auto",
-        metadata={"help": "auto (LoRA, but the quickstart policy in full) | lora | none (train all weights)."},
+    adapter: str = setting(
+        "auto",
+        "auto (LoRA, but the quickstart policy in full) | lora | none (train all weights).",
+        choices=ADAPTERS,
+        common=True,
     )
-    lora_r: int = field(default=16, metadata={"help": "LoRA rank."})
-    lora_alpha: int = field(default=32, metadata={"help": "LoRA scale."})
-    lora_dropout: float = field(
-        default=0.0, metadata={"help": "Always 0: what was sampled is trained, and sampling runs without dropout."}
+    lora_r: int = setting(16, "LoRA rank.", low=1, needs=(_ADAPTED,))
+    lora_alpha: int = setting(32, "LoRA scale.", low=1, needs=(_ADAPTED,))
+    lora_dropout: float = setting(
+        0.0, "Always 0: what was sampled is trained, and sampling runs without dropout.", refused=NO_DROPOUT
     )
-    lora_target_modules: str = field(default="all-linear", metadata={"help": "LoRA targets, comma separated."})
+    lora_target_modules: str = setting("all-linear", "LoRA targets, comma separated.", needs=(_ADAPTED,))
 
     @property
     def full(self) -> bool:
@@ -52,16 +54,6 @@ class PolicyArguments:
         """One line per setting that cannot work."""
         if not self.model_name_or_path.strip():
             yield "model_name_or_path: is empty; name a folder or a hub id, or leave it out for the quickstart policy."
-        if self.adapter not in ADAPTERS:
-            yield f"adapter={self.adapter!r}: one of {', '.join(ADAPTERS)}."
-        if self.dtype not in DTYPES:
-            yield f"dtype={self.dtype!r}: one of {', '.join(DTYPES)}."
-        if self.torch_threads < 0:
-            yield f"torch_threads={self.torch_threads}: 0 or more."
-        if self.lora_r < 1 or self.lora_alpha <= 0:
-            yield f"lora_r={self.lora_r}, lora_alpha={self.lora_alpha}: a rank and a scale are 1 or more."
-        if self.lora_dropout != 0:
-            yield dropout_problem(self.lora_dropout)
         if not [name for name in self.lora_target_modules.split(",") if name.strip()]:
             yield "lora_target_modules: names of layers with commas between, or all-linear."
         if "lm_head" in [name.strip() for name in self.lora_target_modules.split(",")]:
@@ -81,10 +73,10 @@ class PolicyArguments:
                 f"dtype={self.dtype} with all weights trained: an update under about 1/256 of a weight is rounded "
                 "away, and most are at usual learning rates; use float32, or LoRA, whose adapter is float32"
             )
-        fields = {f.name: f.default for f in self.__dataclass_fields__.values() if f.name.startswith("lora_")}
-        given = {name: getattr(self, name) for name, default in fields.items() if getattr(self, name) != default}
-        for name, value in given.items():
-            if is_adapter:
-                yield f"{name}={value} does nothing: the adapter in {self.model_name_or_path} has its own settings"
-            elif self.full:
-                yield f"{name}={value} does nothing: all weights are trained (adapter)"
+        if not is_adapter:
+            yield from idle(self)
+            return
+        for f in fields(self):
+            if f.name.startswith("lora_") and getattr(self, f.name) != f.default:
+                given = f"{f.name}={getattr(self, f.name)}"
+                yield f"{given} does nothing: the adapter in {self.model_name_or_path} has its own settings"

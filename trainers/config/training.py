@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass, fields
 from typing import Any
 
 import torch
 from trl import GRPOConfig
 
-from trainers.config.backends import refuse_early
-from trainers.config.credit import CreditFields
+from tasks.settings import problems
 from trainers.config.guards import GuardFields
 from trainers.config.held_out import HeldOutFields
+from trainers.config.inherited import INHERITED
 from trainers.config.rollouts import RolloutFields
-from trainers.config.trl_fields import TRLFields, refuse_counts
+from trainers.config.trl_fields import TRLFields
+from trainers.credit.settings import CreditSettings
+
+_SIZES = ("num_generations", "per_device_train_batch_size", "gradient_accumulation_steps", "steps_per_generation")
+"""TRL divides by them while it reads the settings."""
 
 
 @dataclass
-class GiGPOConfig(CreditFields, HeldOutFields, RolloutFields, GuardFields, TRLFields, GRPOConfig):
+class GiGPOConfig(CreditSettings, HeldOutFields, RolloutFields, GuardFields, TRLFields, GRPOConfig):
     """TRL's GRPO settings with GiGPO credit, held-out selection, rollouts and guards of ours."""
 
     def __post_init__(self) -> None:
@@ -27,9 +32,14 @@ class GiGPOConfig(CreditFields, HeldOutFields, RolloutFields, GuardFields, TRLFi
         Raises:
             ValueError: A value does not fit.
         """
-        asked = next((name for name in ("bf16", "fp16") if getattr(self, name)), "")
-        refuse_early(self.deepspeed, autocast="" if self.use_cpu or torch.cuda.is_available() else asked)
-        refuse_counts(self)
+        early = ["deepspeed", *_SIZES]
+        if not self.use_cpu and not torch.cuda.is_available():
+            early += ["bf16", "fp16"]  # transformers' own message would send people astray
+        wrong = list(problems(self, INHERITED, only=early))
+        if self.eval_strategy == "steps" and self.eval_steps is not None and not 0 < self.eval_steps < math.inf:
+            wrong.append(f"eval_steps={self.eval_steps}: above 0; to measure nothing before the end: eval_strategy=no.")
+        if wrong:
+            raise ValueError("\n".join(wrong))
         try:
             super().__post_init__()
         except ValueError as error:

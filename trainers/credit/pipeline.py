@@ -14,9 +14,9 @@ from trainers.credit.normalise import batch_norm, cap_advantages
 from trainers.credit.planning import Planning
 from trainers.credit.settings import CreditSettings
 from trainers.credit.step_metrics import cosine_figure, signal_metrics, step_metrics, weight_figures
-from trainers.credit.token import OPERATORS, TokenSignal, make_tokens, token_signal, token_weights
+from trainers.credit.token import OPERATORS, TokenSignal, make_tokens, operator_names, token_signal, token_weights
 from trainers.credit.token.operator import keep_freed_memory
-from trainers.credit.token.settings import DelightMode
+from trainers.credit.token.settings import SepaSchedule, follows_schedule
 from trainers.credit.token.state import TokenState
 from trainers.credit.turn import TurnCredit, credit_terms, gigpo_advantages
 
@@ -41,25 +41,26 @@ class Credit:
 
     def __init__(self, settings: CreditSettings) -> None:
         self.settings = settings
-        self.state = TokenState(settings.tokens)
+        self.operators = operator_names(settings.token_operators)
+        self.state = TokenState(settings)
         self.planning = Planning(settings.planning, settings.planning_window)
-        if settings.tokens.operators:
+        if self.operators:
             keep_freed_memory()
 
     @property
     def needs_tokens(self) -> bool:
         """True when an operator reads the text of tokens."""
-        return any(OPERATORS.find(name).planning for name in self.settings.tokens.operators) or self._waits_for_variance
+        return any(OPERATORS.find(name).planning for name in self.operators) or self._waits_for_variance
 
     @property
     def needs_logprobs(self) -> bool:
         """True when an operator reads the sampled log-probabilities."""
-        return bool(self.settings.tokens.operators) and self.settings.tokens.signal is not TokenSignal.ENTROPY
+        return bool(self.operators) and self.settings.token_signal is not TokenSignal.ENTROPY
 
     @property
     def needs_entropies(self) -> bool:
         """True when an operator reads exact entropies."""
-        return bool(self.settings.tokens.operators) and self.settings.tokens.signal is TokenSignal.ENTROPY
+        return bool(self.operators) and self.settings.token_signal is TokenSignal.ENTROPY
 
     @property
     def needs_states(self) -> bool:
@@ -69,13 +70,8 @@ class Credit:
     @property
     def _waits_for_variance(self) -> bool:
         """Delight's own blending follows the automatic schedule, which looks at execution tokens."""
-        s = self.settings.tokens
-        return (
-            "delight" in s.operators
-            and s.delight_mode is DelightMode.ANNEALED
-            and s.delight_lambda is None
-            and s.sepa_schedule == "auto"
-        )
+        s = self.settings
+        return "delight" in self.operators and follows_schedule(s) and s.sepa_schedule is SepaSchedule.AUTO
 
     def assign(self, batch: CreditBatch, step: int | None = None) -> CreditResult:
         """Advantages of the episodes of one generation; moves the state on.
@@ -94,9 +90,9 @@ class Credit:
             self.state.stands_at(step)
         episode, turns = credit_terms(batch.rewards, batch.turns, batch.group_size, s)
         mask = batch.turn_ids >= 0
-        weights, figures = self._weights(batch, mask, episode) if s.tokens.operators else (None, {})
+        weights, figures = self._weights(batch, mask, episode) if self.operators else (None, {})
         term, g = episode, weights
-        if s.episode_operator is EpisodeOperator.REINFORCE_PP:  # normalises A_episode * g, so that g has acted then
+        if s.episode_operator == EpisodeOperator.REINFORCE_PP:  # normalises A_episode * g, so that g has acted then
             ones = np.ones(mask.shape) if g is None else g
             term, norms = batch_norm(episode[:, None] * ones, self._trained(batch, mask, episode, weights))
             g, figures = None, figures | norms
@@ -106,10 +102,10 @@ class Credit:
         if s.advantage_cap:
             advantages, cut = cap_advantages(advantages, s.advantage_cap)
             figures |= cut
-            bound = advantage_bound(s.episode_operator, s.episode_scale, batch.group_size)
+            bound = advantage_bound(s.episode_operator, s.scale_rewards, batch.group_size)
             if bound is not None:
                 figures["credit/cap_bound"] = abs(alpha) * bound
-        if s.episode_operator is EpisodeOperator.MAXRL:
+        if s.episode_operator == EpisodeOperator.MAXRL:
             figures["credit/maxrl_negative_frac"] = negative_groups(batch.rewards, batch.group_size)
         if weights is not None:
             plain = gigpo_advantages(episode, turns.advantages, batch.turn_ids, alpha=alpha, beta=beta)
@@ -121,12 +117,12 @@ class Credit:
         self, batch: CreditBatch, mask: NDArray[np.bool_], episodes: NDArray[np.float64]
     ) -> tuple[NDArray[np.float64], dict[str, float]]:
         """Token weights and what the operators noted; moves the state on."""
-        s = self.settings.tokens
-        signal = token_signal(s.signal, mask, batch.logprobs, batch.entropies)
+        s = self.settings
+        signal = token_signal(s.token_signal, mask, batch.logprobs, batch.entropies)
         planning = None
         if self.needs_tokens:
             if batch.tokens is None:
-                raise ValueError(f"token operators {', '.join(s.operators)} need the text of tokens, and there is none")
+                raise ValueError(f"token operators {s.token_operators} need the text of tokens, and there is none")
             planning = self.planning.mask(batch.tokens, batch.turn_ids)
         tokens = make_tokens(
             signal,
@@ -138,14 +134,14 @@ class Credit:
             planning=planning,
         )
         lam = self.state.lam
-        weights = token_weights(s.operators, tokens)
+        weights = token_weights(self.operators, tokens)
         notes = tokens.notes
         variance = None
         if planning is not None:
             figures, execution = signal_metrics(tokens, planning)
             notes |= figures
             variance = execution.variance if execution.n > 1 else None
-        if "sepa" in s.operators or "delight" in s.operators:
+        if {"sepa", "delight"} & set(self.operators):
             notes["credit/lambda"] = lam
         known = [passed for passed in batch.passed if passed is not None]
         self.state.see(sum(known) / len(known) if known else None, variance)
@@ -168,7 +164,7 @@ class Credit:
 
     def state_dict(self) -> dict[str, Any]:
         """State, JSON-able: part of every checkpoint."""
-        return {"tokens": self.state.state_dict()} if self.settings.tokens.operators else {}
+        return {"tokens": self.state.state_dict()} if self.operators else {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from the state of a checkpoint."""
@@ -197,7 +193,7 @@ def _check_finite(
     elif not all(np.isfinite(s.beta_turn * np.asarray(values)).all() for values in turns.advantages):
         what = f"the turn term (beta_turn={s.beta_turn} x {s.turn_grouping})"
     elif weights is not None:
-        what = f"the token operators ({', '.join(s.tokens.operators)})"
+        what = f"the token operators ({s.token_operators})"
     else:
         what = f"the last step of episode operator {s.episode_operator}"
     raise ValueError(f"advantages that are not finite, from {what}")

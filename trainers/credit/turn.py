@@ -101,7 +101,7 @@ def credit_terms(
         ValueError: The episodes do not divide into groups, or a value is not finite.
     """
     s = settings
-    episode = episode_advantages(rewards, group_size, s.episode_scale, operator=s.episode_operator)
+    episode = episode_advantages(rewards, group_size, s.scale_rewards, operator=s.episode_operator)
     compared = list(turns)
     for start in range(0, len(rewards), group_size):
         group = slice(start, start + group_size)

@@ -138,7 +138,7 @@ class SignalMeter(Guard):
 
     def begin(self, facts: Facts) -> Iterator[Alarm]:
         """What a turn earns in this run."""
-        self.credit, self.turn_signal = facts.config.credit_settings(), TurnSignal(facts.config.turn_signal)
+        self.credit, self.turn_signal = facts.config, facts.config.turn_signal
         return iter(())
 
     def episodes(self, step: int, played: RolloutResult) -> Iterator[Alarm]:

@@ -104,7 +104,7 @@ class HeldOut:
         seed: Of the samples; equal at every step, so that steps are compared on common random numbers.
         output_dir: Where `best/` goes; `None` keeps no weights.
         writes: This process writes there: with several, one does.
-        patience: Evaluations without a new best before the run stops; 0 never stops.
+        patience: Evaluations without a new best before the run stops; `None` never stops.
         min_delta: How much better a new best must be.
         goes_back: The run goes back to a checkpoint whose best may be gone: it is written again (see `remake`).
         on_evaluation: Called after each evaluation with its trajectories by arm, for records and the console.
@@ -121,7 +121,7 @@ class HeldOut:
     seed: int = 0
     output_dir: Path | None = None
     writes: bool = True
-    patience: int = 0
+    patience: int | None = None
     min_delta: float = 0.0
     on_evaluation: Callable[[Evaluation, dict[str, list[Trajectory]]], None] | None = None
     goes_back: bool = False
@@ -273,7 +273,7 @@ class HeldOut:
     @property
     def exhausted(self) -> bool:
         """Patience is spent."""
-        return bool(self.patience) and self._since_best >= self.patience
+        return self.patience is not None and self._since_best >= self.patience > 0
 
     def saw_pool(self, step: int, episodes: Sequence[Trajectory]) -> None:
         """Note training episodes of optimizer step `step` (counted from 1), to be shown beside the next evaluation."""

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 
 from agents.trajectory import Trajectory
 from tasks.task import Task
-from trainers.credit import TurnSignal
 from trainers.rollouts.adaptive import Adaptive
-from trainers.rollouts.curriculum import Curriculum, CurriculumOrder, load_curriculum
+from trainers.rollouts.curriculum import Curriculum, load_curriculum
 from trainers.rollouts.errors import RulesError
 from trainers.rollouts.flat import weightless
 
@@ -50,9 +49,10 @@ def curriculum_of(config: GiGPOConfig, pool: Sequence[Task]) -> Curriculum | Non
     """
     if not config.curriculum:
         return None
-    order = CurriculumOrder(config.curriculum_order)
     allowed = config.curriculum_allow_missing
-    return load_curriculum(config.curriculum, pool, order=order, allow_missing=allowed, seed=config.seed)
+    return load_curriculum(
+        config.curriculum, pool, order=config.curriculum_order, allow_missing=allowed, seed=config.seed
+    )
 
 
 def make_rules(config: GiGPOConfig, pool: Sequence[Task], processes: int) -> Rules:
@@ -61,7 +61,7 @@ def make_rules(config: GiGPOConfig, pool: Sequence[Task], processes: int) -> Rul
     Raises:
         RulesError: One line per thing that they need and do not have.
     """
-    credit, signal = config.credit_settings(), TurnSignal(config.turn_signal)
+    credit, signal = config, config.turn_signal
     cut = bool(config.mask_truncated_completions)
     rules = Rules(
         adaptive=config.adaptive_rule(),

@@ -142,10 +142,10 @@ class Checkpoint:
         """It, and the best that it points to, have a list of their files."""
         return bool(self.state.get("format", 1) >= LISTED)
 
-    def patience_spent(self, patience: int) -> bool:
+    def patience_spent(self, patience: int | None) -> bool:
         """Whether its run had stopped for want of a new best."""
         held_out = self.state.get("held_out")
-        return held_out is not None and patience > 0 and held_out["since_best"] >= patience
+        return held_out is not None and patience is not None and held_out["since_best"] >= patience
 
     @property
     def evaluated_steps(self) -> set[int]:

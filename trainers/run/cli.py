@@ -21,8 +21,10 @@ from agents.t2po import T2POConfig
 from tasks.settings import NO_RULES, plain, rules_of, written
 from trainers.config import EnvArguments, GiGPOConfig, PolicyArguments
 from trainers.errors import ConfigError
-from trainers.run.config_file import GROUPS, known, read_config, suggest
-from trainers.run.help import COMMON, CONFIGS, QUICKSTART, asks_for_help, short_help
+from trainers.run.config_file import known_settings, read_config, suggest
+from trainers.run.help import CONFIGS, QUICKSTART, asks_for_help, short_help
+
+GROUPS = (EnvArguments, PolicyArguments, T2POConfig, GiGPOConfig)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +53,12 @@ class Settings:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FutureWarning)
             defaults = GiGPOConfig(output_dir=c.output_dir, use_cpu=c.use_cpu).to_dict()
-        known = {f.name for f in dataclasses.fields(GiGPOConfig) if f.init}
-        for name, value in c.to_dict().items():
-            if name in known and name not in _DERIVED and (name in COMMON or value != defaults[name]):
-                out[name] = value
+        values = c.to_dict()
+        for f in dataclasses.fields(GiGPOConfig):
+            rules = rules_of(f)
+            ours = rules is not NO_RULES and rules.recorded
+            if f.name in values and f.name not in _DERIVED and (ours or values[f.name] != defaults[f.name]):
+                out[f.name] = rules.off if values[f.name] is None else values[f.name]
         if c.steps_per_generation != c.gradient_accumulation_steps:
             out["steps_per_generation"] = c.steps_per_generation
         return out
@@ -97,7 +101,7 @@ def parse(argv: Sequence[str]) -> Settings:
     args, start = _take_from(args)
     args, config_path = _take_config(args)
     if config_path is not None:
-        parser.set_defaults_with_config(**read_config(config_path))
+        parser.set_defaults_with_config(**read_config(config_path, GROUPS))
     _check_flags(args)
     parser.error = _raise
     try:
@@ -119,8 +123,9 @@ def parse(argv: Sequence[str]) -> Settings:
 def _parser() -> TrlParser:
     """Flags of all settings, with the defaults that people write; values are judged by `tasks.settings` alone."""
     parser = TrlParser(GROUPS, prog="python -m trainers.grpo", allow_abbrev=False)
+    known = known_settings(GROUPS)
     for action in parser._actions:
-        rules = rules_of(known()[action.dest]) if action.dest in known() else NO_RULES
+        rules = rules_of(known[action.dest]) if action.dest in known else NO_RULES
         if rules.choices:
             action.choices = None
             action.default = plain(action.default)
@@ -181,7 +186,7 @@ def _take_config(args: list[str]) -> tuple[list[str], Path | None]:
         return args[:at] + args[at + 2 :], path
     base = QUICKSTART if _value(args, "model_name_or_path") in (None, "quickstart") else None
     if "--resume" in args:
-        default = read_config(base)["output_dir"] if base else GiGPOConfig.output_dir
+        default = read_config(base, GROUPS)["output_dir"] if base else GiGPOConfig.output_dir
         own = Path(_value(args, "output_dir") or default) / "config.yaml"
         if own.exists():
             return args, own  # a run goes on with its own settings; flags still win
@@ -191,7 +196,8 @@ def _take_config(args: list[str]) -> tuple[list[str], Path | None]:
 
 
 def _check_flags(args: Sequence[str]) -> None:
+    known = known_settings(GROUPS)
     names = [arg[2:] for arg in args if arg.startswith("--")]
-    unknown = [name for name in names if name not in known() and name.removeprefix("no_") not in known()]
+    unknown = [name for name in names if name not in known and name.removeprefix("no_") not in known]
     if unknown:
-        raise ConfigError("\n".join(f"unknown flag --{name}{suggest(name.replace('-', '_'))}" for name in unknown))
+        raise ConfigError("\n".join(f"unknown flag --{name}{suggest(name, known)}" for name in unknown))

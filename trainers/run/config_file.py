@@ -10,70 +10,69 @@ import dataclasses
 import difflib
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from agents.t2po import T2POConfig
 from tasks.settings import rules_of
-from trainers.config import EnvArguments, GiGPOConfig, PolicyArguments
 from trainers.errors import ConfigError
 from trainers.run.settings_file import read_settings
 
-GROUPS = (EnvArguments, PolicyArguments, T2POConfig, GiGPOConfig)
 LISTS = ("tasks",)
 """Texts that may be a list in a file."""
 _KINDS = {
     bool: "true or false", int: "a whole number", float: "a number", str: "a text", list: "a list", dict: "a mapping",
 }  # fmt: skip
+Groups = tuple[Any, ...]
+"""Dataclasses of settings."""
 
 
 @cache
-def known() -> Mapping[str, dataclasses.Field[Any]]:
+def known_settings(groups: Groups) -> Mapping[str, dataclasses.Field[Any]]:
     """Every setting by name."""
-    return {f.name: f for group in GROUPS for f in dataclasses.fields(group) if f.init}
+    return {f.name: f for group in groups for f in dataclasses.fields(group) if f.init}
 
 
-def suggest(name: str) -> str:
+def suggest(name: str, known: Collection[str]) -> str:
     """The known setting that was probably meant, for the end of a message."""
-    near = difflib.get_close_matches(name, known(), n=1, cutoff=0.6)
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
     return f"; did you mean `{near[0]}`?" if near else "; `--help` lists the common ones, `--help-all` all"
 
 
-def read_config(path: Path) -> dict[str, Any]:
+def read_config(path: Path, groups: Groups) -> dict[str, Any]:
     """The settings of a file.
 
     Raises:
         ConfigError: It cannot be read, or one line per key or value that does not fit.
     """
-    document = read_settings(path)
-    problems = [document.complain(why, (key,)) for key, value in document.data.items() if (why := _problem(key, value))]
-    if problems:
-        raise ConfigError("\n".join(f"{problem.file}:{problem.line}: {problem.message}" for problem in problems))
-    return {key: _as_text(key, value) for key, value in document.data.items()}
+    document, known = read_settings(path), known_settings(groups)
+    wrong = []
+    for name, value in document.data.items():
+        kinds = _kinds(name, groups) if name in known else frozenset()
+        why = _misfit(known[name], kinds, value) if name in known else f"unknown key `{name}`{suggest(name, known)}"
+        wrong += [document.complain(why, (name,))] if why else []
+    if wrong:
+        raise ConfigError("\n".join(f"{problem.file}:{problem.line}: {problem.message}" for problem in wrong))
+    return {name: _as_kind(_kinds(name, groups), value) for name, value in document.data.items()}
 
 
-def _problem(name: str, value: Any) -> str | None:
-    return _misfit(name, value) if name in known() else f"unknown key `{name}`{suggest(name)}"
-
-
-def _misfit(name: str, value: Any) -> str | None:
+def _misfit(f: dataclasses.Field[Any], kinds: frozenset[type], value: Any) -> str | None:
     """Why a value cannot be that of a setting."""
-    kinds = _kinds(name)
-    if kinds is None or (isinstance(value, list) and name in LISTS):
+    if not kinds or (isinstance(value, list) and f.name in LISTS):
         return None
     if value is None:
-        return None if type(None) in kinds else f"`{name}` has no value: give it one, or leave the line out"
-    choices = rules_of(known()[name]).choices or known()[name].metadata.get("choices")
-    if choices and value not in choices:
-        return f"{name}={value!r}: one of {', '.join(map(str, choices))}"
+        return None if type(None) in kinds else f"`{f.name}` has no value: give it one, or leave the line out"
+    choices = rules_of(f).choices or f.metadata.get("choices")
+    if choices and value not in tuple(choices) and not isinstance(value, bool):
+        return f"{f.name}={value!r}: one of {', '.join(map(str, choices))}"
     if _fits(value, kinds):
-        return None
-    wanted = " or ".join(text for kind, text in _KINDS.items() if kind in kinds)
+        takes = rules_of(f).misfit(value)
+        return f"{f.name}={value!r}: {takes}" if takes else None
     if isinstance(value, bool) and str in kinds:
-        return f"`{name}`: YAML reads yes, no, on and off as true and false. Put the word in quotes"
-    return f"{name}={value!r}: {wanted} is needed"
+        return f"`{f.name}`: YAML reads yes, no, on and off as true and false. Put the word in quotes"
+    wanted = " or ".join(text for kind, text in _KINDS.items() if kind in kinds)
+    return f"{f.name}={value!r}: {wanted} is needed"
 
 
 def _fits(value: Any, kinds: frozenset[type]) -> bool:
@@ -98,22 +97,22 @@ def _reads_as(text: str, kind: type) -> bool:
     return True
 
 
-def _as_text(name: str, value: Any) -> Any:
-    """A number as the text that a setting is (`unseen_families: 2`); other values as they are."""
-    kinds = _kinds(name) or frozenset({type(value)})
+def _as_kind(kinds: frozenset[type], value: Any) -> Any:
+    """A number as the text that a setting is (`unseen_families: 2`), and the reverse (`1e-4`); others as they are."""
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return str(value) if number and not kinds & {int, float} else value
+    if number and kinds and not kinds & {int, float}:
+        return str(value)
+    if isinstance(value, str) and not kinds & {str, bool}:
+        return next((kind(value) for kind in (int, float) if kind in kinds and _reads_as(value, kind)), value)
+    return value
 
 
 @cache
-def _hints() -> Mapping[str, Any]:
-    return {name: hint for group in GROUPS for name, hint in typing.get_type_hints(group).items()}
-
-
-def _kinds(name: str) -> frozenset[type] | None:
-    """The plain types that a setting takes; `None` where it takes others, too, which are not judged here."""
-    hint = _hints()[name]
+def _kinds(name: str, groups: Groups) -> frozenset[type]:
+    """The plain types that a setting takes; none where it takes others, too, which are not judged here."""
+    hint = next(hints[name] for group in reversed(groups) if name in (hints := typing.get_type_hints(group)))
     parts = typing.get_args(hint) if typing.get_origin(hint) in (types.UnionType, typing.Union) else (hint,)
     found = {typing.get_origin(part) or part for part in parts}
+    found = {str if isinstance(part, type) and issubclass(part, str) else part for part in found}
     plain = found & {*_KINDS, type(None)}
-    return frozenset(plain) if plain == found or str in found else None
+    return frozenset(plain) if plain == found or str in found else frozenset()

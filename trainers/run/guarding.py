@@ -12,7 +12,6 @@ from transformers import TrainerCallback
 from agents.rollout import RolloutResult
 from agents.trajectory import Trajectory
 from trainers.config.held_out import take_apart
-from trainers.credit import TurnSignal
 from trainers.guards import Finding, Measured, Severity, Watch
 from trainers.guards.events import LeftBehind
 from trainers.guards.signal import read_groups
@@ -65,7 +64,7 @@ class GuardCallback(TrainerCallback):
         """The episodes of the step after `step` optimizer steps."""
         if self.trainer is not None:
             args = self.trainer.args
-            meter = read_groups(result.trajectories, args.credit_settings(), TurnSignal(args.turn_signal))
+            meter = read_groups(result.trajectories, args, args.turn_signal)
             for name, value in meter.metrics().items():
                 self.trainer.note_metric(name, value)
         self._found(self.watch.episodes(step + 1, result))

@@ -10,8 +10,9 @@ from typing import Any
 import yaml
 
 from agents.t2po import T2POConfig
+from tasks.settings import Settings, plain, rules_of
 from trainers.config import (
-    CreditFields,
+    CreditSettings,
     EnvArguments,
     GuardFields,
     HeldOutFields,
@@ -19,28 +20,17 @@ from trainers.config import (
     RolloutFields,
     TRLFields,
 )
-from trainers.config.credit import DETAILS
-from trainers.config.rollouts import RARE as RARE_ROLLOUTS
 
 CONFIGS = Path(__file__).parent.parent / "configs"
 QUICKSTART = CONFIGS / "quickstart.yaml"
-OURS = (CreditFields, HeldOutFields, RolloutFields, GuardFields)
-RARE = {
-    "num_generations_eval",
-    "bf16",
-    "logging_steps",
-    "shuffle_dataset",
-    "eval_strategy",
-    "eval_on_start",
-    "save_strategy",
-    "save_total_limit",
-}
-"""Of `TRLFields`, what `--help-all` is enough for."""
-COMMON = [
-    *(f.name for f in dataclasses.fields(TRLFields) if f.name not in RARE),
-    *(f.name for part in OURS for f in dataclasses.fields(part)),
-]
-"""Fields of `GiGPOConfig` that the short help shows and a run always records; the rest are TRL's."""
+TASKS = (
+    ("what is trained on what", (EnvArguments, PolicyArguments)),
+    ("how long and how fast", (TRLFields,)),
+    ("what chooses and stops", (HeldOutFields, GuardFields)),
+    ("credit", (CreditSettings,)),
+    ("replies and sampling", (T2POConfig, RolloutFields)),
+)
+"""Groups of the short help, by what somebody wants to change."""
 
 
 def asks_for_help(args: Sequence[str]) -> bool:
@@ -49,7 +39,7 @@ def asks_for_help(args: Sequence[str]) -> bool:
 
 
 def short_help() -> str:
-    """The flags a newcomer needs, in groups, with defaults."""
+    """The flags that matter most, by what they change, with defaults."""
     lines = [
         "usage: python -m trainers.grpo [--config FILE] [--flag value ...] [--dry-run]",
         "",
@@ -64,27 +54,21 @@ def short_help() -> str:
         "  --config FILE      settings from YAML (flags win); the quickstart policy without it: quickstart.yaml",
         "  --from STEP        with --resume: go back to the checkpoint of that step (default: the newest)",
         "  --dry-run          check everything, print the settings, load no model",
-        "  --help-all         also all of TRL's and transformers' settings",
+        "  --help-all         all settings: ours, TRL's and transformers'",
     ]
     quickstart = yaml.safe_load(QUICKSTART.read_text(encoding="utf-8"))
-    titles: tuple[tuple[str, tuple[Any, ...]], ...] = (
-        ("tasks and environment", (EnvArguments,)),
-        ("policy", (PolicyArguments,)),
-        ("T2PO wrapper", (T2POConfig,)),
-        ("training", (TRLFields, *OURS)),
-    )
-    for title, parts in titles:
+    for title, groups in TASKS:
         lines += ["", f"{title}:"]
-        for part in parts:
-            lines += _flags(part, quickstart)
+        for group in groups:
+            lines += _flags(group, quickstart)
     return "\n".join(lines)
 
 
-def _flags(part: Any, quickstart: dict[str, Any]) -> Iterator[str]:
-    for f in dataclasses.fields(part):
-        if (part is TRLFields and f.name in RARE) or f.name in DETAILS | RARE_ROLLOUTS:
-            continue
-        default = f.default if f.default is not dataclasses.MISSING else ""
-        shown = f"{default}; quickstart: {quickstart[f.name]}" if f.name in quickstart else f"{default}"
-        yield f"  --{f.name} ({shown})"
-        yield f"      {f.metadata.get('help', '').replace('%%', '%')}"
+def _flags(group: type[Settings], quickstart: dict[str, Any]) -> Iterator[str]:
+    for f in dataclasses.fields(group):  # type: ignore[arg-type]
+        rules = rules_of(f)
+        if rules.common:
+            default = rules.off if f.default is None else plain(f.default)
+            shown = f"{default}; quickstart: {quickstart[f.name]}" if f.name in quickstart else f"{default}"
+            yield f"  --{f.name} ({shown})"
+            yield f"      {f.metadata['help'].replace('%%', '%')}"

@@ -46,8 +46,8 @@ def unfit_task(env: str, tasks: Sequence[Task]) -> str | None:
     return None
 
 
-def set_threads(model: Any, threads: int) -> None:
-    """Give torch `threads` CPU threads; 0 chooses by the size of the model and shares the cores out over processes."""
+def set_threads(model: Any, threads: int | None) -> None:
+    """Give torch `threads` CPU threads; `None` or 0: by the size of the model, cores shared out over processes."""
     import torch  # slow, and a scripted policy needs none
 
     from trainers.processes import here

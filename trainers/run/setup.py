@@ -16,14 +16,13 @@ from envs.conversation import ConversationEnv
 from envs.registry import environment
 from envs.rewards import RewardKind
 from envs.sandboxed import ExposedJudge, refuse_exposed
-from sandboxes import Backend, SandboxPool, SandboxUnavailable, open_sandbox
+from sandboxes import SandboxPool, SandboxUnavailable, open_sandbox
+from tasks.settings import problems
 from tasks.sources.self_test import Coverage, self_test
 from tasks.task import Task
 from trainers.config import EnvArguments, GiGPOConfig
 from trainers.config.held_out import UNSEEN
-from trainers.config.idle import idle_notes
-from trainers.config.idle_credit import idle_credit
-from trainers.config.refusals import check_config, check_processes, not_finite
+from trainers.config.refusals import check_config, check_processes, config_notes
 from trainers.credit import EpisodeOperator
 from trainers.errors import ConfigError
 from trainers.heldout import HeldOut
@@ -104,10 +103,8 @@ class Run:
             *self.curriculum_notes,
             *idle_selection(c, self.tasks),
             *idle,
-            *idle_credit(c),
             *self.settings.policy.idle_settings(is_adapter=self.source.kind is ModelKind.ADAPTER),
-            *c.idle_trl_settings(),
-            *idle_notes(c),
+            *config_notes(c),
         ]
 
 
@@ -120,8 +117,8 @@ def prepare(settings: Settings) -> Run:
         SandboxUnavailable: No sandbox works here; the message has the remedies.
         RunFolderError: The run folder is occupied.
     """
-    if problems := list(_setting_problems(settings)):
-        raise ConfigError("\n".join(problems))
+    if wrong := list(_setting_problems(settings)):
+        raise ConfigError("\n".join(wrong))
     config, env = settings.config, settings.env
     folder = Path(config.output_dir)
     if is_main():
@@ -157,6 +154,8 @@ def prepare(settings: Settings) -> Run:
             "(adapter=lora), or sample in process"
         )
     check_processes(config, run.t2po)
+    if wrong := list(run.t2po.room_problems(reply_cap(run)) if run.t2po else ()):
+        raise ConfigError(wrong[0])
     return _with_prompts(run, card)
 
 
@@ -198,8 +197,6 @@ def _with_prompts(run: Run, card: ModelCard) -> Run:
     """The run with what its environment says; refused where the policy was trained with something else, unasked."""
     env = run.settings.env
     try:
-        if run.t2po is not None:
-            run.t2po.check_room(reply_cap(run))
         made = make_env_factory(run)()
         run = replace(
             run,
@@ -269,23 +266,17 @@ def _setting_problems(settings: Settings) -> Iterator[str]:
             check()
         except ConfigError as error:
             yield str(error)
-    yield from settings.policy.policy_problems()
+    yield from settings.t2po.problems()
     for part in (env, settings.policy):
-        yield from not_finite(part)
+        yield from problems(part)
+    yield from settings.policy.policy_problems()
     if config.episode_operator == EpisodeOperator.MAXRL and (why := _negative_rewards(env)):
         yield f"episode_operator=maxrl: it divides by a group's mean reward, and {why}. Use reward=binary."
-    for name, least in (("slots", 1), ("sandbox_workers", 0), ("held_out_limit", 0)):
-        if getattr(env, name) < least:
-            yield f"{name}={getattr(env, name)}: {least} or more."
     for name in ("tasks", "held_out"):
         if not getattr(env, name):
             yield f"{name}: is empty; name a source of tasks, or leave it out."
-    if env.sandbox not in ("auto", *Backend):
-        yield f"sandbox={env.sandbox!r}: one of {', '.join(('auto', *Backend))}."
     if env.held_out == "split" and env.held_out_fraction == 0 and env.unseen_families in ("", "0"):
         yield "held_out_fraction=0: held_out=split then holds out nothing. Use a share above 0, or held_out=none."
-    if not 0 <= env.confirm <= 0.5:
-        yield f"confirm={env.confirm:g}: a share of the tasks from 0 (leave it out) to 0.5."
     try:
         environment(env.env)
     except ValueError as error:
@@ -381,7 +372,7 @@ def make_env_factory(run: Run, sandboxes: SandboxPool | None = None) -> Callable
         kind,
         tasks=list(run.tasks.pool[:1]),
         sandbox=sandboxes or run.backend,
-        max_turns=env.max_turns or None,
+        max_turns=env.max_turns,
         reward=env.reward,
         turn_penalty=env.turn_penalty,
         subtract_baseline=env.subtract_baseline,

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
-import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from envs.answer_prompts import ANSWER_STYLES
 from envs.prompts import STYLES
+from tasks.settings import Settings, problems, setting, written
+from trainers.config.policy import DTYPES
 from trainers.errors import ConfigError
-from trainers.run.settings_file import read_settings
+from trainers.run.config_file import known_settings, read_config, suggest
 from trainers.warmstart.model import ModelShape
 
 CONFIGS = Path(__file__).resolve().parent.parent / "configs"
@@ -21,6 +21,7 @@ WARM_START = CONFIGS / "warm_start.yaml"
 """The recipe of the shipped quickstart policy."""
 
 
+STYLE_NAMES = tuple(dict.fromkeys(("auto", *STYLES, *ANSWER_STYLES)))
 DEMONSTRATIONS = "compact"
 """Prompt style of generated demonstrations."""
 
@@ -48,55 +49,49 @@ def demonstration_maker() -> Any:
 
 
 @dataclass(frozen=True)
-class SFTSettings:
+class SFTSettings(Settings):
     """What to train, on what, and how. The defaults suit an existing model; `warm_start.yaml` makes a new one."""
 
-    output_dir: str = field(default="runs/sft", metadata={"help": "Where the model goes; refused when occupied."})
-    overwrite: bool = field(default=False, metadata={"help": "Replace what is in `output_dir`."})
-    model_name_or_path: str | None = field(
-        default=None,
-        metadata={"help": "Model to go on from: `quickstart`, `smollm2`, a folder or a hub id. None builds a new one."},
+    output_dir: str = setting("runs/sft", "Where the model goes; refused when occupied.")
+    overwrite: bool = setting(False, "Replace what is in `output_dir`.")
+    model_name_or_path: str | None = setting(
+        None, "Model to go on from: `quickstart`, `smollm2`, a folder or a hub id. None builds a new one."
     )
-    data: str | None = field(
-        default=None,
-        metadata={
-            "help": "JSONL of trajectories (`trajectories/*.jsonl` of a run) or of {'messages': [...]}. "
-            "None generates demonstrations of the quickstart families."
-        },
+    data: str | None = setting(
+        None,
+        "JSONL of trajectories (`trajectories/*.jsonl` of a run) or of {'messages': [...]}. "
+        "None generates demonstrations of the quickstart families.",
     )
-    prompt_style: str = field(
-        default="auto",
-        metadata={
-            "help": "How the data speaks, for the model's card: auto (as trajectories say, else as the model was made "
-            "for) | standard | compact | base."
-        },
+    prompt_style: str = setting(
+        "auto",
+        "How the data speaks, for the model's card: auto (as trajectories say, else as the model was made "
+        "for) | standard | compact | base.",
+        choices=STYLE_NAMES,
     )
-    passed_only: bool = field(default=True, metadata={"help": "Of trajectories, keep those that passed."})
-    n_demonstrations: int = field(default=200_000, metadata={"help": "Demonstrations to generate."})
-    recipe: dict[str, Any] = field(
-        default_factory=dict, metadata={"help": "Faults of demonstrations (a flag takes JSON)."}
-    )
-    model: dict[str, Any] = field(default_factory=dict, metadata={"help": "Shape of a new model (a flag takes JSON)."})
-    min_piece_count: int = field(default=20, metadata={"help": "New tokenizer: how often a piece must occur."})
-    seed: int = field(default=0, metadata={"help": "Seeds data, order and initial weights."})
-    device: str = field(default="auto", metadata={"help": "auto | cpu | cuda | cuda:1 ..."})
-    processes: int = field(default=0, metadata={"help": "Processes that make data; 0 = number of cores."})
-    epochs: float = field(default=1.0, metadata={"help": "Passes over the data."})
-    max_steps: int = field(default=0, metadata={"help": "Stop after this many steps (the schedule fits); 0 = epochs."})
-    batch_tokens: int = field(default=8192, metadata={"help": "Tokens of a batch, padding included."})
-    max_length: int = field(default=2048, metadata={"help": "Leave out conversations of more tokens than this."})
-    learning_rate: float = field(default=2e-5, metadata={"help": "Peak learning rate."})
-    warmup_steps: int = field(default=10, metadata={"help": "Steps of linear warm-up; a cosine to 0 follows."})
-    weight_decay: float = field(default=0.1, metadata={"help": "AdamW weight decay of the matrices."})
-    beta1: float = field(default=0.9, metadata={"help": "AdamW first moment."})
-    beta2: float = field(default=0.98, metadata={"help": "AdamW second moment."})
-    max_grad_norm: float = field(default=1.0, metadata={"help": "Gradients are clipped to this norm."})
-    context_weight: float = field(default=0.0, metadata={"help": "Loss weight of tokens the policy only reads."})
-    context_until: float = field(default=0.5, metadata={"help": "Share of the run after which that weight is 0."})
-    lora_r: int = field(default=0, metadata={"help": "LoRA rank (needs peft); 0 trains all weights."})
-    lora_alpha: int = field(default=32, metadata={"help": "LoRA scale."})
-    save_dtype: str = field(default="float32", metadata={"help": "Weights on disk: float32 | bfloat16 | float16."})
-    logging_steps: int = field(default=20, metadata={"help": "Print and record every N steps."})
+    passed_only: bool = setting(True, "Of trajectories, keep those that passed.")
+    n_demonstrations: int = setting(200_000, "Demonstrations to generate.", low=1)
+    recipe: dict[str, Any] = setting(dict, "Faults of demonstrations (a flag takes JSON).")
+    model: dict[str, Any] = setting(dict, "Shape of a new model (a flag takes JSON).")
+    min_piece_count: int = setting(20, "New tokenizer: how often a piece must occur.", low=1)
+    seed: int = setting(0, "Seeds data, order and initial weights.", low=0)
+    device: str = setting("auto", "auto | cpu | cuda | cuda:1 ...")
+    processes: int | None = setting(None, "Processes that make data; 0 = number of cores.", off=0, above=0)
+    epochs: float = setting(1.0, "Passes over the data.", above=0)
+    max_steps: int | None = setting(None, "Stop after this many steps (the schedule fits); 0 = epochs.", off=0, above=0)
+    batch_tokens: int = setting(8192, "Tokens of a batch, padding included.", low=1)
+    max_length: int = setting(2048, "Leave out conversations of more tokens than this.", low=1)
+    learning_rate: float = setting(2e-5, "Peak learning rate.", above=0)
+    warmup_steps: int = setting(10, "Steps of linear warm-up; a cosine to 0 follows.", low=0)
+    weight_decay: float = setting(0.1, "AdamW weight decay of the matrices.", low=0)
+    beta1: float = setting(0.9, "AdamW first moment.", low=0, below=1)
+    beta2: float = setting(0.98, "AdamW second moment.", low=0, below=1)
+    max_grad_norm: float = setting(1.0, "Gradients are clipped to this norm.", above=0)
+    context_weight: float = setting(0.0, "Loss weight of tokens the policy only reads.", low=0)
+    context_until: float = setting(0.5, "Share of the run after which that weight is 0.", low=0, high=1)
+    lora_r: int | None = setting(None, "LoRA rank (needs peft); 0 trains all weights.", off=0, above=0)
+    lora_alpha: int = setting(32, "LoRA scale.", low=1)
+    save_dtype: str = setting("float32", "Weights on disk: float32 | bfloat16 | float16.", choices=DTYPES)
+    logging_steps: int = setting(20, "Print and record every N steps.", low=1)
 
     def __post_init__(self) -> None:
         """Check what can be checked without the data.
@@ -104,32 +99,14 @@ class SFTSettings:
         Raises:
             SFTConfigError: A value cannot work.
         """
-        for name in ("batch_tokens", "max_length", "logging_steps", "min_piece_count", "lora_alpha"):
-            if getattr(self, name) < 1:
-                raise SFTConfigError(f"{name}={getattr(self, name)}: must be 1 or more")
-        for name in ("max_steps", "warmup_steps", "processes", "lora_r", "seed", "weight_decay", "context_weight"):
-            if not 0 <= getattr(self, name) < math.inf:
-                raise SFTConfigError(f"{name}={getattr(self, name)}: must be 0 or more")
-        for name in ("learning_rate", "epochs", "max_grad_norm"):
-            if not 0 < getattr(self, name) < math.inf:
-                raise SFTConfigError(f"{name}={getattr(self, name)}: must be above 0")
-        for name in ("beta1", "beta2"):
-            if not 0 <= getattr(self, name) < 1:
-                raise SFTConfigError(f"{name}={getattr(self, name)}: must be 0 or more, below 1")
-        if self.data is None and self.n_demonstrations < 1:
-            raise SFTConfigError(f"n_demonstrations={self.n_demonstrations}: must be 1 or more")
-        styles = ("auto", *STYLES, *ANSWER_STYLES)
-        if self.prompt_style not in styles:
-            raise SFTConfigError(f"prompt_style={self.prompt_style!r}: one of {', '.join(dict.fromkeys(styles))}")
+        Settings.__post_init__(self)
+        if wrong := list(problems(self)):
+            raise SFTConfigError("\n".join(wrong))
         if self.data is None and self.prompt_style not in ("auto", DEMONSTRATIONS):
             raise SFTConfigError(
                 f"prompt_style={self.prompt_style}: generated demonstrations speak {DEMONSTRATIONS}; name data= of "
                 "another style, or leave it out"
             )
-        if self.save_dtype not in ("float32", "bfloat16", "float16"):
-            raise SFTConfigError(f"save_dtype={self.save_dtype!r}: one of float32, bfloat16, float16")
-        if not 0.0 <= self.context_until <= 1.0:
-            raise SFTConfigError(f"context_until={self.context_until}: a share lies between 0 and 1")
         if self.lora_r and self.model_name_or_path is None:
             raise SFTConfigError("lora_r: a new model has nothing to adapt; name one with model_name_or_path")
         if self.data is not None and self.model_name_or_path is None:
@@ -148,7 +125,7 @@ class SFTSettings:
             SFTConfigError: An unknown key under `recipe`, no probability, or nothing here generates demonstrations.
         """
         kind = demonstration_maker().Recipe
-        _known(dict.fromkeys(self.recipe, "recipe."), {f.name for f in fields(kind)})
+        _known(self.recipe, kind, "recipe")
         try:
             return kind(**self.recipe)
         except (ValueError, TypeError, AttributeError) as error:
@@ -160,13 +137,13 @@ class SFTSettings:
         Raises:
             SFTConfigError: An unknown key under `model`.
         """
-        _known(dict.fromkeys(self.model, "model."), {f.name for f in fields(ModelShape)})
+        _known(self.model, ModelShape, "model")
         return ModelShape(**self.model)
 
     def to_json(self) -> dict[str, Any]:
         """The settings that shape the weights: not where they are made and go, nor what their card says."""
         here = ("output_dir", "overwrite", "device", "processes", "logging_steps", "prompt_style")
-        return {name: value for name, value in asdict(self).items() if name not in here}
+        return {name: value for name, value in written(self).items() if name not in here}
 
 
 def load_settings(path: Path | None, flags: Mapping[str, Any]) -> SFTSettings:
@@ -175,40 +152,14 @@ def load_settings(path: Path | None, flags: Mapping[str, Any]) -> SFTSettings:
     Raises:
         SFTConfigError: No such file, no mapping, an unknown key, or a value that cannot work.
     """
-    values: dict[str, Any] = {}
-    if path is not None:
-        try:
-            document = read_settings(path)
-        except ConfigError as error:
-            raise SFTConfigError(str(error)) from error
-        where = {name: f"{path}:{document.lines[name,]}: " for name in document.data}
-        _known(where, {f.name for f in fields(SFTSettings)})
-        values = {name: _typed(name, value, where[name]) for name, value in document.data.items()}
+    try:
+        values = {} if path is None else read_config(path, (SFTSettings,))
+    except ConfigError as error:
+        raise SFTConfigError(str(error)) from error
     return SFTSettings(**{**values, **flags})
 
 
-def _typed(name: str, value: Any, where: str) -> Any:
-    """Check a YAML value against the default's type; whole numbers serve as fractions, and `3e-3` is read as one."""
-    default = next(f for f in fields(SFTSettings) if f.name == name)
-    kind = str(default.type)
-    if kind == "float" and isinstance(value, (int, float, str)) and not isinstance(value, bool):
-        try:
-            return float(value)  # YAML 1.1 reads 3e-3, without a dot, as text
-        except ValueError as error:
-            raise SFTConfigError(f"{where}{name}={value!r}: must be a number") from error
-    accepted: dict[str, tuple[type, ...]] = {
-        "int": (int,), "str": (str,), "bool": (bool,), "str | None": (str, type(None)), "dict[str, Any]": (dict,),
-    }  # fmt: skip
-    wrong_bool = isinstance(value, bool) and kind != "bool"
-    if kind in accepted and (wrong_bool or not isinstance(value, accepted[kind])):
-        raise SFTConfigError(f"{where}{name}={value!r}: must be of type {kind}")
-    return value
-
-
-def _known(given: Mapping[str, str], known: set[str]) -> None:
-    """`given`: where each setting stands, for the message."""
-    for name, where in given.items():
-        if name not in known:
-            close = difflib.get_close_matches(str(name), known, n=1)
-            hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(sorted(known))}"
-            raise SFTConfigError(f"{where}{name}: no such setting; {hint}")
+def _known(given: Mapping[str, Any], kind: Any, where: str) -> None:
+    for name in given:
+        if name not in (known := known_settings((kind,))):
+            raise SFTConfigError(f"{where}.{name}: no such setting{suggest(name, known)}")

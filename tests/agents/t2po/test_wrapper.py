@@ -325,7 +325,7 @@ def test_tasks_and_invalidation_reach_the_policy() -> None:
 )
 def test_settings_that_make_no_sense(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        T2POConfig(**settings)
+        T2PO(engine(), T2POConfig(**settings))
 
 
 def test_zero_is_how_people_write_off() -> None:

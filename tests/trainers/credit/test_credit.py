@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 
 from agents.trajectory import Flat, Trajectory
 from tests.trainers.credit.fixtures import one_row, padded
-from trainers.config import CreditFields
-from trainers.config.idle_credit import idle_credit
+from trainers.config.credit import idle_credit
 from trainers.credit import (
     Credit,
     CreditBatch,
@@ -39,8 +39,13 @@ from trainers.credit.token import (
 )
 from trainers.errors import ConfigError
 
-EVERY = TokenSettings(
-    operators=tuple(OPERATORS), sepa_gate=0.5, sepa_delay=0, sepa_steps=4, delight_adaptive=True, mask_share=0.5
+EVERY: dict[str, Any] = dict(
+    token_operators=",".join(OPERATORS),
+    sepa_gate=0.5,
+    sepa_delay=0,
+    sepa_steps=4,
+    delight_adaptive=True,
+    entropy_mask_share=0.5,
 )
 
 
@@ -70,7 +75,7 @@ def test_default_is_the_plain_sum_and_has_no_state():
 @pytest.mark.parametrize("operator", list(EpisodeOperator))
 @pytest.mark.parametrize("mode", list(DelightMode))
 def test_weights_multiply_the_episode_term_only(operator, mode):
-    settings = CreditSettings(episode_operator=operator, beta_turn=0.5, tokens=replace(EVERY, delight_mode=mode))
+    settings = CreditSettings(episode_operator=operator, beta_turn=0.5, **EVERY | dict(delight_mode=mode))
     batch = make_batch()
     result = Credit(settings).assign(batch)
     turns_only = Credit(replace(settings, alpha_episode=0.0)).assign(batch).advantages
@@ -87,7 +92,8 @@ def test_a_weight_of_zero_stays_zero_when_the_step_is_normalised():
     settings = CreditSettings(
         episode_operator=EpisodeOperator.REINFORCE_PP,
         beta_turn=0.0,
-        tokens=TokenSettings(operators=("entropy_mask",), mask_share=0.5),
+        token_operators="entropy_mask",
+        entropy_mask_share=0.5,
     )
     batch = make_batch()
     got = Credit(settings).assign(batch).advantages
@@ -106,7 +112,7 @@ def test_the_order_of_the_list_does_not_matter():
     for bad in ("gtpo,gtpo", "gtop"):
         with pytest.raises(ValueError, match=r"twice|unknown token operator"):
             operator_names(bad)
-    assert Credit(CreditSettings(tokens=EVERY)).assign(batch).advantages.any()
+    assert Credit(CreditSettings(**EVERY)).assign(batch).advantages.any()
 
 
 def test_a_new_operator_is_one_function_and_one_line(monkeypatch):
@@ -115,7 +121,7 @@ def test_a_new_operator_is_one_function_and_one_line(monkeypatch):
 
     monkeypatch.setitem(OPERATORS, "first_half", TokenOperator(first_half))
     batch = make_batch()
-    settings = CreditSettings(beta_turn=0.0, tokens=TokenSettings(operators=("first_half",)))
+    settings = CreditSettings(beta_turn=0.0, token_operators="first_half")
     got, plain = (Credit(s).assign(batch).advantages for s in (settings, CreditSettings(beta_turn=0.0)))
     on = batch.turn_ids[0] >= 0
     assert np.count_nonzero(got[0]) == on.sum() // 2
@@ -126,7 +132,7 @@ def test_operators_of_others_act_after_ours_and_refuse_what_is_none(monkeypatch)
     monkeypatch.setitem(OPERATORS, "mine", TokenOperator(lambda tokens: tokens.mask))  # a mask of bool will do
     assert operator_names("mine,gtpo") == ("gtpo", "mine")
     batch = make_batch()
-    settings = CreditSettings(tokens=TokenSettings(operators=("mine",)))
+    settings = CreditSettings(token_operators="mine")
     assert (Credit(settings).assign(batch).advantages == Credit(CreditSettings()).assign(batch).advantages).all()
     for name, thing, message in (("b", 3, "neither a function"), ("none", len, "stands for no operator")):
         with pytest.raises(ValueError, match=message):
@@ -137,8 +143,8 @@ def test_the_signal_matters_to_an_operator_of_others(monkeypatch):
     monkeypatch.setitem(OPERATORS, "mine", TokenOperator(lambda tokens: tokens.mask))
     monkeypatch.setitem(OPERATORS, "blind", TokenOperator(lambda tokens: tokens.mask, signal=False))
     given = {"token_signal": "entropy", "planning": "wait"}
-    assert not any("token_signal" in line for line in idle_credit(CreditFields(token_operators="mine", **given)))
-    said = " ".join(idle_credit(CreditFields(token_operators="blind", **given)))
+    assert not any("token_signal" in line for line in idle_credit(CreditSettings(token_operators="mine", **given)))
+    said = " ".join(idle_credit(CreditSettings(token_operators="blind", **given)))
     assert "token_signal=entropy does nothing" in said and "planning=wait does nothing" in said
 
 
@@ -153,7 +159,7 @@ def test_the_signal_matters_to_an_operator_of_others(monkeypatch):
 def test_an_operator_that_breaks_its_contract_is_named(monkeypatch, out, message):
     monkeypatch.setitem(OPERATORS, "mine", TokenOperator(out))
     with pytest.raises(ValueError, match=f"token operator {message}"):
-        Credit(CreditSettings(tokens=TokenSettings(operators=("mine",)))).assign(make_batch())
+        Credit(CreditSettings(token_operators="mine")).assign(make_batch())
 
 
 def test_what_an_operator_leaves_where_nothing_was_sampled_reaches_no_sum(monkeypatch):
@@ -163,7 +169,7 @@ def test_what_an_operator_leaves_where_nothing_was_sampled_reaches_no_sum(monkey
     tokens = make_tokens(values, mask, np.ones(2), settings=TokenSettings(gtpo_beta=1.0))
     got = token_weights(["shifted", "gtpo", "open"], tokens)
     assert got[mask] == pytest.approx([2 / 3, 4 / 3, 1.0])  # 2 and 4 over their mean, which the padding is not part of
-    batch, settings = make_batch(), CreditSettings(tokens=TokenSettings(operators=("open",)))
+    batch, settings = make_batch(), CreditSettings(token_operators="open")
     assert (Credit(settings).assign(batch).advantages == Credit(CreditSettings()).assign(batch).advantages).all()
 
 
@@ -180,11 +186,11 @@ def test_operators_that_lack_their_mask_say_so(name):
     with pytest.raises(ValueError, match=f"{name}: it needs a planning mask"):
         token_weights([name], one_row([1.0, 2.0]))
     with pytest.raises(ValueError, match=f"{name} need the text of tokens"):
-        Credit(CreditSettings(tokens=TokenSettings(operators=(name,)))).assign(replace(make_batch(), tokens=None))
+        Credit(CreditSettings(token_operators=name)).assign(replace(make_batch(), tokens=None))
 
 
 def test_state_moves_after_the_step_it_saw_and_a_resume_goes_on():
-    settings = CreditSettings(tokens=replace(EVERY, sepa_schedule=SepaSchedule.AUTO, sepa_warmup=2))
+    settings = CreditSettings(**EVERY | dict(sepa_schedule=SepaSchedule.AUTO, sepa_warmup=2))
     credit = Credit(settings)
     lambdas = [credit.assign(make_batch(step, passed=step >= 1)).metrics["credit/lambda"] for step in range(3)]
     assert lambdas[:2] == [0.0, 0.0] and lambdas[2] >= 0.5, "the gate opened in step 1 and acts from step 2"
@@ -200,7 +206,7 @@ def test_state_moves_after_the_step_it_saw_and_a_resume_goes_on():
 
 
 def test_the_automatic_schedule_goes_by_the_variance_of_the_execution_tokens():
-    settings = CreditSettings(tokens=replace(EVERY, sepa_schedule=SepaSchedule.AUTO))
+    settings = CreditSettings(**EVERY | dict(sepa_schedule=SepaSchedule.AUTO))
     credit, batch = Credit(settings), make_batch()
     metrics = credit.assign(batch).metrics
     assert batch.logprobs is not None and batch.tokens is not None
@@ -216,8 +222,8 @@ def test_mask_over_the_batch_or_each_group():
     batch = replace(make_batch(), logprobs=np.where(np.arange(8)[:, None] < 4, -2.0, -1.0) * np.ones((8, 30)))
     kept = {}
     for scope in MaskScope:
-        settings = TokenSettings(operators=("entropy_mask",), mask_share=0.25, mask_scope=scope)
-        tokens = Credit(CreditSettings(tokens=settings))
+        settings = CreditSettings(token_operators="entropy_mask", entropy_mask_share=0.25, entropy_mask_scope=scope)
+        tokens = Credit(settings)
         weights, _ = tokens._weights(batch, batch.turn_ids >= 0, np.ones(8))
         kept[scope] = (weights[:4].sum(), weights[4:].sum())
     first, second = (np.count_nonzero(batch.turn_ids[half] >= 0) for half in (slice(4), slice(4, 8)))
@@ -246,7 +252,7 @@ def test_verdicts_of_another_number_of_episodes_are_refused():
 
 
 def test_inert_operators_show_in_the_meter():
-    settings = CreditSettings(tokens=TokenSettings(operators=("gtpo",), gtpo_beta=0.0))
+    settings = CreditSettings(token_operators="gtpo", gtpo_beta=0.0)
     figures = Credit(settings).assign(make_batch()).metrics
     assert (figures["credit/weight_min"], figures["credit/weight_max"], figures["credit/changed_frac"]) == (1, 1, 0)
     assert figures["credit/cosine_uniform"] == pytest.approx(1.0)
@@ -254,7 +260,7 @@ def test_inert_operators_show_in_the_meter():
 
 def test_a_step_without_any_advantage_has_no_meter():
     batch = replace(make_batch(), rewards=[0.5] * 8)
-    settings = CreditSettings(turn_grouping=TurnGrouping.NONE, tokens=TokenSettings(operators=("gtpo",)))
+    settings = CreditSettings(turn_grouping=TurnGrouping.NONE, token_operators="gtpo")
     figures = Credit(settings).assign(batch).metrics
     assert "credit/weight_min" not in figures and "credit/cosine_uniform" not in figures
 
@@ -263,7 +269,7 @@ def test_a_step_without_any_advantage_has_no_meter():
 
 
 def test_a_sampler_with_bounds_only_is_refused_when_entropies_are_read():
-    credit = Credit(CreditSettings(tokens=TokenSettings(operators=("gtpo",), signal=TokenSignal.ENTROPY)))
+    credit = Credit(CreditSettings(token_operators="gtpo", token_signal=TokenSignal.ENTROPY))
     episode = SimpleNamespace(reward=1.0, turns=[], passed=True)
     flat = Flat([5], [1], [-0.5], None, [0])
     with pytest.raises(ConfigError, match="token_signal=entropy needs the exact entropy"):
@@ -283,7 +289,7 @@ def test_what_operators_read_travels_only_where_they_do():
     ]
     episode = as_trajectory(SimpleNamespace(reward=1.0, turns=turns, passed=False))
     flat = Flat([5, 9, 6], [1, 0, 1], [-0.5, 0.0, -0.1], None, [0, -1, 1])
-    reads = Credit(CreditSettings(turn_grouping=TurnGrouping.SIMILARITY, tokens=TokenSettings(operators=("hicra",))))
+    reads = Credit(CreditSettings(turn_grouping=TurnGrouping.SIMILARITY, token_operators="hicra"))
     decoded = []
     tokenizer = SimpleNamespace(decode=lambda ids: decoded.append(ids) or f"<{ids[0]}>")
     batch = batch_of([episode], [flat], TurnSignal.PROGRESS, reads, group_size=1, tokenizer=tokenizer)

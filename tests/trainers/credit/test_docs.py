@@ -9,14 +9,13 @@ import pytest
 
 from tests.shared_data import REPOSITORY
 from tests.trainers.credit.fixtures import one_row
-from trainers.config import CreditFields
-from trainers.credit import EpisodeOperator, TurnGrouping, TurnSignal
+from trainers.credit import CreditSettings, EpisodeOperator, TurnGrouping, TurnSignal
 from trainers.credit.token import OPERATORS, token_weights
 
 PAGE = (REPOSITORY / "docs/credit.md").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("name", [f.name for f in dataclasses.fields(CreditFields)])
+@pytest.mark.parametrize("name", [f.name for f in dataclasses.fields(CreditSettings)])
 def test_every_setting_is_explained(name):
     assert re.search(rf"\b{name}\b", PAGE)
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from tests.shared_data import shared
-from trainers.config import CreditFields
-from trainers.credit import EpisodeScale, advantage_bound, episode_advantages
+from trainers.config.credit import credit_problems
+from trainers.credit import CreditSettings, EpisodeScale, advantage_bound, episode_advantages
 from trainers.credit.episode import OPERATORS
 
 
@@ -77,8 +77,8 @@ def test_part_group_raises():
 
 def test_an_operator_of_ones_own(monkeypatch):
     monkeypatch.setitem(OPERATORS, "ranks", lambda rewards: rewards.argsort(axis=1).argsort(axis=1) - 1.5)
-    fields = CreditFields(episode_operator="ranks")
-    assert list(fields.credit_problems()) == [] and fields.credit_settings().episode_operator == "ranks"
+    fields = CreditSettings(episode_operator="ranks")
+    assert list(credit_problems(fields)) == []
     rewards = [0.0, 0.1, 0.9, 0.2, 1.0, 1.0, 1.0, 1.0]
     got = episode_advantages(rewards, 4, operator="ranks")
     assert got.tolist() == [-1.5, -0.5, 1.5, 0.5, 0.0, 0.0, 0.0, 0.0]  # a constant group has 0 whatever it says
@@ -88,10 +88,10 @@ def test_an_operator_of_ones_own(monkeypatch):
 
 
 def test_an_unknown_or_divided_operator_is_refused(monkeypatch):
-    (said,) = CreditFields(episode_operator="max_rl").credit_problems()
+    (said,) = credit_problems(CreditSettings(episode_operator="max_rl"))
     assert "unknown episode operator 'max_rl': did you mean 'maxrl'? (valid: grpo, " in said
     monkeypatch.setitem(OPERATORS, "ranks", lambda rewards: rewards)
-    fields = CreditFields(episode_operator="ranks")
+    fields = CreditSettings(episode_operator="ranks")
     fields.scale_rewards = EpisodeScale.GROUP
-    (said,) = fields.credit_problems()
+    (said,) = credit_problems(fields)
     assert "one of your own divides by itself" in said

@@ -10,7 +10,7 @@ import pytest
 from tests.trainers.credit.fixtures import cases, padded
 from trainers.credit import Credit, CreditBatch, CreditSettings, EpisodeOperator, TokenText
 from trainers.credit.step_metrics import moments
-from trainers.credit.token import DelightMode, DelightNorm, SepaMode, TokenSettings, TokenSignal, token_signal
+from trainers.credit.token import DelightMode, DelightNorm, SepaMode, TokenSignal, token_signal
 
 MODES = {
     "none": ((), {}),
@@ -30,27 +30,27 @@ NORMS = {"none": DelightNorm.NONE, "scale": DelightNorm.SCALE, "mad_scale": Deli
 
 def settings_of(inputs):
     operators, more = MODES[inputs["transform_mode"]]
-    tokens = TokenSettings(operators=operators, sepa_gate=0.0, sepa_steps=1000, sepa_delay=0, **more)
+    made = {"token_operators": ",".join(operators), "sepa_gate": 0.0, "sepa_steps": 1000, "sepa_delay": 0, **more}
     for name in ("gtpo_beta", "hicra_alpha"):
         if name in inputs:
-            tokens = replace(tokens, **{name: inputs[name]})
+            made[name] = inputs[name]
     for name, value in inputs.get("transform_params", {}).items():
         if name == "uncertainty_kind":
-            tokens = replace(tokens, signal=TokenSignal(value))
+            made["token_signal"] = TokenSignal(value)
         elif name == "delight_norm_mode":
-            tokens = replace(tokens, delight_norm=NORMS[value])
+            made["delight_norm"] = NORMS[value]
         else:
-            tokens = replace(tokens, **{NAMES[name]: value})
+            made[NAMES[name]] = value
     share = inputs.get("post_process_params", {}).get("entropy_mask_rho")
     if share:
-        tokens = replace(tokens, mask_share=share)
-    elif "entropy_mask" in tokens.operators:  # rho 0 is off in the reference: leave the operator out
-        tokens = replace(tokens, operators=tuple(name for name in tokens.operators if name != "entropy_mask"))
-    if tokens.delight_mode is DelightMode.HARD and tokens.delight_lambda is None:
-        tokens = replace(tokens, delight_lambda=inputs.get("sepa_lambda", 0.0))  # ours is 1 by default: not inert
+        made["entropy_mask_share"] = share
+    elif "entropy_mask" in operators:  # rho 0 is off in the reference: leave the operator out
+        made["token_operators"] = ",".join(name for name in operators if name != "entropy_mask")
+    if made.get("delight_mode") is DelightMode.HARD and "delight_lambda" not in made:
+        made["delight_lambda"] = inputs.get("sepa_lambda", 0.0)  # ours is 1 by default: not inert
     # REINFORCE++ of the reference normalises later, elsewhere: its advantages here are the centred ones.
     operator = {"maxrl": EpisodeOperator.MAXRL}.get(inputs["advantage_mode"], EpisodeOperator.GRPO)
-    return CreditSettings(episode_operator=operator, beta_turn=0.0, tokens=tokens, planning="plan", planning_window=1)
+    return CreditSettings(episode_operator=operator, beta_turn=0.0, **made, planning="plan", planning_window=1)
 
 
 def test_compositions():
@@ -69,7 +69,7 @@ def test_compositions():
         for got, row in zip(result.advantages, wanted["token_advs"], strict=True):
             assert got[: len(row)] == pytest.approx(np.array(row), abs=close), case["id"]
             assert not got[len(row) :].any()
-        signal = token_signal(credit.settings.tokens.signal, mask, logprobs, None)
+        signal = token_signal(credit.settings.token_signal, mask, logprobs, None)
         plan, _ = padded(i["planning_masks"])
         for name, on in (("exec", mask & (plan == 0)), ("plan", mask & (plan == 1))):
             assert moments(signal, on) == pytest.approx(

@@ -35,7 +35,7 @@ def test_operators_reach_the_loss_and_the_log(tmp_path):
     }
     sampled = np.unique(rows["ids"][rows["turn_ids"] >= 0]).tolist()
     decode = trainer.processing_class.decode
-    by_hand = Credit(trainer.args.credit_settings()).assign(
+    by_hand = Credit(trainer.args).assign(
         CreditBatch(
             [episode.reward for episode in episodes],
             [turn_records(episode, TurnSignal.PROGRESS) for episode in episodes],

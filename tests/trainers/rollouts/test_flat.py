@@ -66,7 +66,7 @@ def make_group(rng: random.Random) -> list[Trajectory]:
         {"turn_grouping": TurnGrouping.SIMILARITY},
         {"turn_grouping": TurnGrouping.TURN_INDEX, "alpha_episode": 0.0},
         {"turn_revisits": TurnRevisits.PER_TRAJECTORY},
-        {"episode_scale": EpisodeScale.BATCH, "turn_std": True},
+        {"scale_rewards": EpisodeScale.BATCH, "turn_std": True},
     ],
     ids=str,
 )

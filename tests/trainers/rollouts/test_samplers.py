@@ -113,10 +113,10 @@ def test_an_adapter_is_published_when_the_weights_changed_and_only_then():
         ({"adaptive_successes": 1}, "both above 0"),
         ({"adaptive_successes": 3, "adaptive_failures": 2}, "do not fit into the num_generations=4"),
         ({"adaptive_successes": 1, "adaptive_failures": 1, "adaptive_attempts": 4}, "must be above num_generations=4"),
-        ({"adaptive_chunk": 2}, "do nothing without adaptive_successes"),
+        ({"adaptive_chunk": 2}, "does nothing without adaptive_successes"),
         ({"refill_rounds": -1}, "0 or more"),
         ({"curriculum": "/nowhere/x"}, "no such file or folder"),
-        ({"curriculum_order": "band"}, "do nothing without curriculum"),
+        ({"curriculum_order": "band"}, "does nothing without curriculum"),
         ({"curriculum_order": "hard"}, "one of easy_first, band"),
     ],
 )

@@ -7,6 +7,7 @@ import pytest
 from peft import LoraConfig, get_peft_model
 
 from agents.models.loading import QUICKSTART, ModelKind, load_model
+from tasks.settings import problems
 from tests.trainers.toy import make_tokenizer
 from trainers import sft
 from trainers.config import GiGPOConfig, PolicyArguments
@@ -85,7 +86,8 @@ def test_a_new_adapter_has_the_settings_of_the_flags():
     ],
 )
 def test_policy_settings_that_cannot_work(changes, message):
-    [problem] = PolicyArguments(**changes).policy_problems()
+    made = PolicyArguments(**changes)
+    [problem] = [*problems(made), *made.policy_problems()]
     assert message in problem
 
 

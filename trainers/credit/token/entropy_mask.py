@@ -16,10 +16,10 @@ def entropy_mask(tokens: Tokens) -> NDArray[np.float64]:
     that tie with the threshold: with most surprisals at exactly 0 that is every token. It reads the signal before SEPA.
     """
     s = tokens.settings
-    rows = 1 if s.mask_scope is MaskScope.BATCH else len(tokens.mask) // tokens.group_size
-    kept = exact_top(tokens.raw.reshape(rows, -1), tokens.mask.reshape(rows, -1), s.mask_share)
+    rows = 1 if s.entropy_mask_scope is MaskScope.BATCH else len(tokens.mask) // tokens.group_size
+    kept = exact_top(tokens.raw.reshape(rows, -1), tokens.mask.reshape(rows, -1), s.entropy_mask_share)
     sampled = max(1, int(tokens.counts.sum()))
-    wanted = _wanted(np.count_nonzero(tokens.mask.reshape(rows, -1), axis=1), s.mask_share)
+    wanted = _wanted(np.count_nonzero(tokens.mask.reshape(rows, -1), axis=1), s.entropy_mask_share)
     tokens.notes["credit/mask_requested"] = float(wanted.sum()) / sampled
     tokens.notes["credit/mask_kept"] = float(np.count_nonzero(kept)) / sampled
     return kept.reshape(tokens.mask.shape).astype(np.float64)
