@@ -120,6 +120,12 @@ def default_of(f: dataclasses.Field[Any]) -> Any:
     return f.default if f.default_factory is dataclasses.MISSING else f.default_factory()
 
 
+def shown_default(f: dataclasses.Field[Any]) -> Any:
+    """The default as people write it."""
+    default = default_of(f)
+    return rules_of(f).off if default is None else plain(default)
+
+
 class Settings:
     """Base of a dataclass of settings: what people write becomes what the code reads."""
 

@@ -22,7 +22,8 @@ from trainers import grpo
 from trainers.heldout.best import BEST_FILE
 from trainers.run import record
 from trainers.run.checkpoints import STATE_FILE
-from trainers.run.config_file import known
+from trainers.run.cli import GROUPS
+from trainers.run.config_file import known_settings
 from trainers.run.occupied import LOCK
 
 EVENTS = "runs"
@@ -105,7 +106,9 @@ THEIRS = {"lr_scheduler_type", "eval_strategy", "save_strategy"}
 
 
 def settings_with_choices() -> list[tuple[str, str]]:
-    texts = {name: f.metadata.get("help") or "" for name, f in known().items() if isinstance(f.default, str)}
+    texts = {
+        name: f.metadata.get("help") or "" for name, f in known_settings(GROUPS).items() if isinstance(f.default, str)
+    }
     return [(name, text) for name, text in texts.items() if " | " in text and name not in FORMS | THEIRS]
 
 

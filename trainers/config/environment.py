@@ -56,7 +56,10 @@ class EnvArguments(Settings):
         "(judge_isolation: none); refused otherwise.",
     )
     sandbox: str = setting(
-        "auto", f"{' | '.join(('auto', *Backend))} (isolates nothing, only by its name).", choices=("auto", *Backend)
+        "auto",
+        f"{' | '.join(('auto', *Backend))} (isolates nothing, only by its name).",
+        choices=("auto", *Backend),
+        common=True,
     )
     max_turns: int | None = setting(
         None, "Turns per episode; 0 takes each task's own budget.", off=0, above=0, unit="turns"

@@ -90,6 +90,9 @@ REFUSED = {
 }
 """Option: why it cannot be set, and what to do instead."""
 
+OPTIMIZERS = ("adamw_torch", "adamw_torch_fused", "adafactor", "adagrad", "rmsprop", "sgd")
+_TAKE_ARGS = ("adagrad", "rmsprop", "sgd")
+WITHOUT_KWARGS = ("constant", "constant_with_warmup")
 _CLIPPED = ("grpo", "bnpo", "dr_grpo", "dapo", "luspo")
 _CLIPS = unless(lambda c: c.loss_type not in (*_CLIPPED, "cispo"), " without a loss_type that clips")
 _ADAPTS, _PRINTS, _LOADS = (
@@ -131,6 +134,16 @@ _ACTING = {
         _rules(above=0, requires=without("loss_type", "sapo"), needs=_ON_POLICY),
     ),
     "top_entropy_quantile": _rules(above=0, high=1),
+    "optim": _rules(
+        choices=OPTIMIZERS,
+        why="others need another package (bitsandbytes, torchao), hold other weights while they are measured (schedule "
+        "free), or step within the backward pass (LOMO, layerwise): untested here. With LoRA adamw_torch is small",
+    ),
+    "optim_args": _rules(requires=without("optim", *_TAKE_ARGS)),
+    "lr_scheduler_kwargs": _rules(
+        requires=unless(lambda c: c.lr_scheduler_type in WITHOUT_KWARGS, " with this lr_scheduler_type, which has none")
+    ),
+    "logging_strategy": _rules(choices=("steps",), why="guards and the report read the lines of the steps"),
     **dict.fromkeys(("num_iterations", "steps_per_generation"), _rules(1)),
     **dict.fromkeys(("adam_beta1", "adam_beta2"), _rules(0, below=1)),
     **dict.fromkeys(("entropy_coef_min", "entropy_coef_max", "entropy_coef_delta"), _rules(0, requires=_ADAPTS)),

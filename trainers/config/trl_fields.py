@@ -98,7 +98,7 @@ class TRLFields(Settings):
     )
     disable_dropout: bool = setting(True, "Dropout makes sampled and trained ids disagree.")
     gradient_checkpointing: bool = setting(False, "Slower, less memory.")
-    logging_steps: float = setting(1, "Log every N steps.", recorded=False)
+    logging_steps: float = setting(1, "Log every N steps.", above=0, unit="steps", recorded=False)
     shuffle_dataset: bool | None = setting(
         True,
         "Draw tasks in a seeded random order.",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import textwrap
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import yaml
 
 from agents.t2po import T2POConfig
-from tasks.settings import Settings, plain, rules_of
+from tasks.settings import Settings, rules_of, shown_default
 from trainers.config import (
     CreditSettings,
     EnvArguments,
@@ -66,9 +67,27 @@ def short_help() -> str:
 
 def _flags(group: type[Settings], quickstart: dict[str, Any]) -> Iterator[str]:
     for f in dataclasses.fields(group):  # type: ignore[arg-type]
-        rules = rules_of(f)
-        if rules.common:
-            default = rules.off if f.default is None else plain(f.default)
-            shown = f"{default}; quickstart: {quickstart[f.name]}" if f.name in quickstart else f"{default}"
-            yield f"  --{f.name} ({shown})"
-            yield f"      {f.metadata['help'].replace('%%', '%')}"
+        if rules_of(f).common:
+            quick = f"; quickstart: {quickstart[f.name]}" if f.name in quickstart else ""
+            yield f"  --{f.name} ({shown_default(f)}{quick})"
+            yield textwrap.fill(f.metadata["help"], 100, initial_indent=" " * 6, subsequent_indent=" " * 6)
+
+
+def options_page() -> str:
+    """The manual's page of our options, in Markdown."""
+    lines = [
+        "# Options of training",
+        "",
+        "Which settings `python -m trainers.grpo` has of its own, what each takes, and its default. Each is a flag,",
+        "a key of a YAML file, and a field, all of one name. The options of TRL and transformers stand in `--help-all`.",
+        "This page is made from the settings: `python -m tests.trainers.run.test_options_page` writes it anew.",
+    ]
+    for title, groups in TASKS:
+        lines += ["", f"## {title.capitalize()}", "", "| option | default | takes | what |", "|---|---|---|---|"]
+        for f in (f for group in groups for f in dataclasses.fields(group)):
+            rules = rules_of(f)
+            takes = (", ".join(rules.choices) or rules.range()) + (f" ({rules.unit})" if rules.unit else "")
+            what = f.metadata["help"] + (f" Source: {rules.source}." if rules.source else "")
+            cells = (f"`{f.name}`", f"`{shown_default(f)}`", takes, what)
+            lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+    return "\n".join(lines) + "\n"
