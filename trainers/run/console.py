@@ -27,6 +27,7 @@ from trainers.run.tables import (
     both_ways,
     confirmation_lines,
     counts_text,
+    difference_text,
     excluded_text,
     measurement_table,
     number,
@@ -263,14 +264,7 @@ class RunConsole:
         for setting in summary.before:
             title = f"held-out, {setting}: start and chosen step {summary.best_step}"
             out.print(measurement_table(title, {"before": summary.before[setting], "after": summary.after[setting]}))
-            test = summary.test(setting)
-            if not test.tasks:
-                out.print("no task was graded in both\n")
-                continue
-            out.print(
-                f"difference {100 * test.difference:+.1f} points, paired p {p_text(test.p_value)} "
-                f"({test.test}: {test.better} tasks better, {test.worse} worse)\n"
-            )
+            out.print(f"{difference_text(summary.test(setting))}\n")
         out.print(_time_table(summary))
         share, model = summary.clock.overhead_share, summary.clock.model_time_share
         out.print(f"our overhead is {percent(share)} of rollout wall, the model {percent(model)}\n", soft_wrap=True)

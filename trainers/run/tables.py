@@ -13,7 +13,7 @@ from envs.episode import StopReason
 from trainers.measuring.confirmation import Confirmation
 from trainers.measuring.measure import Measurement
 from trainers.run.summary import RunSummary
-from trainers.stats import Interval, paired_test, wilson
+from trainers.stats import Interval, PairedTest, paired_test, wilson
 
 STOPS = tuple(reason.value for reason in StopReason)
 """Stop reasons, in the order shown."""
@@ -120,14 +120,18 @@ def confirmation_lines(c: Confirmation) -> list[str]:
 
 def _against(before: Measurement, after: Measurement, interval: Interval | None = None) -> str:
     """Two policies on the same tasks, in one line; with the interval of their difference, if it is given."""
-    test = paired_test(before.outcomes, after.outcomes)
     how = before.sampling if before.sampling == after.sampling else f"{before.sampling}, then {after.sampling}"
-    head = f"{passes(before)} -> {passes(after)}; decode: {how}"
+    test = paired_test(before.outcomes, after.outcomes)
+    return f"{passes(before)} -> {passes(after)}; decode: {how}; {difference_text(test, interval)}"
+
+
+def difference_text(test: PairedTest, interval: Interval | None = None) -> str:
+    """The difference of two pass rates with its paired p, and with its interval, if that is given."""
     if not test.tasks:
-        return f"{head}; no task was graded in both"
+        return "no task was graded in both"
     between = f" [{100 * interval.low:+.1f}, {100 * interval.high:+.1f}]" if interval else ""
     return (
-        f"{head}; difference {100 * test.difference:+.1f} points{between}, paired p {p_text(test.p_value)} "
+        f"difference {100 * test.difference:+.1f} points{between}, paired p {p_text(test.p_value)} "
         f"({test.test}: {test.better} tasks better, {test.worse} worse)"
     )
 
