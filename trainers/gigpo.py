@@ -43,13 +43,13 @@ from trainers.loss.importance import correct
 from trainers.loss.reference import POLICY_ADAPTER, attach_reference, frozen_copy, k3_tail, without_reference
 from trainers.measuring.measure import check_rewards
 from trainers.pool import pool_dataset, prompt_of
-from trainers.processes import gathered, mean_figures, play_shared, sum_figures
+from trainers.processes import gathered, mean_figures, over_processes, play_shared, sum_figures
 from trainers.resume.exact import ExactResume
 from trainers.rollouts.completion import mask_truncated
 from trainers.rollouts.errors import RulesError
 from trainers.rollouts.names import VLLM
 from trainers.rollouts.play import Rollouts
-from trainers.rollouts.played import Draw, Played, over_processes
+from trainers.rollouts.played import Draw, Played
 from trainers.rollouts.samplers import Sampler as RolloutSampler
 from trainers.rollouts.samplers import make_sampler
 from trainers.rollouts.settings import Rules, make_rules

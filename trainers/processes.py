@@ -21,6 +21,9 @@ from agents.rollout.duplicates import find_duplicates
 
 T = TypeVar("T")
 
+COUNTS = ("rollouts/fate/", "rollouts/dropped_", "rollouts/flat_groups_left")
+"""Beginnings of the names of the rollout's figures that count; its others are means or shares."""
+
 
 def launched() -> int:
     """How many processes the launcher started; 1 without a launcher. Needs no process group."""
@@ -125,6 +128,12 @@ def sum_figures(figures: Mapping[str, float]) -> dict[str, float]:
     parts: list[Mapping[str, float]] = gather_object([dict(figures)])
     names = dict.fromkeys(name for part in parts for name in part)
     return {name: sum(part.get(name, 0.0) for part in parts) for name in names}
+
+
+def over_processes(metrics: Mapping[str, float]) -> dict[str, float]:
+    """Figures of the rollout's rules over all processes: counts summed, shares averaged (each has as many rows)."""
+    counts = {name: value for name, value in metrics.items() if name.startswith(COUNTS)}
+    return {**sum_figures(counts), **mean_figures({n: value for n, value in metrics.items() if n not in counts})}
 
 
 def _joined(parts: Sequence[RolloutResult], *, greedy: bool) -> RolloutResult:

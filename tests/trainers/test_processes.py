@@ -28,7 +28,6 @@ from trainers import grpo, processes
 from trainers.config.refusals import check_processes
 from trainers.errors import ConfigError
 from trainers.gigpo import GiGPOTrainer
-from trainers.rollouts.played import over_processes
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore"),
@@ -208,7 +207,7 @@ def test_counts_are_summed_and_shares_averaged(second_of_two):
     here = {"rollouts/fate/produced": 8.0, "rollouts/dropped_groups": 1.0, "rollouts/attempts_per_task": 4.0}
     there = {"rollouts/fate/produced": 12.0, "rollouts/dropped_groups": 0.0}
     second_of_two += [[there], [(1.0, {"rollouts/attempts_per_task": 6.0})]]
-    assert over_processes(here) == {
+    assert processes.over_processes(here) == {
         "rollouts/fate/produced": 20.0,
         "rollouts/dropped_groups": 1.0,
         "rollouts/attempts_per_task": 5.0,

@@ -15,6 +15,7 @@ from trainers.guards.events import Facts
 from trainers.guards.guard import Alarm, Guard, note, warn
 from trainers.guards.levels import GuardName
 from trainers.guards.window import Window
+from trainers.rollouts.flat import told_apart
 from trainers.rollouts.groups import trained_groups
 from trainers.stats import wilson
 
@@ -67,8 +68,6 @@ def read_groups(
         settings: How turns are compared; default: as a run without settings does.
         signal: What a turn earns by itself.
     """
-    from trainers.rollouts.flat import told_apart  # it loads torch, and `--help` loads the guards
-
     settings = settings or CreditSettings()
     counts: Counter[GroupKind] = Counter()
     turn_signal = 0

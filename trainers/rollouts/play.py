@@ -7,6 +7,7 @@ that turn the rows of a generation batch into played episodes.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import fields
 from functools import partial
 from statistics import fmean
@@ -126,11 +127,8 @@ class Rollouts:
     def run(self, jobs: Sequence[Job], sampling: Sampling, *, training: bool) -> RolloutResult:
         """Play `jobs`; in a measurement T2PO keeps its turn cap only, unless asked."""
         self.sampler.update(self._step())
-        watch = partial(self._on_round, "rollout" if training else "held-out") if self._on_round else None
-        if isinstance(self.policy, T2PO) and not training:
-            with self.policy.evaluation():
-                return self.engine.run(jobs, sampling, on_round=watch)
-        return self.engine.run(jobs, sampling, on_round=watch)
+        with nullcontext() if training else self._measuring():
+            return self.engine.run(jobs, sampling, on_round=self._watch("rollout" if training else "held-out"))
 
     def run_together(self, parts: Sequence[tuple[Sequence[Job], Sampling]]) -> list[RolloutResult]:
         """Play several lists of episodes of a measurement at the same time (see `RolloutEngine.run_together`).
@@ -140,11 +138,14 @@ class Rollouts:
         if len(parts) > self._slots:
             return [self.run(jobs, sampling, training=False) for jobs, sampling in parts]
         self.sampler.update(self._step())
-        watch = partial(self._on_round, "held-out") if self._on_round else None
-        if isinstance(self.policy, T2PO):
-            with self.policy.evaluation():
-                return self.engine.run_together(parts, on_round=watch)
-        return self.engine.run_together(parts, on_round=watch)
+        with self._measuring():
+            return self.engine.run_together(parts, on_round=self._watch("held-out"))
+
+    def _measuring(self) -> AbstractContextManager[None]:
+        return self.policy.evaluation() if isinstance(self.policy, T2PO) else nullcontext()
+
+    def _watch(self, what: str) -> Callable[[RolloutState], None] | None:
+        return partial(self._on_round, what) if self._on_round else None
 
     def play(self, draw: Draw, *, end_id: int) -> Played:
         """One episode per row. `end_id` stands in where an episode sampled nothing (TRL needs one token)."""

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from agents.rollout import RolloutResult
 from agents.trajectory import Flat, Trajectory
-from trainers.processes import mean_figures, sum_figures
-
-COUNTS = ("rollouts/fate/", "rollouts/dropped_", "rollouts/flat_groups_left")
-"""Beginnings of the names of figures that count; the others are means or shares."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +46,3 @@ class Played:
     metrics: dict[str, float]
     measured: RolloutResult
     version: int = 0
-
-
-def over_processes(metrics: Mapping[str, float]) -> dict[str, float]:
-    """Figures of the rules over all processes: counts summed, shares averaged (each process has as many rows)."""
-    counts = {name: value for name, value in metrics.items() if name.startswith(COUNTS)}
-    return {**sum_figures(counts), **mean_figures({n: value for n, value in metrics.items() if n not in counts})}
