@@ -1,9 +1,15 @@
 """GiGPOTrainer: TRL's GRPOTrainer, fed with whole episodes and credited turn by turn.
 
-What is TRL's stays TRL's: padding, old log-probabilities, KL, loss types, accumulation, optimizer, metric names. Ours
-enters in four places: `rollout_func` plays the episodes, an override of `_generate_and_score_completions` replaces
-the per-episode advantages with per-token ones, one of `_get_per_token_logps_and_entropies` compares sampled with
-trained log-probabilities (and corrects where they differ by nature), and `evaluate` measures the held-out tasks.
+What is TRL's stays TRL's: padding, old log-probabilities, KL, loss types, accumulation, optimizer, metric names. From a
+reward to the loss, in the order in which TRL calls it:
+
+1. `play` (TRL's `rollout_func`): `trainers.rollouts` plays the episodes; rewards, ids, masks.
+2. `_generate_and_score_completions`: their advantages, shape (B, T): `trainers.credit.batch` says what credit reads,
+   `trainers.credit.pipeline` computes it; the formula stands at the top of `trainers.credit.turn`.
+3. `_compute_loss`, `_get_per_token_logps_and_entropies`: TRL's loss, with those advantages weighted where the sampler
+   is not exactly the trained weights (`trainers.loss.importance`).
+
+Beside it, `evaluate` measures the held-out tasks (`trainers.heldout`).
 
 Contract with TRL 1.16 (held by tests): an advantages tensor of shape (B, T) is used as it is; every extra tensor of
 the batch is shuffled and split with it; a reward of `None` leaves the group's mean; `env_mask` becomes the loss mask.
@@ -207,7 +213,7 @@ class GiGPOTrainer(ExactResume):
         """Add a value whose largest, not whose mean, belongs to the next log."""
         self._metrics["train"][name] = [max([value, *self._metrics["train"][name]])]
 
-    # -- playing ------------------------------------------------------------------------------------------------
+    # -- sampler and measurements ---------------------------------------------------------------------------------
 
     @property
     def engine(self) -> RolloutEngine:
@@ -267,6 +273,8 @@ class GiGPOTrainer(ExactResume):
             check_rewards(result.trajectories, f"the measurement of step {self.state.global_step}")
         return results
 
+    # -- from reward to loss: 1. the episodes ---------------------------------------------------------------------
+
     def play(self, count: int) -> dict[str, list[Any]]:
         """One episode per row of the generation batch, in TRL's form (its `rollout_func`)."""
         end = min(self.eos_token_ids)
@@ -285,14 +293,7 @@ class GiGPOTrainer(ExactResume):
             "episode_reward": [episode.reward for episode in played.episodes],
         }
 
-    def _rename_rows(self, played: Played) -> None:
-        """Rows whose task is another one now (a curriculum, a refill) say so, also in TRL's table of completions."""
-        for row, episode in zip(self._rows, played.episodes, strict=True):
-            if row["task_id"] != episode.task_id:
-                row["task_id"] = episode.task_id
-                row["prompt"][:] = prompt_of(self.rollouts.pool[episode.task_id])  # TRL holds on to this very list
-
-    # -- credit -------------------------------------------------------------------------------------------------
+    # -- 2. their advantages --------------------------------------------------------------------------------------
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
         self._rows = inputs
@@ -308,31 +309,6 @@ class GiGPOTrainer(ExactResume):
         if self.args.max_staleness is not None:
             out[VERSION] = torch.full((len(inputs),), self._played.version, device=device)
         return out
-
-    def _prepare_inputs(self, generation_batch: Any) -> Any:
-        inputs = super()._prepare_inputs(generation_batch)
-        bound = self.args.max_staleness
-        if bound is None:
-            return inputs
-        # Every process has rows of the same generation, so one staleness is that of all.
-        self.note_metric("rollouts/staleness", float(self.state.global_step - int(inputs[VERSION].min())))
-        inputs, dropped = drop_stale(inputs, self.state.global_step, bound)
-        self._note_sums({"rollouts/stale_dropped": float(dropped)})
-        return inputs
-
-    def _count_mask(self, batch: dict[str, Any]) -> None:
-        """Tokens that the loss will see beside those that were sampled, for the guard that compares them."""
-        assert self._played is not None
-        mask = batch["completion_mask"] * batch["tool_mask"]
-        rows = zip(self._played.episodes, self._played.flats, strict=True)
-        counted = [turn for episode, flat in rows if any(flat.mask) for turn in episode.turns]
-        sampled = sum(len(turn.ids) - sum(turn.forced) for turn in counted)
-        self._note_sums({TRAINED: float(mask.sum()), SAMPLED: float(sampled)})
-
-    def _note_sums(self, counts: dict[str, float]) -> None:
-        """Counts of this process go to the log as those of all."""
-        for name, value in sum_figures(counts).items():
-            self.note_metric(name, value)
 
     def _advantages(self, width: int) -> np.ndarray:
         """Per-token advantages, shape (local rows, width)."""
@@ -355,15 +331,18 @@ class GiGPOTrainer(ExactResume):
         mine = result.advantages[first : first + len(batch.rewards), :width]
         return padded(list(mine), 0.0, width)
 
-    def _say_if_nothing_counts(self, local: list[float | None]) -> None:
-        rewards: list[float | None] = gather_object(local)
-        if self.accelerator.is_main_process and all(reward is None for reward in rewards):
-            step = self.state.global_step + 1
-            self.warn(
-                step,
-                f"step {step}: none of the {len(rewards)} episodes has a reward, the machinery failed under all of "
-                "them. The step counts and nothing is learned from it.",
-            )
+    # -- 3. the loss ----------------------------------------------------------------------------------------------
+
+    def _prepare_inputs(self, generation_batch: Any) -> Any:
+        inputs = super()._prepare_inputs(generation_batch)
+        bound = self.args.max_staleness
+        if bound is None:
+            return inputs
+        # Every process has rows of the same generation, so one staleness is that of all.
+        self.note_metric("rollouts/staleness", float(self.state.global_step - int(inputs[VERSION].min())))
+        inputs, dropped = drop_stale(inputs, self.state.global_step, bound)
+        self._note_sums({"rollouts/stale_dropped": float(dropped)})
+        return inputs
 
     def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
         self._loss_inputs = dict(inputs)  # a copy: the same batch comes again with num_iterations
@@ -379,24 +358,14 @@ class GiGPOTrainer(ExactResume):
             exact, gather = self.rollouts.exact, self.accelerator.gather
             seen = correct(self._loss_inputs, out[0].detach(), exact=exact, cap=self.args.importance_cap, gather=gather)
             self.advantaged += seen.advantaged
-            for name, value in seen.means(corrected=not exact).items():
+            for name, value in seen.means.items():
                 self.note_metric(name, value)
-            for name, value in seen.largest(corrected=not exact).items():
+            for name, value in seen.largest.items():
                 self.note_largest(name, value)
             self._note_kl_tail(self._loss_inputs, out[0].detach())
         return out
 
-    def _note_kl_tail(self, inputs: dict[str, Any], trained: torch.Tensor) -> None:
-        """Where the loss has a KL term: k3 of the trained tokens, the largest and the 99th percentile.
-
-        The largest is of all processes and passes; percentiles are taken pass by pass, and their mean is logged.
-        """
-        if self.beta == 0.0 or inputs.get("ref_per_token_logps") is None:
-            return
-        tail = k3_tail(trained, inputs["ref_per_token_logps"], inputs["completion_mask"] * inputs["tool_mask"])
-        rows = self.accelerator.gather(tail[None])
-        self.note_largest("kl_max", float(rows[:, 0].max()))
-        self.note_metric("kl_p99", float(rows[:, 1].mean()))
+    # -- figures and records --------------------------------------------------------------------------------------
 
     def _log_episodes(self, played: Played) -> None:
         """Figures and records of the episodes of all processes: means are over episodes, not over processes."""
@@ -414,7 +383,50 @@ class GiGPOTrainer(ExactResume):
         if self.on_episodes is not None:
             self.on_episodes(self.state.global_step, result)
 
-    # -- what it leaves ---------------------------------------------------------------------------------------------
+    def _rename_rows(self, played: Played) -> None:
+        """Rows whose task is another one now (a curriculum, a refill) say so, also in TRL's table of completions."""
+        for row, episode in zip(self._rows, played.episodes, strict=True):
+            if row["task_id"] != episode.task_id:
+                row["task_id"] = episode.task_id
+                row["prompt"][:] = prompt_of(self.rollouts.pool[episode.task_id])  # TRL holds on to this very list
+
+    def _say_if_nothing_counts(self, local: list[float | None]) -> None:
+        rewards: list[float | None] = gather_object(local)
+        if self.accelerator.is_main_process and all(reward is None for reward in rewards):
+            step = self.state.global_step + 1
+            self.warn(
+                step,
+                f"step {step}: none of the {len(rewards)} episodes has a reward, the machinery failed under all of "
+                "them. The step counts and nothing is learned from it.",
+            )
+
+    def _count_mask(self, batch: dict[str, Any]) -> None:
+        """Tokens that the loss will see beside those that were sampled, for the guard that compares them."""
+        assert self._played is not None
+        mask = batch["completion_mask"] * batch["tool_mask"]
+        rows = zip(self._played.episodes, self._played.flats, strict=True)
+        counted = [turn for episode, flat in rows if any(flat.mask) for turn in episode.turns]
+        sampled = sum(len(turn.ids) - sum(turn.forced) for turn in counted)
+        self._note_sums({TRAINED: float(mask.sum()), SAMPLED: float(sampled)})
+
+    def _note_sums(self, counts: dict[str, float]) -> None:
+        """Counts of this process go to the log as those of all."""
+        for name, value in sum_figures(counts).items():
+            self.note_metric(name, value)
+
+    def _note_kl_tail(self, inputs: dict[str, Any], trained: torch.Tensor) -> None:
+        """Where the loss has a KL term: k3 of the trained tokens, the largest and the 99th percentile.
+
+        The largest is of all processes and passes; percentiles are taken pass by pass, and their mean is logged.
+        """
+        if self.beta == 0.0 or inputs.get("ref_per_token_logps") is None:
+            return
+        tail = k3_tail(trained, inputs["ref_per_token_logps"], inputs["completion_mask"] * inputs["tool_mask"])
+        rows = self.accelerator.gather(tail[None])
+        self.note_largest("kl_max", float(rows[:, 0].max()))
+        self.note_metric("kl_p99", float(rows[:, 1].mean()))
+
+    # -- what it leaves -------------------------------------------------------------------------------------------
 
     def save_policy(self, folder: Path) -> None:
         """Write the policy as a model folder: whole weights, or the adapter where one is trained."""

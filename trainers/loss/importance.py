@@ -17,45 +17,19 @@ import torch
 
 
 class Mismatch(NamedTuple):
-    """Sampled against trained log-probabilities on the trained tokens of one batch; all 0 without a token.
+    """Sampled against trained log-probabilities on the trained tokens of one batch, of all processes.
 
     Attributes:
         tokens: How many tokens were compared.
-        difference_sum: Sum of `|old - sampled|`, nats.
-        difference_max: The largest.
-        advantaged: Tokens whose advantage is not 0: what a gradient can come from.
-        weight_sum: Sum of the weights after the cap; 0 where none act, as the next two.
-        weight_max: The largest.
-        capped: Tokens whose weight is the cap.
+        advantaged: How many of them have an advantage that is not 0: what a gradient can come from.
+        means: Figures for the log that are averaged; those of the weights only where they act. None without a token.
+        largest: Figures of which the largest counts. `sampling/ratio_max` is that of either direction, before the cap.
     """
 
     tokens: float
-    difference_sum: float
-    difference_max: float
     advantaged: float
-    weight_sum: float
-    weight_max: float
-    capped: float
-
-    def means(self, *, corrected: bool) -> dict[str, float]:
-        """Figures for the log that are averaged; those of the weights only where they act."""
-        if not self.tokens:
-            return {}
-        out = {"sampling/logp_difference_mean": self.difference_sum / self.tokens}
-        if corrected:
-            out["sampling/importance_mean"] = self.weight_sum / self.tokens
-            out["sampling/importance_capped_frac"] = self.capped / self.tokens
-        return out
-
-    def largest(self, *, corrected: bool) -> dict[str, float]:
-        """Figures for the log of which the largest counts. `ratio_max` is that of either direction, before the cap."""
-        if not self.tokens:
-            return {}
-        out = {
-            "sampling/logp_difference_max": self.difference_max,
-            "sampling/ratio_max": math.exp(min(self.difference_max, 50.0)),
-        }
-        return {**out, "sampling/importance_max": self.weight_max} if corrected else out
+    means: dict[str, float]
+    largest: dict[str, float]
 
 
 def log_ratios(old: torch.Tensor, sampled: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
@@ -91,8 +65,6 @@ def correct(
         cap: Of a weight.
         gather: Rows of all processes from those of this one.
 
-    Returns:
-        The figures of all processes.
     """
     on = inputs["completion_mask"] * inputs["tool_mask"]
     ratios = log_ratios(inputs.get("old_per_token_logps", trained), inputs["sampling_per_token_logps"], on)
@@ -106,5 +78,16 @@ def correct(
         figures += [(weights * on).sum(), (weights * on).max(), ((ratios.exp() > cap) & (on != 0)).sum()]
     rows = gather(torch.stack([x.float() for x in figures])[None])  # one copy to the host for all of them
     total, most = rows.sum(0).tolist(), rows.max(0).values.tolist()
-    corrected = (0.0, 0.0, 0.0) if exact else (total[4], most[5], total[6])
-    return Mismatch(total[0], total[1], most[2], total[3], *corrected)
+    tokens, largest_difference = total[0], most[2]
+    if not tokens:
+        return Mismatch(0.0, total[3], {}, {})
+    means = {"sampling/logp_difference_mean": total[1] / tokens}
+    largest = {
+        "sampling/logp_difference_max": largest_difference,
+        "sampling/ratio_max": math.exp(min(largest_difference, 50.0)),
+    }
+    if not exact:
+        means["sampling/importance_mean"] = total[4] / tokens
+        means["sampling/importance_capped_frac"] = total[6] / tokens
+        largest["sampling/importance_max"] = most[5]
+    return Mismatch(tokens, total[3], means, largest)

@@ -11,13 +11,15 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.nn import functional
 
-from trainers.warmstart.config import SFTSettings
 from trainers.warmstart.corpus import Batches, Corpus
+
+if TYPE_CHECKING:
+    from trainers.warmstart.config import SFTSettings
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,8 +43,8 @@ def test_only_masked_tokens_are_compared_and_weighted():
     inputs = batch(old_per_token_logps=OLD)
     seen = correct(inputs, OLD + 7, exact=False, cap=2.0, gather=lambda rows: rows)
     assert inputs["advantages"].tolist()[0] == pytest.approx([2.0, 4.0, -2 * math.exp(-1), 5.0])
-    assert seen.tokens == 3 and seen.capped == 1
-    means, largest = seen.means(corrected=True), seen.largest(corrected=True)
+    assert seen.tokens == 3 and seen.means["sampling/importance_capped_frac"] == pytest.approx(1 / 3)
+    means, largest = seen.means, seen.largest
     assert means["sampling/logp_difference_mean"] == pytest.approx(2 / 3)
     assert means["sampling/importance_mean"] == pytest.approx((1 + 2 + math.exp(-1)) / 3)
     assert means["sampling/importance_capped_frac"] == pytest.approx(1 / 3)
@@ -54,7 +54,7 @@ def test_only_masked_tokens_are_compared_and_weighted():
 
 def test_a_cap_below_one_counts_trained_tokens_only():
     seen = correct(batch(), OLD, exact=False, cap=0.5, gather=lambda rows: rows)
-    assert seen.means(corrected=True)["sampling/importance_capped_frac"] == pytest.approx(2 / 3)  # not exp(-1)
+    assert seen.means["sampling/importance_capped_frac"] == pytest.approx(2 / 3)  # not exp(-1)
 
 
 def test_without_old_log_probabilities_the_trained_ones_count():
@@ -68,12 +68,13 @@ def test_an_exact_sampler_changes_nothing_and_is_still_compared():
     before = inputs["advantages"]
     seen = correct(inputs, OLD, exact=True, cap=2.0, gather=lambda rows: rows)
     assert inputs["advantages"] is before
-    assert list(seen.means(corrected=False)) == ["sampling/logp_difference_mean"]
+    assert list(seen.means) == ["sampling/logp_difference_mean"]
 
 
 def test_processes_are_joined():
     seen = correct(batch(), OLD, exact=True, cap=2.0, gather=lambda rows: torch.cat([rows, 2 * rows]))
-    assert seen.tokens == 9 and seen.difference_max == 2.0 and seen.difference_sum == pytest.approx(6.0)
+    assert seen.tokens == 9 and seen.largest["sampling/logp_difference_max"] == 2.0
+    assert seen.means["sampling/logp_difference_mean"] == pytest.approx(6 / 9)
 
 
 @pytest.fixture(scope="module")
