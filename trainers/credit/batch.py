@@ -36,15 +36,6 @@ class TokenText:
     ids: NDArray[np.int64]
     texts: Mapping[int, str]
 
-    @classmethod
-    def of(cls, rows: Sequence[Sequence[str]]) -> TokenText:
-        """From texts: equal texts get equal ids; shorter rows are filled with id 0."""
-        numbers = {text: i for i, text in enumerate(dict.fromkeys(text for row in rows for text in row))}
-        ids = np.zeros((len(rows), max(map(len, rows), default=0)), dtype=np.int64)
-        for i, row in enumerate(rows):
-            ids[i, : len(row)] = [numbers[text] for text in row]
-        return cls(ids, {number: text for text, number in numbers.items()})
-
 
 @dataclass(frozen=True, slots=True)
 class CreditBatch:

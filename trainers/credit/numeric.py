@@ -9,20 +9,11 @@ CONSTANT = 1e-6
 """A group whose spread is below this times max(1, |mean|) is constant and earns exactly 0."""
 
 
-def centred(values: NDArray[np.float64], *, divide_by_std: bool, eps: float) -> NDArray[np.float64]:
-    """`values` minus their mean, over their sample standard deviation if asked.
+def centred_rows(values: NDArray[np.float64], *, divide_by_std: bool, eps: float) -> NDArray[np.float64]:
+    """Each row of shape (groups, members) minus its mean, over its sample standard deviation if asked.
 
     A group of one or a near-constant group gives exactly 0: rounding of a mean must not become a training signal (a
     constant group of 9.9s earns -0.47 in float32 with a small eps).
-
-    Raises:
-        ValueError: A value is not finite.
-    """
-    return centred_rows(values[None, :], divide_by_std=divide_by_std, eps=eps)[0]
-
-
-def centred_rows(values: NDArray[np.float64], *, divide_by_std: bool, eps: float) -> NDArray[np.float64]:
-    """`centred` for each row of shape (groups, members): groups of one size in one go.
 
     Raises:
         ValueError: A value is not finite.

@@ -62,12 +62,6 @@ class PhraseDetector:
         self.window = max(window, max(len(phrase.split()) for phrase in self.phrases))
         self._tables = _Tables(self.phrases)
 
-    def __call__(self, tokens: Sequence[str]) -> list[int]:
-        """0 or 1 for each of `tokens`."""
-        fresh = PhraseDetector(self.phrases, self.window)  # these ids are not those of a tokenizer
-        text = TokenText.of([list(tokens)])
-        return [int(on) for on in fresh.mask(text, np.zeros((1, len(tokens)), dtype=np.int64))[0]]
-
     def mask(self, text: TokenText, turn_ids: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Shape (B, T): True for planning tokens. Array operations only; each distinct token text is read once."""
         out = np.zeros(turn_ids.size, dtype=bool)

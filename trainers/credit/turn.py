@@ -246,7 +246,7 @@ def _groups(
 
 
 def _per_trajectory(group: list[tuple[int, int, float]], divide_by_std: bool, eps: float) -> NDArray[np.float64]:
-    """`centred` with the weight 1/visits for each visit of an episode."""
+    """`centred_rows` of one group, with the weight 1/visits for each visit of an episode."""
     owners = np.array([i for i, _, _ in group])
     values = np.array([value for _, _, value in group])
     if not np.isfinite(values).all():

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from tests.shared_data import shared
+from trainers.credit import TokenText
 from trainers.credit.token import TokenSettings, make_tokens
 from trainers.credit.token.operator import Tokens
 
@@ -38,3 +40,12 @@ def one_row(signal: list[float], advantage: float = 1.0, planning: list[int] | N
     values, mask = padded([signal])
     plan = padded([[float(p) for p in planning]])[0] > 0 if planning is not None else None
     return make_tokens(values, mask, np.array([advantage]), settings=TokenSettings(**settings), planning=plan)
+
+
+def text_of(rows: Sequence[Sequence[str]]) -> TokenText:
+    """Equal texts get equal ids; shorter rows are filled with id 0."""
+    numbers = {text: i for i, text in enumerate(dict.fromkeys(text for row in rows for text in row))}
+    ids = np.zeros((len(rows), max(map(len, rows), default=0)), dtype=np.int64)
+    for i, row in enumerate(rows):
+        ids[i, : len(row)] = [numbers[text] for text in row]
+    return TokenText(ids, {number: text for text, number in numbers.items()})

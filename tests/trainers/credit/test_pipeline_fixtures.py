@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.trainers.credit.fixtures import cases, padded
-from trainers.credit import Credit, CreditBatch, CreditSettings, EpisodeOperator, TokenText
+from tests.trainers.credit.fixtures import cases, padded, text_of
+from trainers.credit import Credit, CreditBatch, CreditSettings, EpisodeOperator
 from trainers.credit.step_metrics import moments
 from trainers.credit.token import DelightMode, DelightNorm, SepaMode, TokenSignal, token_signal
 
@@ -60,7 +60,7 @@ def test_compositions():
         credit = Credit(settings_of(i))
         credit.state.schedule.step = round(1000 * i.get("sepa_lambda", 0.0))
         logprobs, mask = padded(i["logprobs"])
-        text = TokenText.of([["plan" if on else "x" for on in row] for row in i["planning_masks"]])
+        text = text_of([["plan" if on else "x" for on in row] for row in i["planning_masks"]])
         batch = CreditBatch(
             i["rewards"], [[]] * 4, np.where(mask, 0, -1), 4, logprobs=logprobs, tokens=text, passed=[True] * 4
         )

@@ -7,15 +7,20 @@ import re
 import numpy as np
 import pytest
 
-from tests.trainers.credit.fixtures import cases
-from trainers.credit import Planning, TokenText
+from tests.trainers.credit.fixtures import cases, text_of
+from trainers.credit import Planning
 from trainers.credit.planning import DEFAULT_PHRASES, PhraseDetector, stretches
+
+
+def marks(detector: PhraseDetector, tokens: list[str]) -> list[int]:
+    """0 or 1 for each of `tokens`, all of one turn."""
+    return [int(on) for on in detector.mask(text_of([tokens]), np.zeros((1, len(tokens)), dtype=np.int64))[0]]
 
 
 def test_recorded_cases():
     assert len(DEFAULT_PHRASES) == 18
     for case in cases("planning"):
-        got = PhraseDetector()(case["inputs"]["tokens"])
+        got = marks(PhraseDetector(), case["inputs"]["tokens"])
         assert got == case["expected"]["mask"] == case["expected"]["regex_detector_mask"], case["id"]
 
 
@@ -52,15 +57,15 @@ def test_the_fast_search_marks_what_a_plain_one_does():
         ",",
     ]
     rows = [[words[k] for k in rng.integers(len(words), size=60)] for _ in range(40)]
-    assert [PhraseDetector(phrases)(row) for row in rows] == [plain(row, phrases, 5) for row in rows]
-    text, turn_ids = TokenText.of(rows), np.zeros((40, 60), dtype=np.int64)
+    assert [marks(PhraseDetector(phrases), row) for row in rows] == [plain(row, phrases, 5) for row in rows]
+    text, turn_ids = text_of(rows), np.zeros((40, 60), dtype=np.int64)
     detector = PhraseDetector(phrases)
     for _ in range(2):  # what it learned of a text holds for the next step
         assert detector.mask(text, turn_ids).astype(int).tolist() == [plain(row, phrases, 5) for row in rows]
 
 
 def test_no_phrase_and_no_window_crosses_turns_or_what_was_not_sampled():
-    text = TokenText.of([["so", "let", "me", "check", "x", "let", "me", "env", "check"]])
+    text = text_of([["so", "let", "me", "check", "x", "let", "me", "env", "check"]])
     turn_ids = np.array([[0, 0, 0, 0, 0, 1, 1, -1, 1]])
     assert PhraseDetector().mask(text, turn_ids).tolist() == [[True] * 4 + [False] * 5]
     split = np.array([[0, 1, 1, 1, 1, 1, 1, -1, 1]])
@@ -81,7 +86,7 @@ def graded(tokens):
 
 
 def test_any_function_can_mark_tokens():
-    text = TokenText.of([["GO", "on", "ENV", "UP"]])
+    text = text_of([["GO", "on", "ENV", "UP"]])
     mask = Planning(f"{__name__}:shouts").mask(text, np.array([[0, 0, -1, 1]]))
     assert mask.tolist() == [[True, False, False, True]]
 
@@ -99,9 +104,9 @@ def test_any_function_can_mark_tokens():
 )
 def test_what_cannot_mark_tokens_is_named(source, message):
     with pytest.raises(ValueError, match=message):
-        Planning(source).mask(TokenText.of([["a", "b"]]), np.array([[0, 0]]))
+        Planning(source).mask(text_of([["a", "b"]]), np.array([[0, 0]]))
 
 
 def test_own_phrases():
-    mask = Planning("step one, step two", 2).mask(TokenText.of([["x", "step", "two"]]), np.zeros((1, 3), dtype=int))
+    mask = Planning("step one, step two", 2).mask(text_of([["x", "step", "two"]]), np.zeros((1, 3), dtype=int))
     assert mask.tolist() == [[False, True, True]]
