@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sized
 from pathlib import Path
 from typing import Any
 
@@ -50,3 +50,20 @@ def read_records(
             if not isinstance(record, dict):
                 raise RecordError(f"{path}:{number}: must be a JSON object, is {type(record).__name__}")
             yield number, record
+
+
+def check_lengths(place: str, lists: Mapping[str, Sized | None], count: int, what: str) -> None:
+    """Every list that is there has an entry for each id of a reply.
+
+    Args:
+        place: Stands before the keys in the message.
+        lists: By key.
+        count: Of the ids.
+        what: What the record calls them.
+
+    Raises:
+        RecordError: One has more or fewer.
+    """
+    for key, values in lists.items():
+        if values is not None and len(values) != count:
+            raise RecordError(f"{place}{key}: has {len(values)} entries for {count} {what}")

@@ -14,9 +14,8 @@ from typing import Any
 from agents.chat import ChatTemplate, Conversation
 from agents.policies.scripted import fenced
 from agents.policy import FinishReason
-from agents.rollout.episode import NOTED
 from agents.setting import OWN_REWARD, env_for, setting_of
-from agents.trajectory import Trajectory, Turn
+from agents.trajectory import NOTED, Trajectory, Turn
 from envs.actions import STOP_WORD, ActionKind
 from envs.clawgym import ClawGymEnv
 from envs.conversation import ConversationEnv
@@ -175,18 +174,8 @@ def _play(recorded: Trajectory, task: Task, env: ConversationEnv, template: Chat
         observation, gained, terminated, truncated, info = env.step(_reply(turn, recorded, task))
         reward += float(gained)
         over = terminated or truncated
-        code = info["exit_code"]
-        fresh = replace(
-            turn,
-            context_ids=context if talk is not None else turn.context_ids,
-            action=info["action"],
-            command=info["command"],
-            observation=observation,
-            exit_code=None if code is None else int(code),
-            signal=info["signal"],
-            anchor=anchor,
-            timed_out=info["timed_out"],
-        )
+        fresh = replace(turn, context_ids=context if talk is not None else turn.context_ids, anchor=anchor)
+        fresh.answered(observation, info)
         now.turns.append(fresh)
         _compare(out, turn, fresh, bool(recorded.source))
         if talk is not None:
@@ -201,10 +190,8 @@ def _play(recorded: Trajectory, task: Task, env: ConversationEnv, template: Chat
         gained_at_end, info = env.finish(ended)
         reward += float(gained_at_end or 0.0)
     now.environment = setting_of(env)
-    kept = {key: value for key, value in recorded.notes.items() if key not in NOTED}
-    now.notes = kept | {key: info[key] for key in NOTED if key in info}
-    now.reward, now.stop_reason = reward, info["stop_reason"]
-    now.passed, now.rate, now.assertions = info["passed"], info["rate"], list(info["assertions"])
+    now.notes = {key: value for key, value in recorded.notes.items() if key not in NOTED}
+    now.graded(reward, info)
     return out
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from functools import cache
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import Annotated, Any, TextIO
 
 from pydantic import AllowInfNan, ConfigDict, StrictBool, StrictFloat, StrictInt, TypeAdapter, ValidationError
 
-from agents.jsonl import RecordError, read_records
+from agents.jsonl import RecordError, check_lengths, read_records
 from agents.policy import Candidate, FinishReason
 from envs.episode import StopReason
 from tasks.model import unknown_key
@@ -29,6 +29,10 @@ LOSSES = "losses"
 """The note that lists the sandboxes lost in all tries at an episode, as `envs.recovery.Loss` records them."""
 FORGED = "forged_headers"
 """The note that counts headers of the template in what the agent was shown, each with a backslash in it; none for 0."""
+
+
+NOTED = ("judge_isolation", "answers", "text_after_stop", "text_after_answer", LOSSES)
+"""Keys of `info` at the end that go into a trajectory's notes, where an environment has them."""
 
 
 @dataclass(slots=True)
@@ -83,6 +87,13 @@ class Turn:
     max_tokens: StrictInt | None = None
     timed_out: StrictBool | None = None
     uncertainty_bounds: tuple[StrictFloat, StrictFloat] | None = None
+
+    def answered(self, observation: str, info: Mapping[str, Any]) -> None:
+        """Record what the environment answered to the reply: the observation and `info` of its `step`."""
+        code = info["exit_code"]
+        self.action, self.command, self.observation = info["action"], info["command"], observation
+        self.exit_code = None if code is None else int(code)
+        self.signal, self.timed_out = info["signal"], info["timed_out"]
 
 
 @dataclass(slots=True)
@@ -154,6 +165,12 @@ class Trajectory:
         """Text without ids (most foreign records): it can be shown and replayed, not trained on."""
         return any(not turn.ids for turn in self.turns)
 
+    def graded(self, reward: float, info: Mapping[str, Any]) -> None:
+        """Record the grade: the reward of all turns, and `info` at the end of the episode."""
+        self.reward, self.stop_reason = reward, info["stop_reason"]
+        self.passed, self.rate, self.assertions = info["passed"], info["rate"], list(info["assertions"])
+        self.notes |= {key: info[key] for key in NOTED if key in info}
+
     def flat(self) -> Flat:
         """The episode as one completion: sampled ids with mask 1, everything between them with mask 0.
 
@@ -222,7 +239,8 @@ class Trajectory:
         for place, turn in enumerate(trajectory.turns):
             if turn.index != place:
                 raise RecordError(f"turns[{place}].index: is {turn.index}, must be {place}")
-            _check_lengths(place, turn)
+            lists = ("logprobs", "entropies", "forced", "max_logprobs", "entropy_bounds")
+            check_lengths(f"turns[{place}].", {name: getattr(turn, name) for name in lists}, len(turn.ids), "ids")
         return trajectory
 
 
@@ -283,11 +301,3 @@ def _complaint(error: ValidationError) -> str:
     if item["type"] == "missing_argument" or item["type"] == "missing":
         return f"{key}: is missing"
     return f"{key}: {item['msg'][0].lower()}{item['msg'][1:]}"
-
-
-def _check_lengths(place: int, turn: Turn) -> None:
-    """The lists beside `ids` have an entry for each."""
-    for name in ("logprobs", "entropies", "forced", "max_logprobs", "entropy_bounds"):
-        values = getattr(turn, name)
-        if values is not None and len(values) != len(turn.ids):
-            raise RecordError(f"turns[{place}].{name}: has {len(values)} entries for {len(turn.ids)} ids")

@@ -20,7 +20,7 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from agents.jsonl import RecordError
+from agents.jsonl import RecordError, check_lengths
 from agents.policy import FinishReason
 from agents.records.shape import Shape
 from agents.trajectory import Trajectory, Turn
@@ -217,7 +217,9 @@ def _turn(index: int, given: _Turn, with_ids: bool) -> Turn:
     reply = given.agent_response or ""
     finish = None if given.truncated is None else FinishReason.LENGTH if given.truncated else FinishReason.STOP
     turn = Turn(index, [], [], None, None, [], finish, reply)
-    _check_lengths(index, given)
+    if given.token_ids is not None:
+        lists = {"logprobs": given.logprobs, "entropy": given.entropy, "forced": given.forced}
+        check_lengths(f"turns[{index}].", lists, len(given.token_ids), "token_ids")
     if with_ids and given.token_ids is not None and given.context_ids is not None:
         turn.ids, turn.context_ids, turn.logprobs, turn.entropies = (
             given.token_ids, given.context_ids, given.logprobs, given.entropy,
@@ -242,16 +244,6 @@ def _turn(index: int, given: _Turn, with_ids: bool) -> Turn:
         if seen.exit_code is not None:
             turn.observation = "\n".join(f"{name}:\n{text}" for name, text in streams if text)
     return turn
-
-
-def _check_lengths(index: int, given: _Turn) -> None:
-    """The lists beside `token_ids` have an entry for each."""
-    if given.token_ids is None:
-        return
-    for key in ("logprobs", "entropy", "forced"):
-        values = getattr(given, key)
-        if values is not None and len(values) != len(given.token_ids):
-            raise RecordError(f"turns[{index}].{key}: has {len(values)} entries for {len(given.token_ids)} token_ids")
 
 
 def _grade(out: Trajectory, grade: _Grade) -> None:

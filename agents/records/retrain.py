@@ -15,7 +15,7 @@ import hashlib
 from collections import Counter
 from typing import Any
 
-from agents.jsonl import RecordError
+from agents.jsonl import check_lengths
 from agents.records.shape import Shape
 from agents.trajectory import Trajectory, Turn
 
@@ -48,9 +48,9 @@ class Reader:
         """
         given = _Generation.of(record)
         ids = given.tokens or []
-        for name, values in (("logprobs", given.logprobs), ("entropy_per_token", given.entropy_per_token)):
-            if values is not None and given.tokens is not None and len(values) != len(ids):
-                raise RecordError(f"{name}: has {len(values)} entries for {len(ids)} tokens")
+        lists = {"logprobs": given.logprobs, "entropy_per_token": given.entropy_per_token}
+        if given.tokens is not None:
+            check_lengths("", lists, len(ids), "tokens")
         task = f"{RETRAIN}:{hashlib.sha256(given.prompt.encode('utf-8', 'surrogatepass')).hexdigest()[:12]}"
         attempt = self._seen[given.step, task]
         self._seen[given.step, task] += 1

@@ -16,9 +16,6 @@ from envs.episode import CutReply
 from envs.wrapping import WrappedConversation
 from tasks.task import Task
 
-NOTED = ("judge_isolation", "answers", "text_after_stop", "text_after_answer", LOSSES)
-"""Keys of `info` at the end that go into a trajectory's notes, where an environment has them."""
-
 
 @dataclass(frozen=True, slots=True)
 class Job:
@@ -180,31 +177,22 @@ class Episode:
 
     def stepped(self, step: Step) -> None:
         """Record what the environment answered to the last reply."""
-        turn, info = self.trajectory.turns[-1], step.info
-        turn.action = info["action"]
-        turn.command = info["command"]
-        turn.observation = step.observation
-        turn.exit_code = None if info["exit_code"] is None else int(info["exit_code"])
-        turn.signal = info["signal"]
-        turn.timed_out = info["timed_out"]
+        turn = self.trajectory.turns[-1]
+        turn.answered(step.observation, step.info)
         turn.sandbox_seconds = step.seconds
         if step.over:
             self.ended(step)
         else:
             assert step.reward is not None
             self.reward += step.reward
-            self.anchor = info["anchor"]
+            self.anchor = step.info["anchor"]
             self.context = self.conversation.observe(step.observation)
 
     def ended(self, step: Step) -> None:
         """Record the grade."""
         info, trajectory = step.info, self.trajectory
         assert step.reward is not None
-        trajectory.reward = self.reward + step.reward
-        trajectory.stop_reason = info["stop_reason"]
-        trajectory.passed, trajectory.rate = info["passed"], info["rate"]
-        trajectory.assertions = list(info["assertions"])
-        trajectory.notes = {key: info[key] for key in NOTED if key in info}
+        trajectory.graded(self.reward + step.reward, info)
         if forged := info.get(FORGED, 0) + self.conversation.forged:
             trajectory.notes[FORGED] = forged
         self._note(self.losses + info.get(LOSSES, []))
