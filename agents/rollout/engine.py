@@ -293,21 +293,21 @@ class RolloutEngine:
             for run in runs:
                 self._environments.expect(run.jobs, run.lane, run.slots + run.ahead)
                 run.timing.sandbox_seconds = time.perf_counter() - clock
-                self._refill(run, run.live)
+                self._refill(run)
                 clock = self._spent(run, clock)
             while any(run.live or run.stepping for run in runs):
                 for run in runs:
                     if run.stepping:
-                        self._answered(run, run.live)
+                        self._answered(run)
                     if run.live:
                         self._environments.open_ahead(run.jobs[run.next : run.next + run.ahead], run.lane)
-                        self._ask_and_step(run, run.live)
+                        self._ask_and_step(run)
                     clock = self._spent(run, clock)
         except PolicyError as error:
             for run in runs:
                 for slot, episode in list(run.live.items()):
                     episode.broken(error)
-                    self._end(run, run.live, slot)
+                    self._end(run, slot)
             raise
         finally:
             self.policy.forget([episode.name for run in runs for episode in run.live.values()])
@@ -318,15 +318,15 @@ class RolloutEngine:
         run.spent += now - since
         return now
 
-    def _ask_and_step(self, run: _Run, live: dict[int, Episode]) -> None:
+    def _ask_and_step(self, run: _Run) -> None:
         """One reply of every live episode; their environments begin to step."""
         wanted: dict[int, Request | None] = {}
-        for slot, episode in list(live.items()):
+        for slot, episode in list(run.live.items()):
             try:
                 wanted[slot] = episode.request(run.asked, self.max_context)
             except PolicyError as error:  # its first prompt is too long: the others go on
                 episode.broken(error)
-                self._end(run, live, slot)
+                self._end(run, slot)
         asking = {slot: request for slot, request in wanted.items() if request is not None}
         texts: dict[int, str] = {}
         if asking:
@@ -337,34 +337,34 @@ class RolloutEngine:
             for slot, answer in zip(asking, answers, strict=True):
                 if isinstance(answer, Completion):
                     run.timing.sampled_tokens += len(answer.ids) + sum(len(c.ids) for c in answer.candidates)
-                    texts[slot] = live[slot].replied(answer, seconds / len(asking))
+                    texts[slot] = run.live[slot].replied(answer, seconds / len(asking))
                 elif not isinstance(answer, PromptTooLong):
-                    live[slot].broken(answer)
-                    self._end(run, live, slot)
+                    run.live[slot].broken(answer)
+                    self._end(run, slot)
             run.timing.turns += len(texts)
         self._check()  # before anything is made anew
         run.texts, run.stepping = texts, True
-        for slot, episode in live.items():
+        for slot, episode in run.live.items():
             call = (
                 partial(episode.step, texts[slot]) if slot in texts else partial(episode.finish, StopReason.MAX_TOKENS)
             )
             run.calls[slot] = self._environments.submit(episode.env, call)
 
-    def _answered(self, run: _Run, live: dict[int, Episode]) -> None:
+    def _answered(self, run: _Run) -> None:
         """What the environments answer; then the free slots take new jobs."""
         again: list[int] = []
         calls, run.calls, run.stepping = run.calls, {}, False
         for slot, step in self._together(run, calls):
-            episode = live[slot]
+            episode = run.live[slot]
             if not isinstance(step, Step):
-                self._failed(run, live, slot, step, again)
+                self._failed(run, slot, step, again)
             elif slot in run.texts:
                 episode.stepped(step)
             else:
                 episode.ended(step)
             if episode.trajectory.stop_reason:
-                self._end(run, live, slot)
-        self._refill(run, live, again)
+                self._end(run, slot)
+        self._refill(run, again)
         if run.on_round is not None:
             run.on_round(run.state())
 
@@ -374,24 +374,24 @@ class RolloutEngine:
         except SomeFailed as error:
             return error.answers
 
-    def _refill(self, run: _Run, live: dict[int, Episode], again: Sequence[int] = ()) -> None:
+    def _refill(self, run: _Run, again: Sequence[int] = ()) -> None:
         """Start the next jobs in the free slots, and start over those that failed."""
         while True:
-            starting = {slot: self._environments.submit(live[slot].env, live[slot].reset) for slot in again}
+            starting = {slot: self._environments.submit(run.live[slot].env, run.live[slot].reset) for slot in again}
             for slot in range(run.slots):
-                if slot not in live and run.next < len(run.jobs):
-                    live[slot], starting[slot] = self._take(run)
-                    self._begin(live[slot])
+                if slot not in run.live and run.next < len(run.jobs):
+                    run.live[slot], starting[slot] = self._take(run)
+                    self._begin(run.live[slot])
             if not starting:
                 return
             failed: list[int] = []
             for slot, step in self._together(run, starting):
                 if isinstance(step, Step):
-                    live[slot].started(step)
+                    run.live[slot].started(step)
                 else:
-                    self._failed(run, live, slot, step, failed)
-                    if live[slot].trajectory.stop_reason:
-                        self._end(run, live, slot)
+                    self._failed(run, slot, step, failed)
+                    if run.live[slot].trajectory.stop_reason:
+                        self._end(run, slot)
             again = failed
 
     def _take(self, run: _Run) -> tuple[Episode, Future[Step]]:
@@ -433,9 +433,9 @@ class RolloutEngine:
                 raise error
         return out
 
-    def _failed(self, run: _Run, live: dict[int, Episode], slot: int, error: Exception, again: list[int]) -> None:
+    def _failed(self, run: _Run, slot: int, error: Exception, again: list[int]) -> None:
         """Start the job over, once; after that the episode is over without a reward."""
-        episode = live[slot]
+        episode = run.live[slot]
         episode.failed()
         if episode.tries > RETRIES:
             episode.broken(error)
@@ -446,8 +446,8 @@ class RolloutEngine:
         self._begin(episode)
         again.append(slot)
 
-    def _end(self, run: _Run, live: dict[int, Episode], slot: int) -> None:
-        episode = live.pop(slot)
+    def _end(self, run: _Run, slot: int) -> None:
+        episode = run.live.pop(slot)
         self.policy.forget([episode.name])
         self._environments.give_back(episode.env)
         run.done[episode.index] = episode.trajectory
