@@ -12,10 +12,11 @@ from agents.commands.convert import convert
 from agents.commands.pages import clean, show
 from agents.jsonl import RecordError
 from agents.records import FORMATS
-from sandboxes.command import Parser, started
+from sandboxes.command import Parser, add_command, leave_with, started
+from sandboxes.sandbox import Backend
 from tasks.command_line import SPEC
 
-SANDBOX = "auto, docker, bubblewrap, landlock or local"
+SANDBOX = f"auto, {', '.join(Backend)}"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -29,22 +30,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = _parser().parse_args(argv)
     logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.WARNING)
     try:
-        match args.command:
-            case "show":
-                return show(chosen(args))
-            case "convert":
-                return convert(args)
-            case "play":
-                from agents.commands.play import play
-
-                return play(args)
-            case _:
-                from agents.commands.again import again
-
-                return again(args, chosen(args))
+        return int(args.run(args))
     except (OSError, RecordError, UsageError) as error:
         print(f"agents: {clean(str(error))}", file=sys.stderr)
         return 2
+
+
+def _again(args: argparse.Namespace) -> int:
+    from agents.commands.again import again  # late, like `play`: what they import takes longer than showing a page
+
+    return again(args, chosen(args))
+
+
+def _play(args: argparse.Namespace) -> int:
+    from agents.commands.play import play
+
+    return play(args)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -52,22 +53,42 @@ def _parser() -> argparse.ArgumentParser:
         prog="python -m agents", description="Look at stored trajectories, play them again, convert them, or act."
     )
     commands = parser.add_subparsers(dest="command", required=True)
-    page = commands.add_parser("show", help="print the episodes of a trajectory file, or one of them turn by turn")
+    page = add_command(
+        commands,
+        "show",
+        "print the episodes of a trajectory file, or one of them turn by turn",
+        lambda args: show(chosen(args)),
+        description="Print the episodes of a trajectory file, or one of them turn by turn.",
+        example="python -m agents show FILE --episode 0",
+    )
     _reads(page)
-    other = commands.add_parser("convert", help="write a trajectory file in another format")
+    other = add_command(
+        commands,
+        "convert",
+        "write a trajectory file in another format",
+        convert,
+        description="Write a trajectory file in another format. Never overwrites.",
+        example="python -m agents convert FILE notes.jsonl --to fieldnotes",
+    )
     other.add_argument("file", help="a file of any format that `show` reads")
     other.add_argument("out", help="the new file")
     other.add_argument("--to", choices=sorted(name for name, row in FORMATS.items() if row.write), required=True)
     other.add_argument("--allow-cut", action="store_true", help="leave out a last line that was cut by a crash")
-    replayed = commands.add_parser(
+    replayed = add_command(
+        commands,
         "replay",
-        help="play stored episodes again in fresh sandboxes and compare turns and grades",
+        "play stored episodes again in fresh sandboxes and compare turns and grades",
+        _again,
         description="Exit status: 0 all the same, 1 something differs, 2 an episode cannot be played again.",
+        example="python -m agents replay FILE --sandbox bubblewrap",
     )
-    graded = commands.add_parser(
+    graded = add_command(
+        commands,
         "rescore",
-        help="play stored episodes again and compare grades alone; the task's assertions may have changed",
+        "play stored episodes again and compare grades alone; the task's assertions may have changed",
+        _again,
         description="Exit status: 0 the same grades, 1 another grade, 2 an episode cannot be played again.",
+        example="python -m agents rescore FILE --tasks my_tasks --out rescored.jsonl",
     )
     for command in (replayed, graded):
         _reads(command)
@@ -83,7 +104,14 @@ def _parser() -> argparse.ArgumentParser:
     replayed.add_argument(
         "--model", metavar="NAME", help="compare ids, too, with this model's tokenizer (`bytes`: of scripted policies)"
     )
-    player = commands.add_parser("play", help="be the policy: type replies to an episode, and store it")
+    player = add_command(
+        commands,
+        "play",
+        "be the policy: type replies to an episode, and store it",
+        _play,
+        description="Be the policy: type replies to an episode, and store it. Exit status: 0 passed, 1 not passed.",
+        example="python -m agents play --task merge-contacts --out played.jsonl",
+    )
     player.add_argument("--tasks", metavar="SPEC", default="library", help=f"where the tasks are: {SPEC}")
     player.add_argument("--task", metavar="ID", help="the task; left out, the first")
     player.add_argument("--sandbox", metavar="NAME", default="auto", help=SANDBOX)
@@ -100,9 +128,4 @@ def _reads(command: argparse.ArgumentParser) -> None:
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except BrokenPipeError:
-        # The reader of a pipe (`| head`) left: that is no error of ours.
-        sys.stderr.close()
-        sys.exit(0)
+    leave_with(main)

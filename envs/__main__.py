@@ -12,8 +12,8 @@ from envs.clawgym import ClawGymEnv
 from envs.conversation import ConversationEnv
 from envs.fences import Heredoc, heredocs
 from envs.mixed import MixedEnv, kind_of_env
-from sandboxes.command import Parser, started
-from sandboxes.sandbox import SandboxError
+from sandboxes.command import Parser, add_command, leave_with, started
+from sandboxes.sandbox import Backend, SandboxError
 from tasks.assertions.grade import GradeError
 from tasks.command_line import SPEC
 from tasks.sources import load_tasks
@@ -32,9 +32,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     started()
     options = _parser().parse_args(arguments)
-    if options.command is None:
-        _parser().print_help()
-        return 2
+    return int(options.run(options))
+
+
+def _play(options: argparse.Namespace) -> int:
     try:
         tasks = load_tasks(options.tasks)
         shell = all(kind_of_env(task) is ClawGymEnv for task in tasks)
@@ -161,8 +162,15 @@ def _reply(command: str | None) -> str:
 
 def _parser() -> argparse.ArgumentParser:
     parser = Parser(prog="python -m envs", description=__doc__)
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
-    player = commands.add_parser("play", help="carry out a task by hand", description=HELP)
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    player = add_command(
+        commands,
+        "play",
+        "carry out a task by hand",
+        _play,
+        description=HELP,
+        example="python -m envs play --task merge-contacts",
+    )
     player.add_argument("--task", metavar="ID", help="the task; left out, one is drawn")
     player.add_argument(
         "--tasks",
@@ -170,7 +178,7 @@ def _parser() -> argparse.ArgumentParser:
         default="library",
         help=f"where tasks come from: {SPEC}; gsm8k:sample and the like",
     )
-    player.add_argument("--sandbox", metavar="NAME", default="auto", help="auto, docker, bubblewrap, landlock or local")
+    player.add_argument("--sandbox", metavar="NAME", default="auto", help=f"auto, {', '.join(Backend)}")
     player.add_argument("--max-turns", metavar="N", type=int, help="turn budget; left out, the task's own")
     player.add_argument("--reward", choices=("shaped", "binary", "delta"), default="shaped", help="the reward shown")
     player.add_argument("--seed", metavar="N", type=int, help="which task is drawn")
@@ -178,4 +186,4 @@ def _parser() -> argparse.ArgumentParser:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    leave_with(main)

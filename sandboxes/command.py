@@ -11,7 +11,8 @@ import os
 import signal
 import sys
 import threading
-from typing import NoReturn
+from collections.abc import Callable
+from typing import Any, NoReturn
 
 
 class Parser(argparse.ArgumentParser):
@@ -22,6 +23,47 @@ class Parser(argparse.ArgumentParser):
         self.print_usage(sys.stderr)
         command, _, _ = self.prog.removeprefix("python -m ").partition(" ")
         self.exit(2, f"{command}: {message} (--help lists the arguments)\n")
+
+
+def add_command(
+    commands: Any, name: str, about: str, run: Callable[[argparse.Namespace], int], *, description: str, example: str
+) -> argparse.ArgumentParser:
+    """Add a command to what `add_subparsers` returned; `run` of what is parsed is its function.
+
+    Args:
+        commands: What `Parser.add_subparsers` returned.
+        name: The command.
+        about: One line of the list of commands.
+        run: Takes what was parsed, returns the exit code.
+        description: The head of its help.
+        example: A whole command line, for the foot of its help.
+    """
+    command: argparse.ArgumentParser = commands.add_parser(
+        name,
+        help=about,
+        description=description,
+        epilog=f"example:\n  {example}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    command.set_defaults(run=run)
+    return command
+
+
+def leave_with(main: Callable[[], int]) -> NoReturn:
+    """Run a command line and end the process with its exit code.
+
+    A reader that has seen enough (`| head`) is no error of ours. Ctrl-C is one line and exit code 130.
+    """
+    try:
+        code = main()
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is left in the buffer has nowhere to go
+        code = 0
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        code = 130
+    sys.exit(code)
 
 
 def leave_when_interrupted() -> None:

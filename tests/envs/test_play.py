@@ -87,7 +87,9 @@ def test_incomplete(lines: list[str], expected: bool) -> None:
 
 
 def test_mistakes_in_the_call_are_explained(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main([]) == 2
+    with pytest.raises(SystemExit) as refused:
+        cli.main([])
+    assert refused.value.code == 2
     assert cli.main(["play", "--tasks", "no/such/place"]) == 2
     assert "no tasks at 'no/such/place'" in capsys.readouterr().err
     assert cli.main(["play", "--task", "archive-old-lgos"]) == 2
