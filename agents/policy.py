@@ -155,6 +155,26 @@ class Request:
     fork_of: str | None = None
     top: int = 0
 
+    def cap(self, sampling: Sampling) -> int:
+        """Most ids of the reply: the request's own cap, else the sampling's."""
+        return sampling.max_tokens if self.max_tokens is None else self.max_tokens
+
+    def fitting_cap(self, sampling: Sampling, limit: int | None) -> int:
+        """The same, for an engine with a context of `limit` ids.
+
+        Raises:
+            PolicyError: There is no prompt, no room for a reply, or the two do not fit.
+        """
+        size, cap = len(self.prompt_ids), self.cap(sampling)
+        if not size or cap < 1:
+            raise PolicyError(f"request {self.conversation}: {size} prompt ids, {cap} reply ids")
+        if limit is not None and size + cap > limit:
+            raise PolicyError(
+                f"request {self.conversation}: {size} prompt ids and up to {cap} reply ids do not fit into the context "
+                f"of {limit}"
+            )
+        return cap
+
 
 @dataclass(frozen=True, slots=True)
 class Candidate:

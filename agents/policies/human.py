@@ -68,7 +68,7 @@ class HumanPolicy:
                 self._helped = True
             self._write(self.tokenizer.decode(new, skip_special_tokens=True))
             text = self._typed()
-        cap = sampling.max_tokens if request.max_tokens is None else request.max_tokens
+        cap = request.cap(sampling)
         reply, finish = spoken(self.tokenizer, text, request.stops, cap)
         if finish == "length":
             self._write(f"(the reply was cut at {cap} tokens)")

@@ -175,7 +175,7 @@ class OpenAIPolicy:
             "temperature": sampling.temperature,
             "seed": request.seed,
         }
-        cap = sampling.max_tokens if request.max_tokens is None else request.max_tokens
+        cap = request.cap(sampling)
         try:
             answer = self._post(body, cap, flight)
         except HttpError as error:

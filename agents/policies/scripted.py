@@ -54,7 +54,7 @@ class ScriptedPolicy:
         task = self._tasks.get(request.conversation)
         if task is None:
             raise PolicyError(f"conversation {request.conversation}: a scripted policy needs begin() with the task")
-        cap = sampling.max_tokens if request.max_tokens is None else request.max_tokens
+        cap = request.cap(sampling)
         if cap < 1:
             raise PolicyError(f"conversation {request.conversation}: a reply needs room for 1 id at least, not {cap}")
         turn = self._turns[request.conversation]

@@ -161,15 +161,7 @@ class TransformersPolicy:
         return [row.completion() for row in rows]
 
     def _row(self, index: int, request: Request, sampling: Sampling) -> Row:
-        prompt = list(request.prompt_ids)
-        cap = sampling.max_tokens if request.max_tokens is None else request.max_tokens
-        if not prompt or cap < 1:
-            raise PolicyError(f"request {index} ({request.conversation}): {len(prompt)} prompt ids, {cap} reply ids")
-        if self.max_context is not None and len(prompt) + cap > self.max_context:
-            raise PolicyError(
-                f"request {index} ({request.conversation}): {len(prompt)} prompt ids and up to {cap} reply ids do not "
-                f"fit into the context of {self.max_context}"
-            )
+        prompt, cap = list(request.prompt_ids), request.fitting_cap(sampling, self.max_context)
         stops = StopTexts(self.tokenizer, request.stops) if request.stops else None
         return Row(index, request.conversation, prompt, cap, request.control, stops, request.fork_of, top=request.top)
 

@@ -233,7 +233,7 @@ class T2PO:
         return f"{head}max_try={self.config.turn_resample_max_try}, keep={self.config.turn_resample_keep})"
 
     def _capped(self, request: Request, sampling: Sampling) -> Request:
-        cap = sampling.max_tokens if request.max_tokens is None else request.max_tokens
+        cap = request.cap(sampling)
         if self.config.max_turn_tokens is not None:
             cap = min(cap, self.config.max_turn_tokens)
         return replace(request, max_tokens=cap)

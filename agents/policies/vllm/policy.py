@@ -215,14 +215,7 @@ class VllmPolicy:
 
     def _draft(self, request: Request, sampling: Sampling, limit: int | None) -> Draft:
         """An empty reply, once it is sure that the request can be served."""
-        name, size = request.conversation, len(request.prompt_ids)
-        cap = sampling.max_tokens if request.max_tokens is None else request.max_tokens
-        if not size or cap < 1:
-            raise PolicyError(f"request {name}: {size} prompt ids, {cap} reply ids")
-        if limit is not None and size + cap > limit:
-            raise PolicyError(
-                f"request {name}: {size} prompt ids and up to {cap} reply ids do not fit into the context of {limit}"
-            )
+        cap = request.fitting_cap(sampling, limit)
         known = self._top > 0 and sampling.temperature in (0.0, 1.0)
         decode = partial(self.tokenizer.decode, skip_special_tokens=False)
         return Draft(request, cap, self.eos_ids, decode, self._vocabulary if known else None)
