@@ -14,7 +14,7 @@ from sandboxes.client import SupervisedSandbox
 from sandboxes.docker import IMAGE, DockerLauncher, default_image
 from sandboxes.engines import Engine, client, engine_errors, explain, find_engines
 from sandboxes.recipe import FOLDER, LABEL, ImageError, instructions, recipe
-from sandboxes.rootfs import archive
+from sandboxes.rootfs import TAIL, archive
 from sandboxes.sandbox import Limits, SandboxError
 
 if TYPE_CHECKING:
@@ -23,9 +23,8 @@ if TYPE_CHECKING:
 _DRAFT = "turngym-draft"
 """Repository of an image that has not been tried yet."""
 _SMOKE_SECONDS = 60.0
-_TAIL = 12
 _PROXIES = ("http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY")
-_PROGRAMS = (
+_EXPECTED = (
     "awk bash bc bzip2 cat diff file find free gawk grep gzip jq less patch ps python python3 sed tar top tree unzip "
     "xargs xz zip"
 )
@@ -34,7 +33,7 @@ wrong=0
 no() {{ echo "$*"; wrong=1; }}
 [ "$(id -u):$(id -g)" = 1000:1000 ] || no "commands run as $(id -u):$(id -g), not as 1000:1000"
 [ "$(id -un)" = user ] || no "the user is called '$(id -un)', not 'user'"
-for name in {_PROGRAMS}; do command -v $name >/dev/null || no "the program $name is missing"; done
+for name in {_EXPECTED}; do command -v $name >/dev/null || no "the program $name is missing"; done
 python3 -c 'import ctypes, json; ctypes.CDLL(None).getpid()' || no "python3 cannot load its modules"
 python3 -c 'import json, os, sys; sys.exit(not os.path.exists(json.__cached__))' || no "python3 has no compiled modules"
 (: >/in-root) 2>/dev/null && no "the root file system can be written to"
@@ -130,7 +129,7 @@ def _build(
     arguments = {"BASE": base, "RECIPE": recipe(), "MIRROR": mirror or ""}
     arguments |= {variable: os.environ[variable] for variable in _PROXIES if os.environ.get(variable)}
     say(f"building: Dockerfile from {base}")
-    tail: deque[str] = deque(maxlen=_TAIL)
+    tail: deque[str] = deque(maxlen=TAIL)
     lines = api.build(
         path=str(FOLDER), tag=draft, rm=True, forcerm=True, buildargs=arguments, network_mode=network, decode=True
     )

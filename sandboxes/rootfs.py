@@ -34,7 +34,7 @@ _PROGRAMS = {"debootstrap": "debootstrap", "unshare": "util-linux", "setpriv": "
 _SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _WORK = ".build-"
 _EMPTIED = ("dev", "proc", "sys")
-_TAIL = 12
+TAIL = 12
 """Lines of output that an error shows."""
 
 
@@ -82,7 +82,7 @@ def archive(
         with _alone(path.parent, say), _ended_by_sigterm():
             if not path.is_file():
                 _check_disk(path.parent)
-                _build(path, suite, mirror or _apt_mirror(suite), say)
+                _make_archive(path, suite, mirror or _apt_mirror(suite), say)
     except OSError as error:
         raise ImageError(
             f"the archive {path} could not be written: {error}\n  remedy: a cache folder on a disk of this machine "
@@ -91,7 +91,7 @@ def archive(
     return path
 
 
-def _build(path: Path, suite: str, mirror: str | None, say: Callable[[str], None]) -> None:
+def _make_archive(path: Path, suite: str, mirror: str | None, say: Callable[[str], None]) -> None:
     """Make the archive. Called by one process at a time."""
     for stale in path.parent.glob(f"{_WORK}*"):
         say(f"removing {stale}, which an earlier build left")
@@ -209,7 +209,7 @@ def _run(command: Sequence[str], name: str, heard: Callable[[str], None]) -> Non
         env=_environment(),
     )
     assert process.stdout is not None
-    tail: deque[str] = deque(maxlen=_TAIL)
+    tail: deque[str] = deque(maxlen=TAIL)
     try:
         for line in process.stdout:
             tail.append(line.rstrip())
@@ -222,10 +222,12 @@ def _run(command: Sequence[str], name: str, heard: Callable[[str], None]) -> Non
         process.wait()
     if code:
         said = "\n".join(f"    {line}" for line in tail)
-        raise ImageError(f"{name} failed (exit code {code}); its last lines:\n{said}\n  remedy: {_remedy(said)}")
+        raise ImageError(
+            f"{name} failed (exit code {code}); its last lines:\n{said}\n  remedy: {_debootstrap_remedy(said)}"
+        )
 
 
-def _remedy(said: str) -> str:
+def _debootstrap_remedy(said: str) -> str:
     if re.search("No space left on device", said):
         return f"free some disk ({_NEEDED_MB} MB are needed), or set {CACHE_VARIABLE} to a folder on another disk"
     if re.search("noexec or nodev", said):

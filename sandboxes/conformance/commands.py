@@ -5,11 +5,11 @@ from __future__ import annotations
 from sandboxes.conformance.check import Attack, Group, Run, Step, again, attack, check, lives, puts, python, reads, sees
 from sandboxes.sandbox import FileEntry
 
-GROUP = Group("shell")
+SHELL = Group("shell")
 
 # --- text -----------------------------------------------------------------------------------------------------------
 
-GROUP.table(
+SHELL.table(
     attack("unterminated-double-quote-is-an-error-at-once", 'echo "abc', fails=True),
     attack("unterminated-single-quote-is-an-error-at-once", "echo 'it", fails=True),
     attack("incomplete-if-is-an-error-at-once", "if true; then", fails=True),
@@ -45,7 +45,7 @@ GROUP.table(
 
 _SIGNALS = {"KILL": 9, "TERM": 15, "SEGV": 11, "HUP": 1, "PIPE": 13, "ABRT": 6}
 
-GROUP.table(
+SHELL.table(
     attack("exit-ends-only-its-command", "exit 7", code=7),
     attack("exec-of-a-shell-ends-its-command", "exec bash", code=0),
     attack("exec-of-a-program-ends-its-command", "exec echo x", code=0, out=b"x\n"),
@@ -85,7 +85,7 @@ _BUILTINS = (
 )
 _FAKE = FileEntry(content=b"#!/bin/sh\necho fake\n", mode=0o755)
 
-GROUP.table(
+SHELL.table(
     attack("builtin-name-as-function-can-be-unset", "unset -f :; echo k", out=b"k\n"),
     attack("prompt-variables-do-nothing", "PROMPT_COMMAND='exit 5'; PS1=''; PS0=x; echo p", out=b"p\n"),
     check(
@@ -275,7 +275,7 @@ def _codes_after(planted: str) -> list[Step]:
     return [again, Run(planted, timed_out=None), *codes]
 
 
-GROUP.table(
+SHELL.table(
     check(
         "descriptors-of-the-shell-change-nothing-for-the-clean-state",
         "Forged states, closed and swapped descriptors 201 to 204: clean commands have their own state and exit code.",

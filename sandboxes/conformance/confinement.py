@@ -35,7 +35,7 @@ from sandboxes.conformance.host import (
 )
 from sandboxes.sandbox import Backend
 
-GROUP = Group("confinement")
+CONFINEMENT = Group("confinement")
 
 _NAMED = {**OPEN, Backend.LANDLOCK: "no host name of its own"}
 _MODES = {**OPEN, Backend.LANDLOCK: "as a plain user, modes and times of that user's files can be changed by name"}
@@ -51,7 +51,7 @@ def _apart(path: Path | str) -> str:
 # --- files ----------------------------------------------------------------------------------------------------------
 
 
-@GROUP.check(exceptions=OPEN)
+@CONFINEMENT.check(exceptions=OPEN)
 def files_of_the_host_are_unreadable(trial: Trial) -> None:
     """A file that everybody on the host may read, by its path and through /proc/*/root and /proc/*/cwd."""
     with bait_file(trial.token) as path:
@@ -63,7 +63,7 @@ def files_of_the_host_are_unreadable(trial: Trial) -> None:
         must(trial.token not in result.stdout_text + result.stderr_text, brief(result))
 
 
-@GROUP.check(unsafe=True)
+@CONFINEMENT.check(unsafe=True)
 def files_of_the_host_are_unwritable(trial: Trial) -> None:
     """A file and a folder that everybody on the host may change: append, truncate, replace, remove, rename, link."""
     with bait_file(trial.token) as path:
@@ -75,7 +75,7 @@ def files_of_the_host_are_unwritable(trial: Trial) -> None:
         must(sorted(os.listdir(path.parent)) == ["bait"], f"the folder now holds {sorted(os.listdir(path.parent))}")
 
 
-@GROUP.check(unsafe=True, exceptions=_MODES)
+@CONFINEMENT.check(unsafe=True, exceptions=_MODES)
 def modes_and_times_of_host_files_stay(trial: Trial) -> None:
     """`chmod` and `touch` on a file of the host, by its path."""
     with bait_file(trial.token) as path:
@@ -85,7 +85,7 @@ def modes_and_times_of_host_files_stay(trial: Trial) -> None:
         must((before.st_mode, before.st_mtime) == (after.st_mode, after.st_mtime), "they were changed")
 
 
-GROUP.table(
+CONFINEMENT.table(
     attack(
         "nothing-can-be-written-outside",
         "for d in / /etc /usr /usr/bin /usr/local /bin /lib /run /var /var/lib /var/log /root /home /sys "
@@ -124,7 +124,7 @@ GROUP.table(
 )
 
 
-@GROUP.check(exceptions=OPEN)
+@CONFINEMENT.check(exceptions=OPEN)
 def home_of_the_host_user_is_unreadable(trial: Trial) -> None:
     """Whatever stands in the home of the user that runs this."""
     home = Path.home()
@@ -137,7 +137,7 @@ def home_of_the_host_user_is_unreadable(trial: Trial) -> None:
             must(sorted(seen.stdout_text.split("\n")[:-1]) != names, f"{path} was listed")
 
 
-@GROUP.check()
+@CONFINEMENT.check()
 def environment_is_ours_and_nothing_else(trial: Trial) -> None:
     """Only variables that the documentation names; no value of the host's environment."""
     words = "PATH HOME TMPDIR LC_CTYPE TERM USER LOGNAME SHELL PAGER HISTFILE PYTHONDONTWRITEBYTECODE"
@@ -150,7 +150,7 @@ def environment_is_ours_and_nothing_else(trial: Trial) -> None:
             must(value not in shown, f"the host's variable {name} is seen")
 
 
-@GROUP.check(exceptions=OPEN)
+@CONFINEMENT.check(exceptions=OPEN)
 def environment_of_host_processes_is_unreadable(trial: Trial) -> None:
     """A process of the same host user with a secret in its environment: /proc/*/environ, mem and fd."""
     with bait_process(trial.token) as process:
@@ -168,14 +168,14 @@ def environment_of_host_processes_is_unreadable(trial: Trial) -> None:
 # --- processes ------------------------------------------------------------------------------------------------------
 
 
-@GROUP.check(exceptions=SEES)
+@CONFINEMENT.check(exceptions=SEES)
 def processes_of_the_host_are_invisible(trial: Trial) -> None:
     """A process of the host with a word in its arguments."""
     with bait_process(trial.token):
         gone()(trial)
 
 
-@GROUP.check(unsafe=True)
+@CONFINEMENT.check(unsafe=True)
 def processes_of_the_host_cannot_be_signalled(trial: Trial) -> None:
     """Signals to a process of the host: by number, by name, by user, and to everything."""
     with bait_process(trial.token) as process:
@@ -189,7 +189,7 @@ def processes_of_the_host_cannot_be_signalled(trial: Trial) -> None:
         must(process.poll() is None and state in "SR", f"it is in state {state!r}")
 
 
-@GROUP.check(exceptions=_NAMED)
+@CONFINEMENT.check(exceptions=_NAMED)
 def name_of_the_host_is_hidden(trial: Trial) -> None:
     """The host name, in every place that tells it."""
     name = socket.gethostname()
@@ -197,7 +197,7 @@ def name_of_the_host_is_hidden(trial: Trial) -> None:
     must(name not in seen.split(), f"{name!r} is told: {seen!r}")
 
 
-GROUP.table(
+CONFINEMENT.table(
     check(
         "command-line-of-the-kernel-is-hidden",
         "What the machine was started with.",
@@ -212,7 +212,7 @@ GROUP.table(
 # --- network --------------------------------------------------------------------------------------------------------
 
 
-@GROUP.check(exceptions=OPEN)
+@CONFINEMENT.check(exceptions=OPEN)
 def tcp_to_the_host_fails(trial: Trial) -> None:
     """A server on every address of the host, reached by the loopback and by its outward address."""
     with bait_server(socket.AF_INET, ("0.0.0.0", 0)) as server:
@@ -222,7 +222,7 @@ def tcp_to_the_host_fails(trial: Trial) -> None:
             must(result.stdout == b"", f"{address}: {brief(result)}")
 
 
-@GROUP.check(exceptions=OPEN)
+@CONFINEMENT.check(exceptions=OPEN)
 def udp_to_the_host_fails(trial: Trial) -> None:
     """A datagram to every address of the host."""
     with bait_receiver() as receiver:
@@ -237,7 +237,7 @@ def udp_to_the_host_fails(trial: Trial) -> None:
         must(False, f"the host received {data!r}")
 
 
-@GROUP.check(exceptions=OPEN)
+@CONFINEMENT.check(exceptions=OPEN)
 def unix_sockets_of_the_host_are_unreachable(trial: Trial) -> None:
     """A socket in a folder that everybody may use, and one with an abstract name."""
     code = (
@@ -251,7 +251,7 @@ def unix_sockets_of_the_host_are_unreachable(trial: Trial) -> None:
                 must(b"CONNECTED" not in result.stdout and result.exit_code == 1, f"{name!r}: {brief(result)}")
 
 
-GROUP.table(
+CONFINEMENT.table(
     check(
         "socket-families-that-namespaces-do-not-hold-are-closed",
         "Sockets that lead to a hypervisor, to radio hardware or into the kernel: vsock, bluetooth, packet, raw.",
@@ -274,7 +274,7 @@ GROUP.table(
 # --- privileges -----------------------------------------------------------------------------------------------------
 
 
-@GROUP.check(exceptions=OPEN)
+@CONFINEMENT.check(exceptions=OPEN)
 def capabilities_are_empty_and_cannot_grow(trial: Trial) -> None:
     """The kernel's own words about a command: capabilities, no-new-privileges, a system call filter."""
     lines = trial.out("cat /proc/self/status").splitlines()
@@ -285,7 +285,7 @@ def capabilities_are_empty_and_cannot_grow(trial: Trial) -> None:
     must(facts["Seccomp"] == "2", "no system call filter")
 
 
-@GROUP.check(exceptions=OPEN)
+@CONFINEMENT.check(exceptions=OPEN)
 def user_is_not_root_inside_or_outside(trial: Trial) -> None:
     """All user and group ids as a command sees them, and as the host sees them where it runs on this machine."""
     lines = trial.out("grep -E '^(Uid|Gid):' /proc/self/status").splitlines()
@@ -349,7 +349,7 @@ for ring in (-1, -2, -3, -4, -5):
 if call(key, 0, -4, 1) >= 0 or call(key, 1, b'conformance') >= 0: print('RING')
 """
 
-GROUP.table(
+CONFINEMENT.table(
     attack(
         "namespaces-mounts-devices-and-roots-cannot-be-made",
         "unshare -Ur true && echo UNSHARED; unshare -m true && echo UNSHARED; unshare -n true && echo UNSHARED; "

@@ -24,7 +24,7 @@ from sandboxes.conformance.check import (
 )
 from sandboxes.sandbox import Backend, EntryKind, FileEntry, SandboxError, Snapshot
 
-GROUP = Group("files")
+FILES = Group("files")
 
 
 def _refuses(*paths: str) -> Step:
@@ -73,7 +73,7 @@ def _named_not_opened(found: Snapshot) -> bool:
     )
 
 
-GROUP.table(
+FILES.table(
     check(
         "traps-for-the-grader-are-named-and-not-opened",
         "Links out, link loops, a fifo, a sparse giant, odd names, closed directories, all at the same time.",
@@ -116,7 +116,7 @@ GROUP.table(
 )
 
 
-@GROUP.check()
+@FILES.check()
 def reads_do_not_leave_the_workspace(trial: Trial) -> None:
     """Absolute paths and paths with dots, refused by the host and, past the host, by the supervisor."""
     trial.run("echo secret > /tmp/out; mkdir -p a")
@@ -133,7 +133,7 @@ def reads_do_not_leave_the_workspace(trial: Trial) -> None:
 # --- what goes in -----------------------------------------------------------------------------------------------------
 
 
-@GROUP.check()
+@FILES.check()
 def puts_do_not_leave_the_workspace(trial: Trial) -> None:
     """Absolute paths and paths with dots, refused by the host and, past the host, by the supervisor."""
     for path in ("../tmp/planted", "/tmp/planted", "a/../../tmp/planted", "", "a/./b", "a\0b", "."):
@@ -164,7 +164,7 @@ def _as_put(found: Snapshot) -> bool:
     )
 
 
-GROUP.table(
+FILES.table(
     check(
         "puts-replace-what-stands-in-the-way",
         "Planted links, fifos, directories and closed places where the files of a grader go.",
@@ -192,7 +192,7 @@ GROUP.table(
 # --- what is too much -------------------------------------------------------------------------------------------------
 
 
-@GROUP.check(unsafe=True)
+@FILES.check(unsafe=True)
 def sparse_giants_do_not_fill_the_host(trial: Trial) -> None:
     """A hundred sparse files that claim gigabytes in sum."""
     trial.run(
@@ -205,7 +205,7 @@ def sparse_giants_do_not_fill_the_host(trial: Trial) -> None:
     must(len(trial.sandbox.read("s1")) <= trial.limits.file_mb << 20, "a read gave more than the limit of a file")
 
 
-@GROUP.check()
+@FILES.check()
 def many_small_files_push_no_answer_out(trial: Trial) -> None:
     """More entries than a snapshot holds, deep in a tree, beside a shallow file that a task asks for."""
     most = trial.limits.snapshot_entries
@@ -230,7 +230,7 @@ _LONG_TREES = {
 }
 
 
-@GROUP.check()
+@FILES.check()
 def text_of_a_tree_is_bounded_and_the_cut_is_told(trial: Trial) -> None:
     """More text of paths and links than an answer holds, beside a shallow file that a task asks for."""
     for what, command in _LONG_TREES.items():
@@ -246,7 +246,7 @@ def text_of_a_tree_is_bounded_and_the_cut_is_told(trial: Trial) -> None:
     must(not trial.sandbox.snapshot().cut, "an empty workspace is called cut")
 
 
-@GROUP.check()
+@FILES.check()
 def file_above_the_cap_is_named_and_hashed(trial: Trial) -> None:
     """A file one byte too large for a snapshot, changed in its last byte."""
     size = trial.limits.snapshot_file_bytes + 1
@@ -257,7 +257,7 @@ def file_above_the_cap_is_named_and_hashed(trial: Trial) -> None:
     must(trial.sandbox.read("big") == bytes(size - 1) + b"x", "the content is not what was written")
 
 
-@GROUP.check()
+@FILES.check()
 def hash_sees_content_mode_kind_and_name_and_nothing_else(trial: Trial) -> None:
     """Equal workspaces have equal hashes, whatever their times and their history."""
     trial.sandbox.open({"a": b"1", "d/b": b"2"})
@@ -270,7 +270,7 @@ def hash_sees_content_mode_kind_and_name_and_nothing_else(trial: Trial) -> None:
     must(trial.sandbox.snapshot_hash() == first, "equal workspaces, different hashes")
 
 
-@GROUP.check()
+@FILES.check()
 def writer_that_was_kept_cannot_swap_a_file_for_a_link(trial: Trial) -> None:
     """A process kept on purpose swaps a file and a directory for links out while they are read."""
     trial.run("echo secret > /tmp/out; mkdir /tmp/outdir; echo secret > /tmp/outdir/f")
@@ -329,7 +329,7 @@ _ODD_NAMES = (
 _MAKE_ODD_NAMES = f'for n in {_ODD_NAMES}; do : > "./$n" && mkdir "/tmp/$n" && : > "/tmp/$n/$n"; done; echo made'
 _SEEN_ODD_NAMES = {"new\nline", "\udcff\udcfe", "-rf", " lead", "trail ", "x" * 255, "\\", ".wipe-0", "ü"}
 
-GROUP.table(
+FILES.table(
     check(
         "hash-of-sparse-giants-reads-no-more-than-a-few-workspaces",
         "400 sparse files of 60 MB, and a small one that changes.",

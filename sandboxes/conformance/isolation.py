@@ -21,7 +21,7 @@ from sandboxes.conformance.check import (
 )
 from sandboxes.sandbox import Backend
 
-GROUP = Group("isolation")
+ISOLATION = Group("isolation")
 
 _LOCKS = {
     **OPEN,
@@ -130,7 +130,7 @@ def _clean_proc(trial: Trial) -> None:
 
 # --- one after the other --------------------------------------------------------------------------------------------
 
-GROUP.table(
+ISOLATION.table(
     check(
         "files-do-not-reach-the-next-episode",
         "A file is written wherever one can be written, and looked for everywhere in the next episode.",
@@ -215,7 +215,7 @@ def _lock(paths: str, seconds: str) -> str:
     return python(_LOCK, paths, seconds)
 
 
-@GROUP.check(exceptions=OPEN)
+@ISOLATION.check(exceptions=OPEN)
 def workspace_of_a_neighbour_is_closed_by_its_real_path(trial: Trial) -> None:
     """The real folder of another sandbox, where it has one: read, listed, written, linked to."""
     trial.neighbour.put({"mine": trial.token})
@@ -229,7 +229,7 @@ def workspace_of_a_neighbour_is_closed_by_its_real_path(trial: Trial) -> None:
     must(trial.neighbour.listing() == ["mine"], f"it now holds {trial.neighbour.listing()}")
 
 
-GROUP.table(
+ISOLATION.table(
     check(
         "files-do-not-reach-a-neighbour",
         "A file is written wherever one can be written, and looked for everywhere next door.",

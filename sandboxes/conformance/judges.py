@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from sandboxes.conformance.check import OPEN, SECONDS, Group, Run, Step, Trial, brief, check, must, puts, python
 from sandboxes.sandbox import JudgeIsolation
 
-GROUP = Group("judges")
+JUDGES = Group("judges")
 
 ATTACK = r"""
 import ctypes, fcntl, os, signal, stat, struct, sys
@@ -119,7 +119,7 @@ WAYS = {
 }
 """How a judge in Python starts the agent's program."""
 
-JUDGES = {
+_JUDGES = {
     "python -I": ("check.py", 'python3 -I "$GRADER/check.py"'),
     "python -S": ("check.py", 'python3 -S "$GRADER/check.py"'),
     "python": ("check.py", 'exec python3 "$GRADER/check.py"'),
@@ -149,7 +149,7 @@ def _judged(command: str, files: Mapping[str, str], out: bytes, *, private: bool
 
 def _holds(judge: str, way: str) -> Step:
     """A step: a judge of this kind starts the hostile program in this way, and neither is disturbed."""
-    file, command = JUDGES[judge]
+    file, command = _JUDGES[judge]
     text = _SCRIPTS[file].format(way=way) if file == "check.py" else _SCRIPTS[file]
     files = {file: text, "secret": "SECRET\n"}
 
@@ -164,7 +164,7 @@ def _holds(judge: str, way: str) -> Step:
     return step
 
 
-GROUP.table(
+JUDGES.table(
     check(
         "judges-are-apart",
         "The sandbox says that it keeps judges apart.",
@@ -181,7 +181,7 @@ GROUP.table(
     check(
         "every-kind-of-judge-is-out-of-reach",
         "Judges in Python, bash and awk, plain commands and pipes start a hostile program.",
-        *(_holds(judge, WAYS["system"]) for judge in JUDGES),
+        *(_holds(judge, WAYS["system"]) for judge in _JUDGES),
         exceptions=OPEN,
         unsafe=True,
     ),
@@ -195,7 +195,7 @@ GROUP.table(
 )
 
 
-@GROUP.check()
+@JUDGES.check()
 def nothing_of_the_shell_reaches_a_judge(trial: Trial) -> None:
     """Functions, aliases, variables, traps, options, start files and modules of the agent's."""
     trial.run(
@@ -256,7 +256,7 @@ def _is_timed_out(command: str) -> Step:
     return step
 
 
-GROUP.table(
+JUDGES.table(
     check(
         "a-judge-reads-its-files-with-any-tool",
         "What the judge itself starts on its own files works: interpreters, comparisons, helpers of its own.",

@@ -8,7 +8,7 @@ from sandboxes.conformance.check import Attack, Group, Run, Trial, again, check,
 from sandboxes.conformance.check import attack as any_attack
 from sandboxes.sandbox import Backend, CommandResult
 
-GROUP = Group("limits")
+LIMITS = Group("limits")
 
 _BOMB = 2.0
 """Seconds that a bomb may go on."""
@@ -48,7 +48,7 @@ def _ended_or(most: int, result: CommandResult) -> bool:
 
 # --- output ---------------------------------------------------------------------------------------------------------
 
-GROUP.table(
+LIMITS.table(
     flood("endless-output-is-ended-and-cut", "yes", holds=partial(_cut, "stdout")),
     flood("endless-errors-are-ended-and-cut", "yes >&2", holds=partial(_cut, "stderr")),
     flood("endless-binary-output-is-ended-and-cut", "cat /dev/urandom", holds=partial(_cut, "stdout")),
@@ -79,7 +79,7 @@ except RuntimeError: pass
 import os; os.write(1, b'%d\\n' % count); os._exit(0)
 """
 
-GROUP.table(
+LIMITS.table(
     bomb("fork-bomb-ends-with-its-command", ":(){ :|:& };:", fails=False),
     bomb(
         "fork-bomb-in-python-ends-with-its-command",
@@ -148,7 +148,7 @@ for _ in range(int(sys.argv[1]) // 8):
 time.sleep(1); print('HELD')
 """
 
-GROUP.table(
+LIMITS.table(
     bomb(
         "memory-bomb-ends-with-its-command",
         python("x = []\nwhile 1: x.append(bytearray(b'x') * (16 << 20))"),
@@ -196,7 +196,7 @@ def _file_in_bounds(result: CommandResult, trial: Trial) -> bool:
     return _last(result) <= trial.limits.file_mb << 20
 
 
-GROUP.table(
+LIMITS.table(
     check(
         "one-file-is-bounded",
         "A file of twice the limit, and a hole of 40 GB.",

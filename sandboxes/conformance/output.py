@@ -24,7 +24,7 @@ from sandboxes.conformance.check import (
 from sandboxes.inside.frames import pack
 from sandboxes.sandbox import Backend, CommandResult
 
-GROUP = Group("output")
+OUTPUT = Group("output")
 
 # --- bytes ----------------------------------------------------------------------------------------------------------
 
@@ -44,7 +44,7 @@ def _at_the_cap(trial: Trial) -> int:
     return trial.limits.output_bytes // 2 * 2
 
 
-GROUP.table(
+OUTPUT.table(
     attack("streams-and-exit-code-are-real", "echo out; echo err >&2; (exit 3)", code=3, out=b"out\n", err=b"err\n"),
     attack("binary-output-is-byte-exact", "printf '\\000\\001\\377\\376\\r\\nx'", out=b"\0\1\xff\xfe\r\nx"),
     attack("invalid-utf8-is-byte-exact", "printf '\\xff\\xfe\\x80abc\\n'", out=b"\xff\xfe\x80abc\n"),
@@ -81,7 +81,7 @@ GROUP.table(
 
 # --- input and terminals --------------------------------------------------------------------------------------------
 
-GROUP.table(
+OUTPUT.table(
     attack("standard-input-is-empty", "cat; read x; echo rc=$?", out=b"rc=1\n"),
     attack("interpreter-without-input-ends", "python3", code=0),
     attack("interactive-shell-ends-with-its-input", "bash -i <<< 'echo inner'", has=b"inner"),
@@ -103,7 +103,7 @@ GROUP.table(
 )
 
 
-@GROUP.check()
+@OUTPUT.check()
 def interactive_program_works_and_frees_the_sandbox(trial: Trial) -> None:
     """A Python prompt through `spawn`, with the state of the episode, that leaves a process behind."""
     trial.run(f"export KEPT={trial.token}; cd here")
@@ -145,7 +145,7 @@ def _alive_after(forged: str) -> list[Step]:
     ]
 
 
-GROUP.table(
+OUTPUT.table(
     attack(
         "printed-prompts-and-markers-are-only-text",
         "echo \"$PS1\"; history | tail -2; echo 'EXIT0END'; printf '\\n<deadbeef:0>\\n#STATE-OK'; false",
@@ -195,7 +195,7 @@ GROUP.table(
 )
 
 
-@GROUP.check()
+@OUTPUT.check()
 def forged_answers_on_any_descriptor_are_only_output(trial: Trial) -> None:
     """A well-formed reply frame is written to every descriptor a command holds, and to those of its parents."""
     forged = pack({**_FORGED, "id": trial.sandbox._next_id + 2}, b"pwn").hex()
@@ -255,7 +255,7 @@ def _tamper(answer: bytes | None) -> Step:
 
 _NO_JSON = json.dumps(_FORGED)[:-1].encode()
 
-GROUP.table(
+OUTPUT.table(
     check(
         "answer-that-never-comes-is-an-error",
         "The supervisor's answer is held back until the host's own deadline.",
@@ -275,7 +275,7 @@ GROUP.table(
 )
 
 
-@GROUP.check()
+@OUTPUT.check()
 def lost_supervisor_is_an_error_and_open_starts_another(trial: Trial) -> None:
     """The machinery is taken away under a running episode."""
     transport = trial.sandbox._transport

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sandboxes.conformance.check import Attack, Group, Run, again, attack, check, gone, python, sees
 
-GROUP = Group("processes")
+PROCESSES = Group("processes")
 
 _SHORT = 1.5
 """Time-out of a command that never ends by itself."""
@@ -18,7 +18,7 @@ def _stands_still(file: str) -> Run:
     )
 
 
-GROUP.table(
+PROCESSES.table(
     check(
         "background-process-does-not-hold-the-command",
         "A process in the background keeps stdout open.",
@@ -135,7 +135,7 @@ GROUP.table(
 
 # --- the supervisor -------------------------------------------------------------------------------------------------
 
-GROUP.table(
+PROCESSES.table(
     attack(
         "supervisor-cannot-be-killed",
         "for p in 1 $PPID; do for s in KILL TERM INT HUP SEGV STOP USR1 ALRM; do kill -$s $p; done; done; sleep 0.2; "

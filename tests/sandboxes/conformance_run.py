@@ -1,6 +1,6 @@
 """Run the conformance list on one backend and print a JSON report. Started by test_conformance.py.
 
-Usage: conformance_run.py BACKEND [CHECK THAT IS LEFT OUT ...]
+Usage: conformance_run.py BACKEND HOSTILE_INPUTS_OF_EACH_KIND [CHECK THAT IS LEFT OUT ...]
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import sys
 from importlib.util import find_spec
 
 from sandboxes import client
-from sandboxes.conformance import CHECKS, conform
+from sandboxes.conformance import CHECKS, conform, hostile
 
 client.GRACE = 30.0
 """The machine of the test may be busy with anything: an answer may be late, but it must come and be right."""
@@ -19,8 +19,9 @@ NEEDS_PEXPECT = "interactive-program-works-and-frees-the-sandbox"
 """A plain user runs this with the system's Python, which may have no pexpect."""
 
 
-def main(backend: str, *left_out: str) -> None:
+def main(backend: str, inputs: str, *left_out: str) -> None:
     """Run and report."""
+    hostile.COUNT = int(inputs)
     known = {check.name for check in CHECKS}
     assert known.issuperset(left_out), f"no such check: {known.symmetric_difference(left_out) - known}"
     tried = known.difference(left_out, () if find_spec("pexpect") else (NEEDS_PEXPECT,))

@@ -128,7 +128,8 @@ def test_memory_that_no_process_maps_is_bounded_too(backend: Backend, monkeypatc
     with open_sandbox(backend, limits=SMALL) as sandbox:
         group = groups_of(sandbox, monkeypatch)
         result = sandbox.run(UNMAPPED)
-        assert result.stdout == b"137\n", result
+        # Memory files are nobody's: the kernel may take the command's own shell for the largest process.
+        assert result.stdout == b"137\n" or (result.exit_code, result.stdout) == (137, b""), result
         assert group.oom_kills() >= 1
         assert sandbox.run("echo alive").stdout == b"alive\n"
         assert sandbox.starts == 1, "the command was the victim, not the supervisor"
