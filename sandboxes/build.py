@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from sandboxes.client import SupervisedSandbox
 from sandboxes.docker import IMAGE, DockerLauncher, default_image
 from sandboxes.engines import Engine, client, engine_errors, explain, find_engines
-from sandboxes.recipe import FOLDER, LABEL, ImageError, instructions, recipe
+from sandboxes.recipe import FOLDER, ImageError, instructions, recipe
 from sandboxes.rootfs import TAIL, archive
 from sandboxes.sandbox import Limits, SandboxError
 
@@ -233,6 +233,3 @@ def _remedy(said: str) -> str:
     if "apt-get" in said or "returned a non-zero code" in said:
         return "see the lines above; a build needs a Debian mirror (mirror=, http_proxy), or a base that has it all"
     return "see the message of the engine"
-
-
-__all__ = ["LABEL", "ImageError", "build_image", "recipe"]

@@ -25,7 +25,6 @@ from sandboxes.containers import (
     remove,
     remove_doubtful,
     scratch,
-    sweep_containers,
     sweep_engine,
 )
 from sandboxes.engines import Address, Engine, EngineFailed, client, engine_errors, explain, unreachable
@@ -223,6 +222,3 @@ def _uninterrupted(job: Callable[[], Started]) -> Started:
 def _close_result(future: Future[Started]) -> None:
     if future.exception() is None:
         future.result()[0].close()
-
-
-__all__ = ["IMAGE", "DockerLauncher", "sweep_containers"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,6 +43,13 @@ _ENVIRONMENT = {
     Backend.LOCAL: ("TURNGYM_LOCAL_AS_ROOT",),
 }
 """Variables that a backend reads: a probe made with other values says nothing."""
+
+_LAUNCHERS: dict[Backend, Callable[..., Launcher]] = {
+    Backend.BUBBLEWRAP: BubblewrapLauncher,
+    Backend.LANDLOCK: LandlockLauncher,
+    Backend.LOCAL: LocalLauncher,
+}
+"""Docker's is loaded when it is asked for, with docker-py."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,11 +139,7 @@ def launcher(backend: Backend, limits: Limits, **options: Any) -> Launcher:
         from sandboxes.docker import DockerLauncher
 
         return DockerLauncher(limits, **options)
-    if backend is Backend.BUBBLEWRAP:
-        return BubblewrapLauncher(limits, **options)
-    if backend is Backend.LANDLOCK:
-        return LandlockLauncher(limits, **options)
-    return LocalLauncher(limits, **options)
+    return _LAUNCHERS[backend](limits, **options)
 
 
 def choose(backend: Backend | str = "auto") -> Backend:

@@ -11,7 +11,7 @@ import termios
 
 from sandboxes.inside.processes import Processes
 from sandboxes.inside.shell import Shell
-from sandboxes.inside.watch import HostGone, exit_code
+from sandboxes.inside.watch import exit_code
 
 
 class Terminal:
@@ -116,6 +116,3 @@ def _write(master: int, data: bytearray) -> int:
 
 def _resize(fd: int, rows: int, columns: int) -> None:
     fcntl.ioctl(fd, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
-
-
-__all__ = ["HostGone", "Terminal"]

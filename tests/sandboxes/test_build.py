@@ -23,9 +23,9 @@ import pytest
 
 from sandboxes import SandboxUnavailable
 from sandboxes.boot import environment
-from sandboxes.build import LABEL, ImageError, build_image, recipe
+from sandboxes.build import build_image
 from sandboxes.engines import client, find_engines
-from sandboxes.recipe import FOLDER, instructions, packages
+from sandboxes.recipe import FOLDER, LABEL, ImageError, instructions, packages, recipe
 from sandboxes.rootfs import archive, archive_path
 from tests.sandboxes.conftest import REPOSITORY
 
