@@ -90,15 +90,6 @@ class Group:
             if _proven or moved:
                 raise SandboxError(f"the sandbox could not be moved into its control group: {error}") from error
 
-    def oom_kills(self) -> int:
-        """How many processes the kernel killed because the group had used up its memory."""
-        for place, folder in self._folders:
-            if "memory" in place.controllers:
-                name = "memory.oom_control" if place.version == 1 else "memory.events"
-                found = re.search(r"^oom_kill (\d+)$", (folder / name).read_text(), re.MULTILINE)
-                return int(found[1]) if found else 0
-        return 0
-
     def remove(self) -> None:
         """Kill what is still in the group and remove it. Idempotent. What the kernel holds back goes with `finish`."""
         for folder in self.folders:

@@ -147,9 +147,6 @@ class Check:
     stress: bool = False
     unsafe: bool = False
 
-    def __str__(self) -> str:
-        return self.name
-
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
