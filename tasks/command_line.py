@@ -6,9 +6,14 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from sandboxes.command import Parser
+from sandboxes.command import Parser, add_command
 from sandboxes.sandbox import Backend
+from tasks.cli import Filter, list_tasks, new, show
+from tasks.sources import load_tasks
+from tasks.splitting import split
+from tasks.stats import stats
 from tasks.task import Difficulty
+from tasks.transfer import generate, import_tasks
 
 SPEC = "library, library:ID, generated:FAMILY?n=100&seed=0, clawgym:PATH, fieldnotes:FILE, a YAML file or a folder"
 
@@ -33,24 +38,14 @@ def parser() -> argparse.ArgumentParser:
     return main
 
 
-def _add(commands: Any, name: str, summary: str, description: str, example: str) -> argparse.ArgumentParser:
-    made: argparse.ArgumentParser = commands.add_parser(
-        name,
-        help=summary,
-        description=description,
-        epilog=f"example:\n  {example}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    return made
-
-
 def _listing(commands: Any) -> None:
-    command = _add(
+    command = add_command(
         commands,
         "list",
         "one line per task",
-        f"List tasks, all or those that fit every filter.\nSPEC: {SPEC}.",
-        "python -m tasks list library --difficulty hard --tag csv",
+        _run_list,
+        description=f"List tasks, all or those that fit every filter.\nSPEC: {SPEC}.",
+        example="python -m tasks list library --difficulty hard --tag csv",
     )
     command.add_argument("spec", nargs="?", default="library", metavar="SPEC", help="default: library")
     more: dict[str, Any] = {"action": "append", "default": []}
@@ -65,12 +60,13 @@ def _listing(commands: Any) -> None:
 
 
 def _show(commands: Any) -> None:
-    command = _add(
+    command = add_command(
         commands,
         "show",
         "one task in full",
-        f"Show one task: request, workspace, assertions, oracle.\nSPEC: {SPEC}.",
-        "python -m tasks show merge-contacts",
+        lambda o: show(o.spec, o.id, as_yaml=o.yaml),
+        description=f"Show one task: request, workspace, assertions, oracle.\nSPEC: {SPEC}.",
+        example="python -m tasks show merge-contacts",
     )
     command.add_argument("spec", metavar="ID_OR_SPEC", help="id of a library task, or a source")
     command.add_argument("--id", help="which task of the source (default: the first)")
@@ -78,14 +74,15 @@ def _show(commands: Any) -> None:
 
 
 def _check(commands: Any) -> None:
-    command = _add(
+    command = add_command(
         commands,
         "check",
         "prove tasks",
-        "Prove tasks in a sandbox: the oracle scores 1, doing nothing does not pass, both twice the same;\n"
+        _run_check,
+        description="Prove tasks in a sandbox: the oracle scores 1, doing nothing does not pass, both twice the same;\n"
         "neither damaged results of the oracle nor cheap cheats pass.\n"
         f"SPEC: {SPEC}.\nExit code 1 if a task or a file is broken, 2 if no sandbox works here.",
-        "python -m tasks check my_tasks --jobs 2 --junit report.xml",
+        example="python -m tasks check my_tasks --jobs 2 --junit report.xml",
     )
     command.add_argument("spec", nargs="*", metavar="SPEC", help="default: library")
     command.add_argument("--all", action="store_true", help="the library and a sample of every procedural family")
@@ -103,36 +100,41 @@ def _check(commands: Any) -> None:
 
 
 def _new(commands: Any) -> None:
-    command = _add(
+    command = add_command(
         commands,
         "new",
         "write a task file to start from",
-        "Write a commented task file that proves as it is. Never overwrites.",
-        "python -m tasks new tidy-orders --dir my_tasks",
+        lambda o: new(o.name, o.dir),
+        description="Write a commented task file that proves as it is. Never overwrites.",
+        example="python -m tasks new tidy-orders --dir my_tasks",
     )
     command.add_argument("name", metavar="NAME", help="id of the task and name of the file")
     command.add_argument("--dir", type=Path, default=Path("my_tasks"), help="folder (default: my_tasks)")
 
 
 def _import(commands: Any) -> None:
-    command = _add(
+    command = add_command(
         commands,
         "import",
         "write tasks of another source as files",
-        f"Write tasks of any source as YAML files, or as field-notes JSONL. Never overwrites.\nSRC: {SPEC}.",
-        "python -m tasks import fieldnotes:records.jsonl my_tasks",
+        lambda o: import_tasks(o.source, o.destination),
+        description=f"Write tasks of any source as YAML files, or as field-notes JSONL. Never overwrites.\n"
+        f"SRC: {SPEC}.",
+        example="python -m tasks import fieldnotes:records.jsonl my_tasks",
     )
     command.add_argument("source", metavar="SRC", help="where the tasks are")
     command.add_argument("destination", metavar="DST", type=Path, help="a folder, or a file that ends in .jsonl")
 
 
 def _generate(commands: Any) -> None:
-    command = _add(
+    command = add_command(
         commands,
         "generate",
         "write tasks of a procedural family",
-        "Make tasks of a procedural family; the same arguments give the same bytes. Without FAMILY: name the families.",
-        "python -m tasks generate quickstart -n 50 --seed 1 --out my_tasks",
+        lambda o: generate(o.family, o.n, o.seed, o.out),
+        description="Make tasks of a procedural family; the same arguments give the same bytes. "
+        "Without FAMILY: name the families.",
+        example="python -m tasks generate quickstart -n 50 --seed 1 --out my_tasks",
     )
     command.add_argument("family", nargs="?", metavar="FAMILY", help="a family, or quickstart for a mix")
     command.add_argument("-n", type=_positive, default=10, metavar="N", help="how many (default 10)")
@@ -141,26 +143,28 @@ def _generate(commands: Any) -> None:
 
 
 def _stats(commands: Any) -> None:
-    command = _add(
+    command = add_command(
         commands,
         "stats",
         "count tasks by family, difficulty, assertion and more",
-        f"Count the tasks of a source.\nSPEC: {SPEC}.",
-        "python -m tasks stats 'generated:quickstart?n=200' --json",
+        lambda o: stats(load_tasks(o.spec), as_json=o.json),
+        description=f"Count the tasks of a source.\nSPEC: {SPEC}.",
+        example="python -m tasks stats 'generated:quickstart?n=200' --json",
     )
     command.add_argument("spec", nargs="?", default="library", metavar="SPEC", help="default: library")
     command.add_argument("--json", action="store_true", help="print JSON, with every name")
 
 
 def _split(commands: Any) -> None:
-    command = _add(
+    command = add_command(
         commands,
         "split",
         "choose what is held out, and lock it in a file",
-        "Split tasks into a pool to train on and held-out tasks to measure on, by a seeded draw: no id and no content\n"
-        "is on both sides. With --out it is written to a lock file, which `--held_out FILE` of the trainer and\n"
-        f"`--split FILE` of the evaluation take.\nSPEC: {SPEC}.",
-        "python -m tasks split 'generated:office?n=200' --unseen 5 --out office.lock",
+        _run_split,
+        description="Split tasks into a pool to train on and held-out tasks to measure on, by a seeded draw:\n"
+        "no id and no content is on both sides. With --out it is written to a lock file, which `--held_out FILE`\n"
+        f"of the trainer and `--split FILE` of the evaluation take.\nSPEC: {SPEC}.",
+        example="python -m tasks split 'generated:office?n=200' --unseen 5 --out office.lock",
     )
     command.add_argument("spec", metavar="SPEC")
     command.add_argument("--fraction", type=float, default=0.2, metavar="X", help="share to hold out (default 0.2)")
@@ -191,3 +195,41 @@ def _positive(text: str) -> int:
     if number < 1:
         raise argparse.ArgumentTypeError(f"{text} is less than 1")
     return number
+
+
+def _run_list(options: argparse.Namespace) -> int:
+    wanted = Filter(
+        families=options.family,
+        tags=options.tag,
+        difficulties=options.difficulty,
+        kinds=options.assertion,
+        words=options.grep,
+        proven=options.oracle,
+    )
+    return list_tasks(options.spec, wanted)
+
+
+def _run_split(options: argparse.Namespace) -> int:
+    return split(
+        options.spec,
+        fraction=options.fraction,
+        seed=options.seed,
+        unseen=options.unseen,
+        confirm=options.confirm,
+        out=options.out,
+    )
+
+
+def _run_check(options: argparse.Namespace) -> int:
+    from tasks.checking import check  # only here: it starts threads and sandboxes
+
+    return check(
+        options.spec,
+        every=options.all,
+        sample=options.sample,
+        seed=options.seed,
+        backend=options.sandbox,
+        jobs=options.jobs,
+        as_json=options.json,
+        junit=options.junit,
+    )

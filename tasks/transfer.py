@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tasks.problems import Problem, TaskError, collected, counted
-from tasks.sources import fieldnotes, load_tasks
+from tasks.sources import load_tasks
+from tasks.sources.fieldnotes import SUFFIX as RECORDS
+from tasks.sources.fieldnotes import write
 from tasks.sources.generated import load_generated
 from tasks.task import Task
 from tasks.yaml_io import dump_task, parse_task
@@ -15,10 +17,10 @@ from tasks.yaml_io import dump_task, parse_task
 def import_tasks(source: str, destination: Path) -> int:
     """Write the tasks of a source as one YAML file each, or as field-notes records where the name ends in .jsonl."""
     tasks = load_tasks(source)
-    if destination.suffix.lower() == fieldnotes.SUFFIX:
+    if destination.suffix.lower() == RECORDS:
         try:
             destination.parent.mkdir(parents=True, exist_ok=True)
-            fieldnotes.write(tasks, destination)
+            write(tasks, destination)
         except FileExistsError:
             raise _there(destination) from None
         except OSError as error:

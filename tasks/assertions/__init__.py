@@ -11,13 +11,11 @@ from tasks.assertions.files import (
     FileUnchanged,
 )
 from tasks.assertions.grade import Grade, GradeError, grade, grade_files
-from tasks.assertions.kinds import Assertion
 from tasks.assertions.script import Script, ScriptMode
 
 __all__ = [
     "AllOf",
     "AnyOf",
-    "Assertion",
     "AssertionKind",
     "AssertionResult",
     "BaseAssertion",

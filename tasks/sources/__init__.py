@@ -11,7 +11,12 @@ from pathlib import Path
 from tasks.model import nearest
 from tasks.plugins import TASKS, load_plugin, plugins
 from tasks.problems import Problem, TaskError, collected
-from tasks.sources import clawgym, fieldnotes
+from tasks.sources.clawgym import SCHEME as CLAWGYM
+from tasks.sources.clawgym import load as load_clawgym
+from tasks.sources.clawgym_files import is_clawgym
+from tasks.sources.fieldnotes import SCHEME as FIELDNOTES
+from tasks.sources.fieldnotes import SUFFIX as RECORDS
+from tasks.sources.fieldnotes import load as load_records
 from tasks.sources.generated import GENERATED, load_generated
 from tasks.sources.library import LIBRARY, load_library
 from tasks.sources.yaml import SUFFIXES, load_yaml, task_files, unreadable
@@ -73,7 +78,7 @@ def load_tasks(spec: Spec) -> list[Task]:
 def _file_of(task_id: str, part: str | Path) -> str:
     """The task file of a source that holds a task; the source itself where it has no such files."""
     path = Path(part).expanduser()
-    if (isinstance(part, str) and is_spec(part)) or not path.exists() or clawgym.is_clawgym(path):
+    if (isinstance(part, str) and is_spec(part)) or not path.exists() or is_clawgym(path):
         return str(part)
     files = task_files(path) if path.is_dir() or path.suffix.lower() in SUFFIXES else []
     return next((str(file) for file in files if load_task(file).id == task_id), str(part))
@@ -93,8 +98,8 @@ def schemes() -> dict[str, Callable[[str], Sequence[Task]]]:
     own: dict[str, Callable[[str], Sequence[Task]]] = {
         LIBRARY: load_library,
         GENERATED: load_generated,
-        clawgym.SCHEME: clawgym.load,
-        fieldnotes.SCHEME: fieldnotes.load,
+        CLAWGYM: load_clawgym,
+        FIELDNOTES: load_records,
         **{name: partial(_from_set, name) for name in SETS},
     }
     foreign = plugins(TASKS)
@@ -145,13 +150,13 @@ def _load(spec: str | Path) -> Sequence[Task]:
             f"generated:FAMILY?n=100&seed=0, clawgym:PATH, fieldnotes:FILE, nor a question set such as gsm8k:sample"
         )
     try:
-        is_upstream = clawgym.is_clawgym(path)
+        is_upstream = is_clawgym(path)
     except PermissionError as error:
         raise unreadable(path, error) from error
     if is_upstream:
-        return clawgym.load(path)
-    if path.is_file() and path.suffix.lower() == fieldnotes.SUFFIX:
-        return fieldnotes.load(path)
+        return load_clawgym(path)
+    if path.is_file() and path.suffix.lower() == RECORDS:
+        return load_records(path)
     return load_yaml(path)
 
 

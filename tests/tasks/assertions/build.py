@@ -9,7 +9,8 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from sandboxes.sandbox import CommandResult, EntryKind, FileEntry, Files
-from tasks.assertions import Assertion, AssertionResult, BaseAssertion
+from tasks.assertions import AssertionResult, BaseAssertion
+from tasks.assertions.kinds import Assertion
 from tasks.outcome import Outcome
 
 _ADAPTER: TypeAdapter[Any] = TypeAdapter(Assertion)

@@ -127,7 +127,7 @@ def test_families_that_have_no_more_say_so(monkeypatch: pytest.MonkeyPatch) -> N
             raise TaskError("only repeats")
         return [*before.pool[:17], *fresh[:7]]
 
-    monkeypatch.setattr(confirm_tasks.generated, "make", few)
+    monkeypatch.setattr("tasks.families.generate", few)
     split, text = confirm_tasks.with_confirm(EnvArguments(tasks=POOL, held_out=HELD), before, 0)
     assert split.confirm == () and f"none: {POOL} has no 24 tasks more" in text
     assert "(7 were found, and fewer than 20 say too little)" in text
