@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
+
+Item = TypeVar("Item")
+Made = TypeVar("Made")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +49,24 @@ class TaskError(ValueError):
 def collected(errors: Sequence[TaskError]) -> TaskError:
     """Merge errors into one that lists the problems of all."""
     return TaskError(*(problem for error in errors for problem in error.problems))
+
+
+def each(items: Iterable[Item], make: Callable[[Item], Made]) -> list[Made]:
+    """Return what `make` makes of each item; one that is broken does not hide the problems of the others.
+
+    Raises:
+        TaskError: the problems of all that are broken.
+    """
+    made: list[Made] = []
+    errors: list[TaskError] = []
+    for item in items:
+        try:
+            made.append(make(item))
+        except TaskError as error:
+            errors.append(error)
+    if errors:
+        raise collected(errors)
+    return made
 
 
 def counted(number: int, what: str) -> str:

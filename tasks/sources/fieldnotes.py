@@ -18,7 +18,7 @@ from sandboxes.sandbox import EntryKind, FileEntry
 from tasks.document import Document
 from tasks.explain import explain
 from tasks.model import unknown_key
-from tasks.problems import Problem, TaskError, collected
+from tasks.problems import Problem, TaskError, each
 from tasks.task import Task
 
 logger = logging.getLogger(__name__)
@@ -116,15 +116,7 @@ def write(tasks: Iterable[Task], path: Path) -> int:
         TaskError: tasks that the format cannot hold, each with what stands against it; nothing is written then.
         FileExistsError: the file is already there.
     """
-    records: list[str] = []
-    errors: list[TaskError] = []
-    for task in tasks:
-        try:
-            records.append(json.dumps(to_record(task), ensure_ascii=False))
-        except TaskError as error:
-            errors.append(error)
-    if errors:
-        raise collected(errors)
+    records = each(tasks, lambda task: json.dumps(to_record(task), ensure_ascii=False))
     with path.open("x", encoding="utf-8", newline="\n") as stream:
         stream.writelines(f"{record}\n" for record in records)
     return len(records)

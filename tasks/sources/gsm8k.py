@@ -11,7 +11,7 @@ import re
 
 from tasks.assertions.answers import MarkerMode, NumberEquals, NumberFormat, NumberMode
 from tasks.assertions.numbers import read
-from tasks.problems import Problem, TaskError
+from tasks.problems import TaskError, each
 from tasks.sources.datasets_io import SAMPLE, Row, choice, read_rows, split_spec, weight, whole_number
 from tasks.task import Budget, Oracle, Task
 
@@ -41,16 +41,12 @@ def load(rest: str) -> list[Task]:
     rows = read_rows(where, SCHEME, HUB, split, CONFIG)[:limit]
     # A file is named for itself: train.jsonl beside test.jsonl must not give the same ids.
     label = SAMPLE if where == SAMPLE else params.get("split") or _label(rows[0].file, split)
-    tasks: list[Task] = []
-    problems: list[Problem] = []
-    for number, row in enumerate(rows, start=1):
-        try:
-            tasks.append(_task(row, f"{FAMILY}-{label}-{number:04d}", mode, format_weight))
-        except TaskError as error:
-            problems += error.problems
-    if problems:
-        raise TaskError(*problems)
-    return tasks
+
+    def made(numbered: tuple[int, Row]) -> Task:
+        number, row = numbered
+        return _task(row, f"{FAMILY}-{label}-{number:04d}", mode, format_weight)
+
+    return each(enumerate(rows, start=1), made)
 
 
 def gold(row: Row) -> str:

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from tasks.assertions.math import MathEquivalent, MathFormat, MathMode
 from tasks.assertions.math.extraction import last_box
 from tasks.model import nearest
-from tasks.problems import Problem, TaskError
+from tasks.problems import TaskError, each
 from tasks.sources.datasets_io import HUB, SAMPLE, Row, choice, read_rows, split_spec, weight, whole_number
 from tasks.task import Budget, Difficulty, Oracle, Task
 
@@ -55,21 +55,14 @@ def load(rest: str | Path) -> list[Task]:
     mode = MathMode(choice(params, "mode", spec, MathMode, MathMode.FIXED))
     format_weight = weight(params, "format_weight", spec)
     label = _label(where, split)
-    tasks: list[Task] = []
-    problems: list[Problem] = []
-    for number, row in enumerate(_rows(where, split), start=1):
-        try:
-            task = to_task(row, f"{SCHEME}-{label}-{number:04d}", mode, format_weight)
-        except TaskError as error:
-            problems += error.problems
-            continue
-        if level is not None and f"level:{level}" not in task.tags:
-            continue
-        if subject is not None and f"subject:{subject}" not in task.tags:
-            continue
-        tasks.append(task)
-    if problems:
-        raise TaskError(*problems)
+
+    def made(numbered: tuple[int, Row]) -> Task:
+        number, row = numbered
+        return to_task(row, f"{SCHEME}-{label}-{number:04d}", mode, format_weight)
+
+    wanted = {f"level:{level}"} if level is not None else set()
+    wanted |= {f"subject:{subject}"} if subject is not None else set()
+    tasks = [task for task in each(enumerate(_rows(where, split), start=1), made) if wanted <= set(task.tags)]
     if not tasks:
         raise TaskError(f"{spec}: no problem has this level and subject; subjects are {', '.join(SUBJECTS)}")
     return tasks[:limit]

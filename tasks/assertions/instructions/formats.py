@@ -9,8 +9,10 @@ from typing import Any
 from tasks.assertions.instructions.base import TEXT, ifeval, whole
 from tasks.assertions.instructions.wording import NOT_AFTER_LETTER, bounded, reference_pattern
 
+# Markdown wants a blank behind the mark: `-5` and `*bold*` are none.
 _BULLET = re.compile(r"[*+-][ \t]+\S")
 _SINGLE, _DOUBLE = re.compile(r"\*([^\n*]*)\*"), re.compile(r"\*\*([^\n*]*)\*\*")
+# One to three stars, the same on both sides; no blank inside at either end, no letter or digit outside.
 _HIGHLIGHT = re.compile(r"(?<![a-zA-Z0-9*])(\*{1,3})(?![\s*])[^\n*]*(?<!\s)\1(?![a-zA-Z0-9*])", re.ASCII)
 _ANGLES = re.compile("<<+|>>+")
 _SHIFTED, _SHIFTING = re.compile(r"[\w)\]] << "), re.compile(r" >> [\w(]")

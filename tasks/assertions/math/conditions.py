@@ -11,6 +11,7 @@ import sympy
 from tasks.assertions.math.expressions import Unreadable, parse
 from tasks.assertions.math.shapes import Both, Group, Relation, Scalar, Shape, Union, is_label, read
 
+# |x| as one side of a condition.
 _ABSOLUTE = re.compile(r"\s*\|\s*([a-z])\s*\|\s*")
 _SETS = {
     r"\mathbb{R}": sympy.S.Reals,
@@ -19,6 +20,7 @@ _SETS = {
     r"\mathbb{C}": sympy.S.Complexes,
     r"\emptyset": sympy.S.EmptySet,
 }
+# \mathbb{R} \setminus \{2\}, and a minus behind the name of a set.
 _COMPLEMENT = re.compile(r"(.+?)\s*(?:\\setminus(?![A-Za-z])|(?<=\\mathbb\{[RZQC]\})\s*-)\s*(.+)")
 
 

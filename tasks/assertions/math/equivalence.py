@@ -35,6 +35,7 @@ from tasks.assertions.math.shapes import (
     read,
 )
 
+# One letter that is no part of a command or a word.
 _NAME = re.compile(r"(?<![\\A-Za-z])[A-Za-z]")
 _MOST_WRITTEN_OUT = 200
 _ANY_CONSTANT = re.compile(r"\+\s*[CcKk]\s*\Z")
@@ -46,7 +47,9 @@ _MEASURE = re.compile(
     r"|(?:[-+ ]*[fgh]\(-?\d+\)){1,6})"
 )
 """What a question asks for: `m+n`, `\\frac{a}{b}`, `|AB|`, `P(A \\cap B)`, `f(2)+f(3)`."""
+# (x,y) as the left side of (x,y)=(1,2).
 _NAMED_TUPLE = re.compile(r"\([A-Za-z](?: ?, ?[A-Za-z])+\)")
+# 7k+3 and 3+7k: the family of numbers with one remainder.
 _LINEAR = re.compile(r"([1-9]\d{0,8})[kmnt]([-+]\d{1,9})?|(-?\d{1,9})\+([1-9]\d{0,8})[kmnt]")
 _OF_X = re.compile(r"[fgh]\s*\(\s*x\s*\)")
 

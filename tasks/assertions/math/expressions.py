@@ -31,11 +31,15 @@ _ENOUGH = 8
 """Points at which both must have a value, for them to count as the same."""
 _CONVERSION = ConversionConfig(interpret_as_mixed_fractions=False, lowercase_symbols=False)
 _IMAGINARY = sympy.Symbol("i", real=True)
+# x^{2}^{3}: a base with two exponents that are not nested.
 _TWO_EXPONENTS = re.compile(r"\}\s*\^(?=\{[^{}]*\}\s*\^)|\^\{[^{}]*\}\s*\^|\^\w\s*\^")
+# Words and signs of relations, which the parser passes over without a word.
 _NO_EXPRESSION = re.compile(r"\\text\{|[<>=]|\\(?:le|ge|ne|not|notin|approx)(?![A-Za-z])")
+# \angle ABC, m\angle{B}, \triangle ABC.
 _FIGURE = re.compile(r"m?\s*\\(angle|triangle)\s*(?:\{\s*([A-Z]{1,4})\s*\}|([A-Z]{1,4})(?![A-Za-z]))")
 _INDEXED = re.compile(r"\d\s*_")
 """Digits with an index, which the parser would drop."""
+# 0.1\overline{6}: whole part, digits before the period, period.
 _REPEATING = re.compile(r"(?<![\w.])(\d*)\.(\d*)\\overline\{(\d{1,100})\}")
 _DECIMAL = re.compile(r"(?<![\w.])(\d*)\.(\d+)(?![\d.])")
 

@@ -41,33 +41,43 @@ class Found:
 
 
 _BOX = re.compile(r"\\(?:boxed|fbox)(?![A-Za-z])[ \t]*(\{)?")
+# \boxed 5, \boxed\pi: TeX takes one token, people mean the number or the command with what follows on the line.
 _BRACELESS = re.compile(r"[-+\u2212]?[ \t]*\$?(?:\d[\d.,/]*|\\[a-zA-Z][^$\n]*)")
+# The final answer is, Answer:, the answer to the second part is, and a heading `Final answer` over its line.
 _PHRASE = re.compile(
     r"\b(?:(?:final[ \t]+)?answer\b(?:[ \t]+to[ \t]+[^\n.:=]{1,80}?)?[ \t*_]*(?:\bis\b[ \t]*:?|:|=)"
     r"|final[ \t]+answer[ \t*_]*\n)[ \t*_]*",
     re.IGNORECASE,
 )
+# A full stop inside a number (3.5) ends nothing. The last words are those of the Minerva prompt.
 _SENTENCE_END = re.compile(r"\.(?=\s|$)|\n|I hope it is correct", re.IGNORECASE)
+# What a backslash escapes comes before the dollars, so that \$5 opens no maths.
 _MATHS_TOKEN = re.compile(r"\\[\[\]()]|\\.|\$\$|\$|\n", re.DOTALL)
 _CLOSES = {"$$": "$$", "$": "$", r"\[": r"\]", r"\(": r"\)"}
 _DELIMITERS = re.compile(r"\$+|\\[()\[\]]")
+# What may stand between two pieces of maths that are one answer.
 _JOINING = re.compile(r"(?:\s|,|;|\band\b|\bor\b|\*)*", re.IGNORECASE)
+# Words before or behind maths that say it is not the answer: not, other than, at least.
 _NEGATION = re.compile(
     r"\b(?:not|cannot|never|no|neither|nor|reject\w*|discard\w*|exclud\w*|except|without|wrong|incorrect|false|"
     r"(?:rather|other|less|more|greater|smaller|larger|fewer)[ \t]+than|instead|unlike|impossible|"
     r"at[ \t]+(?:least|most))\b|n['\u2019]t\b",
     re.IGNORECASE,
 )
+# The same, and words that make the maths a condition of something else: if, where, since.
 _CONDITION = re.compile(
     _NEGATION.pattern + r"|\b(?:if|unless|when|whenever|where|since|because|assum\w*|suppos\w*)\b", re.IGNORECASE
 )
+# Between two boxes of a list: the end of one, delimiters, a comma or `and` or `or`, the start of the next.
 _LISTED = re.compile(
     r"\}?[\s$*]*(?:\\[)\]])?[\s$*]*(?:[,;]|,?\s*\\?(?:text\{)?\s*(?:and|or)\s*\}?|,\s*(?:and|or)\b)[\s$*]*"
     r"(?:\\quad\s*)?(?:\\[(\[])?[\s$*]*\\(?:boxed|fbox)[ \t]*\{?"
 )
 _APART = 60
 """Characters between two boxes of a list, at most."""
+# not \boxed{8}, rather than \boxed{8}: what stands right before the content of the box.
 _DENIED = re.compile(r"\b(?:not|rather than|instead of)[\s$*(]*(?:\\[(\[]\s*)?\\(?:boxed|fbox)[ \t]*\{?\Z")
+# ... 5 is not possible: a verb right behind the maths says something about it.
 _TAKEN_BACK = re.compile(r"[ \t*,]*(?:is|are|was)\b", re.IGNORECASE)
 _COMMAND = re.compile(r"\\(?:[A-Za-z]+|%)")
 _PROSE = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{2,}")

@@ -17,12 +17,17 @@ MAX_FACTORIAL = 1000
 MAX_EXPONENT = 10_000
 """The largest exponent, or number in a binomial, that is computed."""
 
+# Thousands, so that 10,000,000! counts as one number.
 _SEPARATOR = re.compile(r"(?<=\d)(?:\{,\}|,|\\,)(?:\\!)?(?=\d{3})")
 _NUMBER = re.compile(r"(\d+)(?:[\s})]*\^[\s{(]*(\d+))?")
+# n! and (...)!; `again` marks n!!, which grows so much faster that hardly any is computed.
 _FACTORIAL = re.compile(r"(?P<of>\d+|[({][^!]{0,60}[)}])\s*!(?P<again>[\s)}]*!)?")
+# The number that an exponent starts with, and what it is raised to itself.
 _EXPONENT = re.compile(r"\^[\s{(+-]*(?:\\left)?[\s(]*(\d+(?:[\s})]*\^[\s{(]*\d+)?)")
 _BINOMIAL = re.compile(r"binom([^=]{0,60})")
+# The bounds of a sum or product, in either order, one level of braces inside.
 _SUM = re.compile(r"\\(?:sum|prod)\s*((?:[_^]\s*(?:\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\}|\w)\s*){1,2})")
+# What a backslash escapes is no bracket, but \left before an exponent belongs to it.
 _BRACKET = re.compile(r"\\.|\^\s*(?:\\left\s*)?[{(]|[\^{}()\[\]]", re.DOTALL)
 
 

@@ -44,6 +44,7 @@ _TEXTS = frozenset(
         "mbox", "hbox", "bf", "rm",
     )
 )  # fmt: skip
+# Functions and letters without their backslash; not within a longer word.
 _PLAIN = re.compile(
     r"(?<![\\A-Za-z])(?:(infinity|infty|inf|oo)|(arcsin|arccos|arctan|sinh|cosh|tanh|sin|cos|tan|cot|sec|csc|log|ln|"
     r"sqrt|exp|pi|theta|alpha|beta|gamma|lambda|sigma|omega|phi))(?![A-Za-z])"
@@ -51,11 +52,15 @@ _PLAIN = re.compile(
 _TOKEN = re.compile(r"\\[A-Za-z]+|\\.|\s+|.", re.DOTALL)
 _TEXT_SPAN = re.compile(r"(\\text\{[^{}]*\})")
 _COMMANDS = re.compile(r"\\([A-Za-z]+)\*?")
+# \text{for $x$ days}: maths inside a text leaves it.
 _DOLLARS_IN_TEXT = re.compile(r"\\(?:text|textbf|textrm|mbox)\s*\{([^{}$]*)\$([^$]*)\$([^{}$]*)\}")
+# \$5.00, -\$3: an amount of money and nothing else gets a unit, for dollars around maths are taken off.
 _DOLLARS = re.compile(r"\A\$?\s*(-?)\s*\\\$\s*(-?[\d.,]*\d)\s*\.?\$?\Z")
+# \mathrm{d}, \operatorname{e}, \imath: a letter set upright is that letter.
 _UPRIGHT = re.compile(
     r"\\(?:mathrm|operatorname|mathit|rm)(?:\s*\{\s*([dei])\s*\}|\s+([dei])(?![A-Za-z]))|\\(i)math(?![A-Za-z])"
 )
+# \mathbb{R}, \mathbf R, \Bbb{R}: one spelling for the sets of numbers.
 _SETS = re.compile(r"\\(?:mathbb|mathbf|Bbb)\s*(?:\{\s*)?([RZQC])(?![A-Za-z])(?:\s*\})?")
 _ARGUMENTS = {r"\frac": 2, r"\binom": 2, r"\sqrt": 1}
 _DIGITS = 30

@@ -9,14 +9,19 @@ from tasks.assertions.math.units import factor, one_spelling
 from tasks.assertions.number_words import number_in_words
 
 _SIZES = {"hundred": 2, "thousand": 3, "million": 6, "billion": 9, "trillion": 12}
+# 1.25 million, 3\text{ thousand people}: a size behind a digit or a brace, in a text or outside.
 _SIZE = re.compile(rf"(?<=[\d}}])\s*(?:\\text\{{\s*({'|'.join(_SIZES)})\b\s*|({'|'.join(_SIZES)})(?![A-Za-z]))")
+# \text{the answer is } 5: words that only introduce a value, which may stand in the same text.
 _SAID = re.compile(
     r"\\text\{\s*(?:so|thus|hence|therefore|,|the|final|answer|value|result|total|it|number|\s)*\s(?:is|equals|:)\s*"
     r"(?:\}|(?=-?[\d.]+\s*\}))",
     re.IGNORECASE,
 )
+# \text{5 apples}: the number leaves the text, so that it is compared as a number.
 _COUNTED = re.compile(r"\\text\{\s*(-?\d[\d,]*(?:\.\d+)?(?:/\d+)?)((?:\s[A-Za-z .,/-]*)?)\}")
+# \text{negative } 3, \text{-}5, {-}7: a sign, not part of an exponent or an index.
 _MINUS = re.compile(r"\\text\{\s*(?:-|(?:negative|minus)(?=\s*\}))\s*\}|(?<![\^_A-Za-z}\]])\{\s*-\s*\}")
+# \text{all } x > 3: the word adds nothing to the condition.
 _ALL = re.compile(r"\\text\{\s*all\s*\}\s*(?=[a-z]\s*(?:[<>]|\\(?:le|ge|ne)(?![A-Za-z])))")
 _WHOLE = re.compile(
     r",?\s*\(?(?:\\text\{,?\s*(?:where|for|with|for (?:all|any|some|every))\s*\}\s*)?"
@@ -29,16 +34,20 @@ _SIGNED = {
     "positive": r"(0,\infty)", "negative": r"(-\infty,0)", "nonzero": r"\mathbb{R}\setminus\{0\}",
     "nonnegative": r"[0,\infty)", "nonpositive": r"(-\infty,0]",
 }  # fmt: skip
+# 5 feet 3 inches, 2 hr and 30 min: one number of the smaller unit.
 _TWO_UNITS = re.compile(
     r"(?:\\text\{\s*)?(\d{1,6})\s*(?:\\text\{)?\s*([a-z]+)\.?,?(?:\s*and)?\s*\}?\s*(?:\\text\{\s*and\s*\})?\s*"
     r"(\d{1,6}(?:\.\d{1,6})?)\s*(?:\\text\{)?\s*([a-z]+)\.?\s*\}?"
 )
+# 1011 base two, 12 (in base 8): digits with their base in words.
 _BASE_WORD = re.compile(
     r"(?:\\text\{\s*)?([0-9A-F]{1,40})\s*(?:\\text\{)?\s*,?\s*\(?(?:in )?base[ -]*(?:\}\s*)?"
     r"(\d{1,2}|ten|two|three|eight)\)?\s*\}?"
 )
+# Brackets turned outward, as some countries write open ends: ]0,1[.
 _OUTWARD = re.compile(r"([\[\](])([^\[\]()]+,[^\[\]()]+)([\[\])])")
 _OTHER_WORDS = {"DNE": r"\text{does not exist}", "none": r"\emptyset", "None": r"\emptyset"}
+# Sets in words: no solution, all positive real numbers, all reals except 2 and 3.
 _WORDED_SET = re.compile(
     r"(?:\\text\{)?\s*(?:(?P<none>(?:there (?:is|are) )?no (?:real )?solutions?|(?:the )?empty set)|"
     r"(?:[a-z] (?:is|can be) )?(?:(?:the )?set of )?(?P<all>all|any|every|the)?\s*"
@@ -49,14 +58,20 @@ _WORDED_SET = re.compile(
     r"\s*\}?\s*(?P<rest>.*)",
     re.IGNORECASE | re.DOTALL,
 )
+# What may stand behind `greater than`: one number, fraction, root or multiple of pi, and no word.
 _BOUND = re.compile(r"-?(?:[\d./ ]|\\(?:frac|sqrt|pi)(?![A-Za-z])|[{}](?=[-\d{}\\]|$))+")
+# What may stand behind `except`: values with commas or `and` between them, a name and a sign before the first.
 _ELEMENTS = re.compile(
     r"(?:[a-z]\s*(?:=|\\ne(?![A-Za-z]))\s*)?((?:[^A-Za-z=<>]|\\(?:frac|sqrt|pi|text\{ ?(?:and|or) ?\}))+)"
 )
 
+# 0.1\overline{6}, 0.1\bar6.
 _BAR = re.compile(r"(?<=[\d.])\s*\\(?:overline|bar)\s*(?:\{\s*(\d+)\s*\}|(\d))")
+# 0.1\dot{6}, 0.\dot{1}4\dot{2}: dots on the first and the last digit of the period.
 _DOTTED = re.compile(r"(?<=[\d.])\\dot\s*\{?(\d)\}?(?:(\d*)\\dot\s*\{?(\d)\}?)?")
+# 0.1212\ldots, 0.333\ldots: a period that is written twice, one digit three times; fewer could be anything.
 _ELIDED = re.compile(r"(?<![\d.])(\d*\.\d{0,40}?)((\d{2,12}?)\3{1,40}|(\d)\4\4{1,99})\s*\\ldots(?=\s*$|\s*[,;)\]}])")
+# {n \choose k}, or the two alone.
 _CHOOSE = re.compile(r"\{\s*([^{}]+?)\s*\\choose\s*([^{}]+?)\s*\}|^\s*([^{}]+?)\s*\\choose\s*([^{}]+?)\s*$")
 _N = r"\{?\s*(\w+)\s*\}?"
 _COMBINATIONS = re.compile(
@@ -64,15 +79,19 @@ _COMBINATIONS = re.compile(
     rf"|(?<![A-Za-z\\])C\s*_{_N}\s*\^{_N}|(?<![A-Za-z\\])C\s*\^{_N}\s*_{_N}"  # C_{10}^3
     r"|(?<![A-Za-z\\])C\s*\(\s*(\d+)\s*,\s*(\d+)\s*\)"
 )
+# 2 cis 30^\circ, however the three letters are wrapped; an angle must follow.
 _CIS = re.compile(r"\\?(?:text|operatorname|mathrm)?\{?\s*(?<![A-Za-z])cis\s*\}?\s*(?=[\d({\\-])")
+# 5\angle 30^\circ: polar form as engineers write it.
 _ANGLED = re.compile(
     r"\s*([\d.]+|\\sqrt\{\d+\})\s*\\angle\s*(-?[^A-Za-z\\]*(?:\\frac\{[^{}]*\}\{\d+\}|\\pi|\^\\circ)?[^A-Za-z\\]*)"
 )
 _DEGREES = re.compile(r"(-?\d+(?:\.\d+)?)\s*\^\\circ")
+# One term of 2\text{i} - \hat{j}: sign, size and axis of a vector.
 _ALONG = re.compile(
     r"\s*(?P<sign>[-+])?\s*(?P<size>(?:[\d. ]|\\(?:frac|sqrt|pi)(?![A-Za-z])|\{[\d ]+\}|\([^()A-Za-z]*\))*)"
     r"\\(?:text|hat|vec)\s*\{\s*(?:\\(?:hat|text|vec)\s*\{)?\s*\\?(?P<axis>[ijk])(?:math)?\s*\}+"
 )
+# 3 (mod 7), 3 \pmod 7, 3 \bmod{7}, at the end only.
 _MODULUS = re.compile(
     r"[({]*\s*\\(?:pmod|bmod|mod|text\{\s*\(?mod(?:ulo)?\b)\s*\}?\s*\{?\s*(\d+)\s*[)}]*\s*$|\(\s*mod\s*(\d+)\s*\)\s*$"
 )

@@ -127,6 +127,7 @@ _OPENS, _CLOSES = {"(", "[", "{", r"\{"}, {")", "]", "}", r"\}"}
 _TOKEN = re.compile(r"\\begin\{[a-z*]+\}|\\end\{[a-z*]+\}|\\[A-Za-z]+|\\.|.", re.DOTALL)
 _SIGNS = {"=", "<", ">", r"\le", r"\ge", r"\ne", r"\in", r"\approx"}
 _MATRIX = re.compile(r"\\begin\{([pbBvV]?matrix|array)\}(?:\{[lcr| ]*\})?(.*)\\end\{\1\}", re.DOTALL)
+# 1011_2, \text{1A}_{16}, (12)_{\text{eight}}.
 _BASED = re.compile(
     r"(?:\\text\{|\()?([0-9A-Za-z]+)[})]?_\{(?:\\text\{)?\(?"
     r"(\d{1,2}|two|three|four|five|six|seven|eight|nine|ten)\)?\}*"
@@ -135,23 +136,30 @@ _BASES = {
     name: number
     for number, name in enumerate(("two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"), 2)
 }
+# 6:30, 1:2:3, 5 p.m.: a number alone is a time only with am or pm behind it.
 _CLOCK = re.compile(
     r"(\d{1,6}(?: ?: ?\d{1,6})+|\d{1,2}(?= ?(?:\\text\{ ?)?[ap]\.? ?m\.?\}?$)) ?(?:\\text\{ ?)?([ap]\.? ?m\.?)?\}?",
     re.IGNORECASE,
 )
+# 3\text{ to }4 is 3:4.
 _RATIO = re.compile(r"(\d{1,6})\s*\\text\{\s*to\s*\}\s*(\d{1,6})")
+# \text{(B)} 12, \text{B.} 12: the letter of a choice and its value, not the first word of a sentence or a sum.
 _CHOICE = re.compile(r"\\text\{\s*(\([A-H]\)|[A-H][.:)])\s*\}\s*((?!\\text|[-+=/<>,;^_]|or\b|and\b)\S.*)", re.DOTALL)
+# 12,345 may be one number or two: `read` keeps both readings.
 _THOUSANDS = re.compile(r"(?<![\d.,])([1-9]\d{0,2}(?:,\d{3})+)(?![\d,])")
 _WHOLE_TEXT = re.compile(r"\\text\{([^{}]*)\}")
+# x \equiv 3, 5 \pmod{7}, the name and the sign may be left out.
 _CONGRUENCE = re.compile(r"(?:([^=]{0,40}?)\s*(?:\\equiv|=))?([^=]*)\\pmod\{(\d{1,9})\}")
 _E_NOTATION = re.compile(r"(-?\d+)[eE]([-+]?\d{1,3})")
+# x \mid x > 3 in braces: the condition must be about the same letter.
 _BUILT = re.compile(
     r"\s*([A-Za-z])\s*(?:\\in\s*\\mathbb\{R\}\s*)?(?:\\mid(?![A-Za-z])|\||:)\s*((?=[^|:]*\1)[^|:]*[<>=\\][^|:]*)"
 )
 _ANY_TEXT = re.compile(r"\\text\{([^{}]*)\}")
+# `and` and `or` between answers, in a text or outside; not within a longer word or a command.
 _AND_OR = re.compile(r"\\text\{\s*,?\s*(and|or)\s*\}|(?<![A-Za-z\\])(and|or)(?![A-Za-z])")
+# red, blue and green: several words for answers, which may come in any order.
 _JOINED_WORDS = re.compile(r"[A-Za-z'-]+(?:,? (?:and )?[A-Za-z'-]+){0,6},? and [A-Za-z'-]+(?: [A-Za-z'-]+)?")
-_WORDS = re.compile(r"[A-Za-z][A-Za-z'. -]+")
 _LETTERS = re.compile(r"[A-Za-z]")
 
 

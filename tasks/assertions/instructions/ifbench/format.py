@@ -12,6 +12,7 @@ from tasks.assertions.instructions.ifbench.stairs import indents_after_removal
 from tasks.assertions.instructions.sentences import sentences
 from tasks.assertions.instructions.tokens import tokens
 
+# Flags (two letters), keycaps, and any other emoji with its variation, joiner, skin tone and tag characters.
 _EMOJI = r"(?:\p{RI}\p{RI}|[0-9#*]\uFE0F?\u20E3|[\p{Emoji}--[0-9#*\p{RI}]][\uFE0F\u200D\p{EMod}\U000E0020-\U000E007F]*)"
 _ONE_EMOJI = regex.compile(r"[\p{Emoji}--[0-9#*\p{RI}]]", regex.V1)
 _ENDS_IN_EMOJI = regex.compile(rf"{_EMOJI}[^\p{{L}}\p{{N}}]*$", regex.V1)

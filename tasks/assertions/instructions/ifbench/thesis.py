@@ -6,7 +6,9 @@ import re
 
 from tasks.assertions.instructions.ifbench.base import ifbench, words
 
+# Markdown and HTML headings, and a line that is bold from end to end.
 _HEADING = re.compile(r"#{1,6}\s|<h[1-6]\b|(?:\*\*|__)[^*_]+(?:\*\*|__):?$|<(b|strong)>[^<]*</\1>:?$", re.IGNORECASE)
+# Italics that are closed before others open; `.*?` would run on to a later closing tag.
 _THESIS = re.compile(r"(?:<p>\s*)?<(i|em)>((?:(?!</?(?:i|em)>).)*)</\1>", re.IGNORECASE | re.DOTALL)
 _TAG = re.compile(r"<[^<>]*>")
 _THESIS_START = re.compile(r"(?:<p>\s*)?<(?:i|em)>", re.IGNORECASE)
