@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from sandboxes.sandbox import CommandResult, Files, JudgeIsolation, Sandbox
+from sandboxes.sandbox import CommandResult, Files, Sandbox
 
 if TYPE_CHECKING:
     from tasks.task import Task
@@ -35,11 +35,6 @@ class SandboxGrader:
     def task_hash(self) -> str | None:
         """See `GraderHandle.task_hash`."""
         return None if self._task is None else self._task.content_hash
-
-    @property
-    def isolation(self) -> JudgeIsolation:
-        """What the sandbox can promise."""
-        return self._sandbox.judge_isolation
 
     def run(
         self,
