@@ -44,19 +44,22 @@ def main(arguments: Sequence[str] | None = None) -> None:
         pairs.append((task.oracle.answer, assertion.gold))
     pairs *= max(1, 2000 // len(pairs))
     unmarked = [(reply.replace("#### ", "The total is "), gold) for reply, gold in pairs]
+    dropped = [(reply.partition("#### ")[0].rstrip(), gold) for reply, gold in pairs]
     result: dict[str, object] = {
         "machine": f"{platform.machine()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}",
         "python": platform.python_version(),
         "replies": len(pairs),
         "target_checks_per_second": TARGET,
     }
-    for name, replies in (("marked", pairs), ("unmarked", unmarked)):
+    for name, replies in (("marked", pairs), ("unmarked", unmarked), ("marker line dropped", dropped)):
         ours = {mode.value: _rate(_ours(replies, mode), options.rounds, len(replies)) for mode in NumberMode}
         peer = {
             f"lm-eval {filter_}": _rate(_peer(replies, *how), options.rounds, len(replies))
             for filter_, how in _PEER.items()
         }
         result[name] = {**ours, **peer}
+        times = {mode: round(peer["lm-eval flexible-extract"] / ours[mode], 2) for mode in ("fixed", "any")}
+        result[f"{name}: processor time beside flexible-extract"] = times
         if name == "marked":
             result["met"] = ours["fixed"] >= TARGET
     print(json.dumps(result, indent=2))

@@ -12,10 +12,10 @@ is read with digits for them.
 
 from __future__ import annotations
 
-import re as fast_re
+import re
 from fractions import Fraction
 
-import regex as re  # possessive quantifiers of `re` match wrongly before Python 3.11.5 (gh-106052)
+from regex import Match
 
 from tasks.assertions.number_words import WORD, number_in_words
 from tasks.assertions.numbers import CURRENCY, Number, after, before, numbers_in, value
@@ -26,7 +26,7 @@ REMARKS = 700
 """Characters at the end in which side remarks, refusals and numbers in words are looked for."""
 MOST_CUTS = 8
 
-_SENTENCE = re.compile(r"(?<=[.!?:])(?<!\b(?:Mr|Mrs|Ms|Dr|St|vs|No)\.)[\s*_]+(?=[A-Z*_\"“(])|\n")
+_SENTENCE = re.compile(r"(?<=[.!?:])(?<!\bMr\.)(?<!\bMrs\.)(?<!\b[MD][sr]\.)(?<!\bSt\.)[\s*_]+(?=[A-Z*_\"“(])|\n")
 _AFTERTHOUGHT = re.compile(
     r"""[\s*_>-]*(?:so\ )?(?:hmm\b|(?:(?:double|quick|sanity)[- ])?check(?:ing)?\b|verif(?:y|ying|ication)\b|proof:
           |(?:let\ me|let['’]s|we\ can|i\ can|you\ can|to|as\ a)\ (?:(?:just|also|double|quickly)[\ -])?
@@ -104,9 +104,9 @@ _CONVERSIONS = frozenset(map(Fraction, (3, 7, 10, 12, 16, 24, 60, 100, 365, 1000
 _NUMBER_WORD = re.compile(r"(?:[0-9]|teen|ty|\b(?:one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve)) \Z")
 
 
-_LAST = fast_re.compile(r"= ?\$?[0-9](?:,?[0-9])*(?:\.[0-9]+)?(?:[ *.]|[a-z]{1,20}(?=[ *.])|[a-z]{1,20}\Z)*\Z")
+_LAST = re.compile(r"= ?\$?[0-9](?:,?[0-9])*(?:\.[0-9]+)?(?:[ *.]|[a-z]{1,20}(?=[ *.])|[a-z]{1,20}\Z)*\Z")
 _LAST_LENGTH = 80
-_HINT = fast_re.compile(r"[Hh]eck|[Cc]onfirm|[Vv]erif|[Pp]roof|[Hh]mm|[Ss]ame as|[Ee]quivalent|[Bb]ecause|[Ss]ince")
+_HINT = re.compile(r"[Hh]eck|[Cc]onfirm|[Vv]erif|[Pp]roof|[Hh]mm|[Ss]ame as|[Ee]quivalent|[Bb]ecause|[Ss]ince")
 """Without any of these, what stands behind the last sign of equality is the answer: the most usual ending."""
 
 
@@ -181,7 +181,7 @@ _REFUSED = re.compile(
     re.VERBOSE | re.IGNORECASE,
 )
 _HEDGED = re.compile(
-    r"\b(?:if|would|might|could|may|guess\w*|perhaps|maybe|suppose|whether|or|for example|say)\b|['’]d\b", re.I
+    r"\b(?:if|would|might|could|may|guess\w*|perhaps|maybe|suppose|whether|or|for example|say)\b|['’]d\b", re.IGNORECASE
 )
 _EXPLANATION = re.compile(
     rf"\n{_BULLET}(?:explanation|reasoning|justification|why|here['’]?s (?:why|how)|how (?:i|we) got)\b", re.IGNORECASE
@@ -200,9 +200,52 @@ _CLOCK = re.compile(r"\b[0-9]{1,2}(?::[0-9]{2})?\ ?[ap]\.?m\b|\b[0-9]{1,2}:[0-9]
 _ANY_NUMBER = re.compile(rf"[0-9]|\b(?:{WORD.removeprefix('a|')})\b", re.IGNORECASE)
 
 
+_REFUSAL_WORDS = (
+    "n't", "n’t", "not", "nough", "nsuffic", "nable to", "ossible to", "ard to", "fficult to", "o way", "nformation",
+    "etails", "ontext", " data", "uess",
+)  # fmt: skip
+_TEST_WORDS = ("heck", "onfirm", "erif", "roof", "Hmm", "hmm", "ame as", "quivalent")
+_GUESS_WORDS = (
+    *_REFUSAL_WORDS,
+    "if ",
+    "ould",
+    "ight",
+    "may",
+    "erhaps",
+    "uppose",
+    "hether",
+    " or",
+    "xample",
+    "say",
+    "'d",
+    "’d",
+)
+"""Words without which no sentence refuses, puts a result to the test, or is the guess that follows a refusal."""
+
+
+def unusual(text: str, start: int) -> bool:
+    """Whether the result in the last sentence, which starts at a place, may not be the answer of the reply."""
+    sentence = text[start:]
+    if "**" in sentence:
+        return True
+    if any(map(sentence.__contains__, _TEST_WORDS)):  # faster than a pattern of the same words
+        begin = _sentence_start(text, len(text))
+        if begin is None or _AFTERTHOUGHT.match(text, begin):
+            return True
+    return any(map(sentence.__contains__, _GUESS_WORDS)) and refused(text)
+
+
+def concludes(text: str, start: int) -> bool:
+    """Whether words from a place on lead to an answer of their own, such as `so` or `in total`."""
+    return _CONCLUDES.search(text, start) is not None
+
+
 def refused(text: str) -> bool:
     """Whether a reply ends by saying that it has no answer: what follows that only supposes or guesses."""
     edge = max(0, len(text) - REMARKS)
+    tail = text[edge:]
+    if not any(map(tail.__contains__, _REFUSAL_WORDS)):  # faster than a pattern of the same words
+        return False
     for found in _REFUSED.finditer(text, edge):
         rest = text[found.end() :]
         if all(_HEDGED.search(part) for part in _SENTENCE.split(rest) if _ANY_NUMBER.search(part)):
@@ -234,36 +277,38 @@ def _remark(text: str, end: int) -> int | None:
             continue
         if not _ANY_NUMBER.search(text, edge, start):
             return None
+        if _stands_apart(sentence):
+            return start
+        if _CONCLUDES.search(sentence):
+            return None
         label = _NOTE_LABEL.search(text, edge, start)
-        if label is not None and not _CONCLUDES.search(sentence):
+        if label is not None:
             return label.start()
-        previous = text[
-            max(
-                (at for at in (edge, *starts) if at < start and _ANY_NUMBER.search(text, at, start)), default=edge
-            ) : start
-        ]
-        first = not edge and not _ANY_NUMBER.search(text, edge, start - len(previous))
-        return start if _is_remark(sentence, previous, _last_result(text, start), first) else None
+        begin = next((at for at in reversed(starts) if at < start and _ANY_NUMBER.search(text, at, start)), edge)
+        first = begin == 0 or (edge == 0 and not _ANY_NUMBER.search(text, 0, begin))
+        return start if _only_adds(sentence, text[begin:start], _last_result(text, start), first) else None
     return None
 
 
-def _is_remark(sentence: str, previous: str, previous_result: Number | None, first: bool) -> bool:
-    """Whether a sentence only adds to the one before it, which may be the first with a number."""
+def _stands_apart(sentence: str) -> bool:
+    """Whether a sentence is in brackets, or puts the answer to the test."""
     bare = sentence.strip(" *_.!\n")
     if bare.startswith("(") and bare.endswith(")") and ")" not in bare[:-1]:
         return True
-    if _CHECKED.search(sentence) and not _THUS.search(sentence):
-        return True
-    if _CONCLUDES.search(sentence):
+    if not any(map(sentence.__contains__, (", ", " as ", "✓", "✔"))):
         return False
+    return _CHECKED.search(sentence) is not None and not _THUS.search(sentence)
+
+
+def _only_adds(sentence: str, previous: str, result: Number | None, first: bool) -> bool:
+    """Whether a sentence that concludes nothing only adds to the one before it, which may be the first with a number.
+
+    `result` is what was computed last before it.
+    """
     if _NOTE.match(sentence) or _CONTRARY.match(sentence) or not _ANY_NUMBER.search(_CLOCK.sub("", sentence)):
         return True
-    if previous_result is not None and any(
-        value(core) == previous_result for core in numbers_in(previous, 0, len(previous))
-    ):
-        concluded = True
-    else:
-        concluded = _CONCLUDED_BEFORE.search(previous) is not None
+    stated = result is not None and any(value(core) == result for core in numbers_in(previous, 0, len(previous)))
+    concluded = stated or _CONCLUDED_BEFORE.search(previous) is not None
     if (concluded or first) and _SUPPOSED.match(sentence):
         return True
     if _THEREFORE.match(previous) and not _COMPUTED.search(sentence):
@@ -310,14 +355,14 @@ def _claimed_before(text: str, end: int) -> int | None:
 
 _REASONED = re.compile(
     rf"{_CONCLUDES.pattern.removesuffix('|[=→⇒]')}"
-    rf"|=\s?(?:{CURRENCY})?\s?[0-9][0-9.,/]*(?:[ *]+[A-Za-z]+){{0,3}}[\s.!*]*\Z",
+    rf"|=\s?(?:{CURRENCY})?\s?[0-9][0-9.,/]*[^=\n0-9]*\Z",
     re.IGNORECASE,
 )
 """What comes behind an answer and may conclude another one."""
 
 
 _SPELLED = re.compile(
-    rf"(?<![\w-])(?P<words>(?:(?:negative|minus)\ )?(?:{WORD})\b(?:[\ -](?:and\ )?(?:{WORD})\b)*+)(?![\w-])",
+    rf"(?<![\w-])(?P<words>(?:(?:negative|minus)\ )?(?:{WORD})\b(?:[\ -](?:and\ )?(?:{WORD})\b)*)(?![\w-])",
     re.VERBOSE | re.IGNORECASE,
 )
 _NO_COUNT = re.compile(
@@ -383,7 +428,7 @@ def spelled(text: str) -> tuple[str, list[int]] | None:
     return "".join((*parts, text[at:])), [*places, *range(at, len(text))]
 
 
-_DIGIT = fast_re.compile("[0-9]")
+_DIGIT = re.compile("[0-9]")
 
 
 def _counts(text: str, words: re.Match[str]) -> bool:
@@ -420,7 +465,7 @@ def _cut(text: str, end: int) -> int | None:
     if _AFTERTHOUGHT.match(text, start, end):
         said = _CONFIRMED.sub("", _AFTERTHOUGHT.sub("", text[start:], count=1))
         return start if start and not _REVISED.search(said) else None
-    found = [core for core in numbers_in(text, start, end) if not before(text, core.start()).glued]
+    found = [core for core in numbers_in(text, start, end) if not _is_glued(text, core.start())]
     if len(found) < 2:
         return None
     if _CHECKED.search(text, found[-1].end(), end):
@@ -469,6 +514,8 @@ def _cut(text: str, end: int) -> int | None:
     return _without_adjunct(text, start, found[at - 1], found[at])
 
 
+_LINKED = re.compile(r"[,%]| or | i\.?e| made | consisting | split ")
+_UNIT_WORDS = re.compile(r"[%*_)]*(?:[ -][A-Za-z][A-Za-z-]*){0,6}?[*_]*(?=,| or | i\.?e| made| consisting| split)")
 _AT = re.compile(r"\b(?:at|to|from|until|till|by|after|before|around)\ (?:about\ )?\Z", re.IGNORECASE)
 _AGAIN = re.compile(
     rf""",?\ (?:or|which\ is|that\ is|that['’]s|i\.?e\.?,?|in\ other\ words,?|equivalent\ to)
@@ -500,29 +547,23 @@ _THAN = re.compile(
 )
 
 
-def _restated(text: str, start: int, found: list[re.Match[str]]) -> int | None:
+def _restated(text: str, start: int, found: list[Match[str]]) -> int | None:
     """Where an answer ends that the rest of its sentence says again: in another unit, roughly, or in its parts."""
     values = [value(core) for core in found]
-    for at, core in enumerate(found[:-1]):
+    between = text[found[0].end() : found[-1].start()]
+    for at, core in enumerate(found[:-1] if _LINKED.search(between) else ()):
         one, rest = values[at], values[at + 1 :]
-        if one is None or None in rest or before(text, core.start()).problem:
+        if one is None or None in rest:
             continue
         end, following = core.end(), found[at + 1]
         gap = text[end : following.start()]
-        words = re.match(
-            r"[%*_)]*(?:[ -][A-Za-z][A-Za-z-]*){0,6}?[*_]*(?=,|\ or\ |\ i\.?e|\ made|\ consisting|\ split)", gap
-        )
+        words = _UNIT_WORDS.match(gap)
         tail = gap if words is None else gap[words.end() :]
-        if len(rest) > 1 and sum(rest) == one and "=" not in text[end : found[-1].end()] and _MADE_UP.match(tail):  # type: ignore[arg-type]
-            return end
-        stated = at == 0 or _RESULT.search(text, max(start, before(text, core.start()).start - 6), core.start() + 1)
-        if stated and Fraction(one).denominator == 1 and _SAME_THING.match(tail) and "=" not in text[end:]:
-            return end
-        if len(rest) == 1 and (again := _AGAIN.fullmatch(tail)) and again["about"] and abs(one - rest[0]) >= 1:  # type: ignore[operator]
+        if _says_again(text, start, found, at, tail) and not before(text, core.start()).problem:
             return end
         if len(rest) == 2 and "%" in core[0] and _SHARE.fullmatch(gap.lstrip("%")) and rest[1]:
-            between = text[following.end() : found[at + 2].start()]
-            if _OUT_OF.fullmatch(between) and Fraction(rest[0]) / Fraction(rest[1]) == Fraction(one) / 100:  # type: ignore[arg-type]
+            divided = text[following.end() : found[at + 2].start()]
+            if _OUT_OF.fullmatch(divided) and Fraction(rest[0]) / Fraction(rest[1]) == Fraction(one) / 100:  # type: ignore[arg-type]
                 return end
     for aside in _COMPARED.finditer(text, found[0].end(), found[-1].start()):
         if not _CONCLUDES.search(text, aside.end()):
@@ -538,25 +579,52 @@ def _restated(text: str, start: int, found: list[re.Match[str]]) -> int | None:
     return None
 
 
-def _given_after_result(text: str, found: list[re.Match[str]]) -> int | None:
+def _says_again(text: str, start: int, found: list[Match[str]], at: int, tail: str) -> bool:
+    """Whether the words behind a number and its unit introduce the same amount: its parts, a rough value, a unit."""
+    one, *rest = [value(core) for core in found[at:]]
+    assert one is not None
+    computed = "=" in text[found[at].end() : found[-1].end()]
+    if len(rest) > 1 and not computed and sum(rest) == one and _MADE_UP.match(tail):  # type: ignore[arg-type]
+        return True
+    if len(rest) == 1 and (again := _AGAIN.fullmatch(tail)) and again["about"] and abs(one - rest[0]) >= 1:  # type: ignore[operator]
+        return True
+    if computed or Fraction(one).denominator != 1 or not _SAME_THING.match(tail):
+        return False
+    first = before(text, found[at].start()).start
+    return at == 0 or _RESULT.search(text, max(start, first - 6), found[at].start() + 1) is not None
+
+
+def _is_glued(text: str, start: int) -> bool:
+    """Whether a number is a part of a word, such as the 4 of `A4`; asks at length only where that is possible."""
+    return start > 0 and text[start - 1] not in " =(>\n" and before(text, start).glued
+
+
+def _given_after_result(text: str, found: list[Match[str]]) -> int | None:
     """Where the answer ends in a sentence that states the last result, and behind it only numbers that went into it."""
     sign = _last_sign(text, found[-1].start())
     result = None if sign is None else _behind(text, sign, found[-1].start())
     if sign is None or result is None:
         return None
-    known = {value(core) for core in numbers_in(text, max(0, sign.start() - WINDOW), sign.start())}
     for at, core in enumerate(found[:-1]):
-        if value(core) == result and core.start() >= sign.start():
-            rest = text[core.end() : found[-1].start()]
-            given = all(value(other) in known - {result} for other in found[at + 1 :])
-            return core.end() if given and (not _GOES_ON.search(rest) or _BESIDES.fullmatch(rest)) else None
+        if core.start() < sign.start() or value(core) != result:
+            continue
+        rest = text[core.end() : found[-1].start()]
+        if _GOES_ON.search(rest) and not _BESIDES.fullmatch(rest):
+            return None
+        head = text[max(0, sign.start() - WINDOW) : sign.start()]
+        if not all(other[0] in head for other in found[at + 1 :]):
+            return None  # spares reading all numbers before the result
+        known = {value(core) for core in numbers_in(head, 0, len(head))} - {result}
+        return core.end() if all(value(other) in known for other in found[at + 1 :]) else None
     return None
 
 
-def _without_adjunct(text: str, start: int, answer: re.Match[str], last: re.Match[str]) -> int | None:
+def _without_adjunct(text: str, start: int, answer: Match[str], last: Match[str]) -> int | None:
     gap = _ASIDE.sub("", text[answer.end() : last.start()])
     place = before(text, answer.start())
-    stated = _RESULT.search(text, max(start, place.start - 6), answer.start() + 1) is not None
+    stated = text.endswith(">>", start, answer.start()) or (
+        _RESULT.search(text, max(start, place.start - 6), answer.start() + 1) is not None
+    )
     after = _AFTER_RESULT if stated else _AFTER_ANSWER
     if not (after.fullmatch(gap) or (_LATER.match(text, last.end()) and _WORDS.fullmatch(gap))):
         return None
@@ -576,8 +644,12 @@ def _last_result(text: str, end: int) -> Number | None:
 
 def _last_sign(text: str, end: int) -> re.Match[str] | None:
     """The last sign of equality with a number behind it."""
-    signs = list(_RESULT.finditer(text, max(0, end - WINDOW), end))
-    return signs[-1] if signs else None
+    at = text.rfind("=", max(0, end - WINDOW), end)
+    while at >= 0:
+        if (sign := _RESULT.match(text, at, end)) is not None:
+            return sign
+        at = text.rfind("=", max(0, end - WINDOW), at)
+    return None
 
 
 def _behind(text: str, sign: re.Match[str], end: int) -> Number | None:
@@ -585,7 +657,7 @@ def _behind(text: str, sign: re.Match[str], end: int) -> Number | None:
     return next((value(core) for core in numbers_in(text, sign.end(), min(end, sign.end() + 40))), None)
 
 
-def _converted(text: str, one: re.Match[str], other: re.Match[str], between: re.Match[str]) -> bool:
+def _converted(text: str, one: Match[str], other: Match[str], between: re.Match[str]) -> bool:
     """Whether two numbers are the same amount in two units, by their ratio and the units' names."""
     values = value(one), value(other)
     if None in values or 0 in values:
@@ -642,7 +714,7 @@ def same_amount(text: str, start: int, end: int) -> Number | None:
     return None
 
 
-def _amount(text: str, core: re.Match[str]) -> tuple[str, Number, str] | None:
+def _amount(text: str, core: Match[str]) -> tuple[str, Number, str] | None:
     """What a number with a unit measures, how much of it, and the unit."""
     number = value(core)
     if text[max(0, core.start() - 1) : core.start()] == "$":

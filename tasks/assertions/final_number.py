@@ -16,19 +16,21 @@ from enum import StrEnum
 
 import regex as re  # possessive quantifiers of `re` match wrongly before Python 3.11.5 (gh-106052)
 
-from tasks.assertions.closings import answer_end, refused, remarks_start, spelled
+from tasks.assertions.closings import answer_end, concludes, refused, remarks_start, spelled, unusual
 from tasks.assertions.number_words import WORD, number_in_words
 from tasks.assertions.numbers import (
     CORE,
     CURRENCY,
     MARKUP,
     SIGN,
+    TELLING,
     Number,
     after,
     before,
     before_box,
     numbers_in,
     plain,
+    read,
     signed,
     value,
     visible,
@@ -168,7 +170,7 @@ def final_number(text: str) -> Extraction | None:
 
     Works in time linear in the text, whatever it holds.
     """
-    return _in_visible(text, lambda shown: _marker(shown) or _closing_number(shown))
+    return _in_visible(text, lambda shown: _marker(shown) or _usual_end(shown) or _closing_number(shown))
 
 
 def marked_number(text: str) -> Extraction | None:
@@ -359,27 +361,61 @@ def _only(head: str, tail: str) -> bool:
     )
 
 
-_NUMBER_AT_END = r"(\$?([1-9][0-9]{0,2}(?:,[0-9]{3}){1,4}|[0-9]{1,15}))"
 _NO_UNIT = (
-    r"(?!(?:hundred|thousand|million|billion|trillion|squared|cubed|factorial|choose|mod|modulo|otherwise|else|percent"
-    r"|times|plus|minus|over|or|and|if|unless|when|is|was|but|no|not|half|maybe|perhaps|possibly|probably|potentially"
-    r"|alternatively|either|versus|vs|pi|divided|multiplied|to|through)\b)"
+    rf"(?!(?:hundred|thousand|million|billion|trillion|squared|cubed|factorial|choose|mod|modulo|otherwise|else|or"
+    r"|(?:is|was) (?:not|never|wrong|incorrect)|isn|wasn|maybe|perhaps|possibly|probably|potentially"
+    r"|alternatively|either|versus|vs|pi"
+    rf"|as (?:required|given|stated|expected|needed|the problem)|(?:plus|minus|times|to|over|and) (?:{WORD}))\b)"
 )
+"""No word that changes the number before it."""
+_PLAIN_WORD = rf"(?: {_NO_UNIT}(?:a|[A-Za-z’'-]{{2,20}})(?:/[a-z]{{2,20}})?)"
+_NOT_LINKED = r"(?! (?:so|then|thus|hence|therefore|which|who|that|but|and|nor|minus|plus|times|divided|multiplied)\b)"
+_NUMBER_AT_END = r"\$?((?:[1-9][0-9]{0,2}(?:,[0-9]{3}){1,4}|[0-9]{1,15})(?:\.[0-9]{1,6})?)(?![0-9])"
 _END = fast_re.compile(
-    rf"(?:[a-z] (?:is|are|was|were|has|have|had|makes|equals|costs|cost|left)|[0-9A-Za-z)] =) {_NUMBER_AT_END}"
+    rf"(?:[a-z] (?:is|are|was|were|has|have|had|makes|equals|costs|cost|left)) {_NUMBER_AT_END}"
     rf"(?: {_NO_UNIT}[a-z]{{3,20}})?\.?\s*\Z"
 )
-_RESULT_AT_END = fast_re.compile(rf"[0-9A-Za-z)] ?= ?{_NUMBER_AT_END}(?: {_NO_UNIT}[a-z]{{2,20}}){{0,6}}\.?\s*\Z")
+_RESULT_AT_END = fast_re.compile(
+    rf"= ?{_NUMBER_AT_END}(?:>>{_NUMBER_AT_END})?(?:%?(?:/[a-z]{{2,20}})?{_PLAIN_WORD}{{0,15}}"
+    rf"|(?:{_NOT_LINKED}{_PLAIN_WORD}){{0,8}}? (?:in|for|of|after|within|during|from|on|out of|with|at|by|per|every"
+    rf"|each|to (?!the\b|a\b|about\b)[a-z]+)"
+    rf"(?: (?:the|a|all|his|her|their|last|first|next|of)){{0,3}} \$?[0-9]{{1,4}}{_PLAIN_WORD}{{0,6}})\.?\s*\Z"
+)
+_RESULT_SAID = fast_re.compile(rf"= ?{_NUMBER_AT_END}(?:>>{_NUMBER_AT_END})?")
+_AGAIN_AT_END = fast_re.compile(
+    rf"[^0-9=\n]*?(?P<word>[A-Za-z]+) (?P<number>{_NUMBER_AT_END})%?{_PLAIN_WORD}{{0,15}}\.?\s*\Z"
+)
 """The usual last words of a reply without a marker, read without the machinery below, and to the same end."""
-_USUAL_LENGTH = 80
+_USUAL_LENGTH = 200
+_OPERAND = frozenset("0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ)%")
 
 
 def _usual_end(text: str) -> Extraction | None:
+    """Read a last sentence that ends with a result, or that concludes and has one number, where nothing is unusual."""
     start = max(0, len(text) - _USUAL_LENGTH)
-    found = _END.search(text, start) or _RESULT_AT_END.search(text, start)
-    if found is None:
+    last = 1 + max(text.rfind("\n", start, len(text) - 1), text.rfind(". ", start), start - 1)
+    at = text.rfind("=", last)
+    found = None
+    if at > 0 and text[at - 1 - (text[at - 1] == " ")] in _OPERAND:
+        found = _RESULT_AT_END.match(text, at)
+    elif at < 0 and (again := _AGAIN_AT_END.match(text, last)) is not None and again["word"].lower() not in TELLING:
+        sign = text.rfind("=", 0, last)
+        result = _RESULT_SAID.match(text, sign) if sign > 0 else None
+        if result is not None and read(result[result.lastindex or 1]) == read(again["number"]):
+            found = again
+    if found is None and at < 0:
+        found = _END.search(text, last)
+        if found is not None and (_ANY_DIGIT.search(text, last, found.start()) or not concludes(text, last)):
+            found = None
+    if found is None or unusual(text, last):
         return None
-    return Extraction(found[1], int(found[2].replace(",", "")), Rule.LAST_NUMBER, *found.span(1))
+    group = "number" if "number" in found.re.groupindex else found.lastindex or 1
+    if group == 2 and read(found[1]) != read(found[2]):
+        return None  # a calculator's note that says something else
+    return Extraction(found[group], read(found[group]), Rule.LAST_NUMBER, *found.span(group))
+
+
+_ANY_DIGIT = fast_re.compile("[0-9]")
 
 
 def _closing_number(text: str) -> Extraction | None:
@@ -412,7 +448,9 @@ def _last_number(text: str) -> Extraction | None:
         start = max(0, last - WINDOW, text.rfind("\n", max(0, last - WINDOW), last) + 1)
         while start and start < last and text[start - 1] in _IN_NUMBER:
             start += 1  # not in the middle of a number
-        if start == last and start:
+        for word in _NO_NUMBER.finditer(text, start, last):
+            start = word.end()
+        if start == last and start and text[start - 1] in _IN_NUMBER:
             return Extraction(text[last - 20 : last + 1], None, Rule.LAST_NUMBER, last, last + 1, "too long a number")
         for core in reversed(list(numbers_in(text, start, min(len(text), last + WINDOW)))):
             place = before(text, core.start())
@@ -425,19 +463,15 @@ def _last_number(text: str) -> Extraction | None:
     return None
 
 
+_NO_NUMBER = fast_re.compile(r"(?<![\\A-Za-z])[A-Za-z]{4,20} ")
+"""A word that is in no number: what is behind it can be read without what is before it."""
 _IN_NUMBER = "0123456789.,"
-_DIGIT = re.compile("[0-9¼-¾⅐-⅞]")
+_DIGITS = frozenset("0123456789¼½¾" + "".join(map(chr, range(0x2150, 0x215F))))
 
 
 def _last_digit(text: str, stop: int) -> int:
-    """Return where the last digit before `stop` stands, or -1; reads backwards, piece by piece."""
-    while stop > 0:
-        start = max(0, stop - WINDOW)
-        found = [match.start() for match in _DIGIT.finditer(text, start, stop)]
-        if found:
-            return found[-1]
-        stop = start
-    return -1
+    """Return where the last digit before `stop` stands, or -1."""
+    return next((at for at in range(stop - 1, -1, -1) if text[at] in _DIGITS), -1)
 
 
 def _closing(text: str, start: int) -> int | None:

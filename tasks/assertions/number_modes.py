@@ -13,6 +13,7 @@ As text means: commas and dollar signs deleted, what stands up to `#### ` and on
 
 from __future__ import annotations
 
+import re as fast_re
 from collections import deque
 from collections.abc import Callable
 from fractions import Fraction
@@ -22,7 +23,8 @@ import regex as re  # possessive quantifiers of `re` match wrongly before Python
 _HASH = re.compile(r"#### (-?[0-9.,]+)")
 _PHRASE = re.compile(r"The answer is (-?[0-9.,]+).")
 _PHRASE_STOP = re.compile(r"The answer is (-?[0-9.,]+)\.")
-_FLEXIBLE = re.compile(r"-?[$0-9.,]{2,}|-?[0-9]+")
+_FLEXIBLE = fast_re.compile(r"(?s:.*)(?<![$0-9.,])([$0-9.,]{2,}|[0-9])")
+"""The last match of `-?[$0-9.,]{2,}|-?[0-9]+` without its sign: the last whole run that is one."""
 _LAST = re.compile(r"-?[0-9]+(?:\.[0-9]+)?")
 _LAST_GROUPED = re.compile(r"-?[0-9]++(?:,[0-9]++)*+(?:\.[0-9]+)?")
 _READABLE = re.compile(r"[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)")
@@ -49,8 +51,11 @@ def strict_phrase(text: str) -> Span | None:
 
 def flexible(text: str) -> Span | None:
     """Return where the last run of digits and `$`, `.`, `,` stands, or None; a run of points alone is one too."""
-    found = deque(_FLEXIBLE.finditer(text), maxlen=1)
-    return found[0].span() if found else None
+    found = _FLEXIBLE.match(text)
+    if found is None:
+        return None
+    start, end = found.span(1)
+    return start - (text[start - 1 : start] == "-"), end
 
 
 def last_number(text: str) -> Span | None:
@@ -61,7 +66,7 @@ def last_number(text: str) -> Span | None:
 
 def any_number(text: str) -> Span | None:
     """Return what the first of three rules finds: the phrase with a real full stop, `flexible`, `last_number`."""
-    phrase = _PHRASE_STOP.search(text)
+    phrase = _PHRASE_STOP.search(text) if "The answer is " in text else None
     return phrase.span(1) if phrase else flexible(text) or last_number(text)
 
 
@@ -82,8 +87,10 @@ def _bare(text: str) -> str:
     return text.removesuffix(".").lower()
 
 
-def _number(text: str) -> Fraction | None:
+def _number(text: str) -> int | Fraction | None:
     text = text.replace(",", "").replace("$", "").strip()
+    if len(text) <= _MOST_DIGITS and text.isascii() and text.isdigit():
+        return int(text)
     if len(text) > _MOST_DIGITS or not _READABLE.fullmatch(text):
         return None
     return Fraction(text.removesuffix("."))

@@ -281,7 +281,7 @@ def after(text: str, end: int) -> str:
 
     `=` is for the caller, who knows which side of an equation is meant.
     """
-    if end == len(text) or text[end] == "\n":
+    if end == len(text) or text[end] == "\n" or (text[end] == "." and end + 1 == len(text)):
         return ""
     if _AFTER.match(text, end):
         return "only the beginning of a longer number or expression"
@@ -306,6 +306,8 @@ class Before:
 
 
 _MONEY = re.compile(rf"(?:(?<![A-Za-z0-9])|(?=[\\$€£¥₹]))(?:{CURRENCY}) ?\Z")
+_NO_CURRENCY = frozenset("abcdefghijklmnopqrtuvwxyz0123456789=+(,:;")
+"""Characters with which no currency ends, but for a command of LaTeX."""
 _SIGNED = re.compile(r"(?<![A-Za-z])(?:negative|minus) \Z", re.IGNORECASE)
 _PART = "only the end of a longer expression"
 
@@ -319,12 +321,23 @@ def before(text: str, start: int) -> Before:
             return Before(begin, sign)
         if not sign and previous in "+-":
             begin, sign = begin - 1, previous
+        elif (
+            previous == " "
+            and text[begin - 2 : begin - 1] in _NO_CURRENCY
+            and "\\" not in text[max(0, begin - 14) : begin]
+        ):
+            break
         elif (money := _MONEY.search(text, max(0, begin - 14), begin)) is not None:
             begin = money.start()
         else:
             break
     previous = text[begin - 1] if begin else "\n"
-    if not sign and previous == " " and (word := _SIGNED.search(text, max(0, begin - 10), begin)) is not None:
+    if (
+        not sign
+        and previous == " "
+        and text[begin - 2 : begin - 1] in "sSeE"
+        and (word := _SIGNED.search(text, max(0, begin - 10), begin)) is not None
+    ):
         sign, begin = word[0].strip().lower(), word.start()
         previous = text[begin - 1] if begin else "\n"
         if sign == "minus" and _TERM_BEFORE.search(text, max(0, begin - 26), begin):
@@ -341,12 +354,28 @@ def before(text: str, start: int) -> Before:
     return Before(begin, sign, problem=_spaced(text, begin, bool(sign)))
 
 
+TELLING = frozenset(
+    re.findall(
+        r"\w+",
+        """about above a always and arccos arcsin arctan around at be been below by cannot cbrt choose cos double equal
+        exactly except exceeds exp half just least lg ln log maybe minus mod more most necessarily neither never nor
+        not of only or over perhaps pi plus possibly probably really simply sin sqrt tan than the thrice times to
+        triple twice under versus vs""",
+    )
+)
+"""Words before a number that may tell that it is a part of something, or not meant."""
+
+
 def _spaced(text: str, begin: int, has_sign: bool) -> str:
     """Find an operator, or another number, before the blanks that stand before a number."""
     head = text[max(0, begin - 40) : begin]
     line = head[head.rfind("\n") + 1 :]
     bare = line.rstrip(" *`_\"'([{$")
     marks = line[len(bare) :]
+    word = bare[bare.rfind(" ") + 1 :]
+    plain_word = word.isalpha() and word.isascii() and marks in (" ", " $", "$") and "\\" not in line
+    if plain_word and word.lower() not in TELLING:
+        return ""  # no pattern below ends with such a word
     if _APPLIED.search(line) or _FALSE_BEFORE.search(line) or _BOUND_BEFORE.search(line):
         return _PART  # sqrt(18), x - 18, \\leq 18, not 18, at most 18
     if not bare:
