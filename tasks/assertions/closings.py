@@ -127,7 +127,7 @@ _NOTE = re.compile(
       | as\ an?\ (?:aside|side\ note|percentage|fraction|decimal|percent) | in\ percent
       | (?:(?:this|that|it)(?:\ is|['’]s)\ )?because\b | the\ reason\b
       | (?:i\ )?hope\b | let\ me\ know | feel\ free
-      | if\ you(?:['’]d)?\ (?:want|like|wish|prefer|have|need\ (?:any|more|help)) )""",
+      | if\ (?:anything|something)\b | if\ you(?:['’]d)?\ (?:want|like|wish|prefer|have|need\ (?:any|more|help)) )""",
     re.VERBOSE | re.IGNORECASE,
 )
 """How a sentence begins that adds something to the answer before it."""
@@ -366,9 +366,9 @@ _SPELLED = re.compile(
     re.VERBOSE | re.IGNORECASE,
 )
 _NO_COUNT = re.compile(
-    r"(?:\b(?:the|these|those|all|both|each|every|per|any|other|last|first|next|past|no|some|this|that|which|than|his|her"
-    r"|their|its|my|our|your|(?<!\btotal )of|step|part|into|these)(?:\ [a-z]+)? |[-/0-9]\ ?)\Z",
-    re.IGNORECASE,
+    rf"""(?:\b(?:the|these|those|all|both|each|every|per|any|other|last|first|next|past|no|some|this|that|which|than|his
+      |her|their|its|my|our|your|(?<!\btotal\ )of|step|part|into)(?:\ (?!{_FINITE}\b)[a-z]+)?\ |[-/0-9]\ ?)\Z""",
+    re.VERBOSE | re.IGNORECASE,
 )
 """Before a number in words that counts what is known already."""
 _ONE = re.compile(
@@ -514,8 +514,10 @@ def _cut(text: str, end: int) -> int | None:
     return _without_adjunct(text, start, found[at - 1], found[at])
 
 
-_LINKED = re.compile(r"[,%]| or | i\.?e| made | consisting | split ")
-_UNIT_WORDS = re.compile(r"[%*_)]*(?:[ -][A-Za-z][A-Za-z-]*){0,6}?[*_]*(?=,| or | i\.?e| made| consisting| split)")
+_LINKED = re.compile(r"[,%:]| [-–—] | or | i\.?e| made | consisting | split ")
+_UNIT_WORDS = re.compile(
+    r"[%*_)]*(?:[ -][A-Za-z][A-Za-z-]*){0,6}?[*_]*(?=,|:| [-–—] | or | i\.?e| made| consisting| split)"
+)
 _AT = re.compile(r"\b(?:at|to|from|until|till|by|after|before|around)\ (?:about\ )?\Z", re.IGNORECASE)
 _AGAIN = re.compile(
     rf""",?\ (?:or|which\ is|that\ is|that['’]s|i\.?e\.?,?|in\ other\ words,?|equivalent\ to)
@@ -525,7 +527,7 @@ _AGAIN = re.compile(
 )
 _SAME_THING = re.compile(r",? (?:i\.?e\.?,?|in other words,?) ", re.IGNORECASE)
 _MADE_UP = re.compile(
-    r",? (?:or|i\.?e\.?,?|that is,?|namely|made up of|consisting of|comprising|split into) ", re.IGNORECASE
+    r",? (?:or|i\.?e\.?,?|that is,?|namely|made up of|consisting of|comprising|split into) |: | [-–—] ", re.IGNORECASE
 )
 _SHARE = re.compile(r"(?:\ [a-z]+)*,\ (?:[a-z]+ing)\ ", re.IGNORECASE)
 _OUT_OF = re.compile(r"\ (?:[a-z]+\ )?(?:out\ )?of\ (?:the\ )?|/", re.IGNORECASE)
@@ -536,10 +538,12 @@ _BESIDES = re.compile(
 _COMPARED = re.compile(
     r",\ (?:(?:which|that)\ (?:is|was)\ (?:also\ |exactly\ |about\ |only\ )?(?:half|twice|double|triple"
     r"|an?\ |one[\ -])[a-z]*\b"
-    r"|(?:(?:for|with)\ )?(?:an\ average\ of|averaging)\b)",
+    r"|enough\ (?:to|for)\b|(?:(?:for|with)\ )?(?:an\ average\ of|averaging)\b)",
     re.IGNORECASE,
 )
 """A comparison with another number behind the answer: `, which is half of the original price of 100`."""
+_LEFT_OVER = re.compile(r"\ (?:[a-z]+\ )?(?:left\ over|leftover|to\ spare)\b", re.IGNORECASE)
+_BOUGHT = re.compile(r"\b(?:can\ (?:buy|make|fill|get|afford|bake|pack)|each\ (?:gets?|receives?))\b", re.IGNORECASE)
 _SUPPLEMENT = re.compile(r",\ (?:making|giving|bringing|worth|for\ a\ total|totall?ing)\b", re.IGNORECASE)
 _LESSER = re.compile(r", \Z")
 _THAN = re.compile(
@@ -574,6 +578,8 @@ def _restated(text: str, start: int, found: list[Match[str]]) -> int | None:
         if supplement is not None and not _DIGIT.search(text, first.end(), supplement.start()):
             return supplement.start()
     last = found[-1]
+    if _LEFT_OVER.match(text, last.end()) and _BOUGHT.search(text, start, found[-2].start()):
+        return found[-2].end()
     if _LESSER.search(text, start, last.start()) and _THAN.match(text, last.end()):
         return found[-2].end()
     return None
@@ -584,8 +590,10 @@ def _says_again(text: str, start: int, found: list[Match[str]], at: int, tail: s
     one, *rest = [value(core) for core in found[at:]]
     assert one is not None
     computed = "=" in text[found[at].end() : found[-1].end()]
-    if len(rest) > 1 and not computed and sum(rest) == one and _MADE_UP.match(tail):  # type: ignore[arg-type]
-        return True
+    parts = [number for number in rest if number is not None]
+    adds_up = one in (sum(parts), len(parts) == 2 and parts[0] * parts[1])
+    if len(parts) > 1 and adds_up and not computed and _MADE_UP.match(tail):
+        return not _CONCLUDES.search(text, found[at].end(), found[-1].end())
     if len(rest) == 1 and (again := _AGAIN.fullmatch(tail)) and again["about"] and abs(one - rest[0]) >= 1:  # type: ignore[operator]
         return True
     if computed or Fraction(one).denominator != 1 or not _SAME_THING.match(tail):
