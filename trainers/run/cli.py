@@ -1,4 +1,4 @@
-"""Flags and YAML into the four dataclasses of a run, with messages that say what to do.
+"""Flags and YAML into the dataclasses of a run, with messages that say what to do.
 
 A run's settings are: the dataclasses' defaults, then one YAML file, then flags. Without `--config` and with the
 quickstart policy the file is `trainers/configs/quickstart.yaml`; with another policy there is none.
@@ -157,33 +157,29 @@ def _value(args: Sequence[str], name: str) -> str | None:
     return args[args.index(flag) + 1] if flag in args[:-1] else None
 
 
+def _without(args: list[str], name: str) -> list[str]:
+    """The rest, without a flag that is no setting of a run and its value."""
+    at = args.index(f"--{name}")
+    return args[:at] + args[at + 2 :]
+
+
 def _take_from(args: list[str]) -> tuple[list[str], int | None]:
-    """The step after `--from`, which is no setting of a run, and the rest."""
+    """The step after `--from`, and the rest."""
     if "--from" not in args:
         return args, None
-    at = args.index("--from")
-    step = args[at + 1] if at + 1 < len(args) else ""
+    step = _value(args, "from") or ""
     if not step.isdigit():
         raise ConfigError("--from: needs the step of a checkpoint, such as 20 for checkpoint-20")
-    return args[:at] + args[at + 2 :], int(step)
+    return _without(args, "from"), int(step)
 
 
 def _take_config(args: list[str]) -> tuple[list[str], Path | None]:
+    """The file of settings, and the rest: one that is named, one that ships, the run's own, or the quickstart's."""
     if "--config" in args:
-        at = args.index("--config")
-        if at + 1 >= len(args):
+        name = _value(args, "config")
+        if name is None:
             raise ConfigError("--config needs a YAML file")
-        path = Path(args[at + 1])
-        named = CONFIGS / f"{path}.yaml"
-        if not path.exists() and named.exists():
-            path = named
-        if path.parent == CONFIGS and path.stem.endswith("warm_start"):
-            raise ConfigError(f"--config {path.stem}: a warm start: `python -m trainers.sft --config {path.stem}`")
-        if not path.exists():
-            # Warm starts are settings of `python -m trainers.sft`.
-            known = ", ".join(sorted(p.stem for p in CONFIGS.glob("*.yaml") if not p.stem.endswith("warm_start")))
-            raise ConfigError(f"--config {path}: no such file (the configs that ship: {known})")
-        return args[:at] + args[at + 2 :], path
+        return _without(args, "config"), _named_config(name)
     base = QUICKSTART if _value(args, "model_name_or_path") in (None, "quickstart") else None
     if "--resume" in args:
         default = read_config(base, GROUPS)["output_dir"] if base else GiGPOConfig.output_dir
@@ -193,6 +189,19 @@ def _take_config(args: list[str]) -> tuple[list[str], Path | None]:
     if base and _value(args, "tasks") and not _value(args, "held_out"):
         args = [*args, "--held_out", "split"]  # the file's held-out tasks go with the file's own pool
     return args, base
+
+
+def _named_config(name: str) -> Path:
+    """A file, or the name of a config that ships without its folder."""
+    shipped = CONFIGS / f"{name}.yaml"
+    path = shipped if shipped.exists() and not Path(name).exists() else Path(name)
+    if path.parent == CONFIGS and path.stem.endswith("warm_start"):
+        raise ConfigError(f"--config {path.stem}: a warm start: `python -m trainers.sft --config {path.stem}`")
+    if not path.exists():
+        # Warm starts are settings of `python -m trainers.sft`.
+        known = ", ".join(sorted(p.stem for p in CONFIGS.glob("*.yaml") if not p.stem.endswith("warm_start")))
+        raise ConfigError(f"--config {path}: no such file (the configs that ship: {known})")
+    return path
 
 
 def _check_flags(args: Sequence[str]) -> None:
