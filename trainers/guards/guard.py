@@ -44,35 +44,31 @@ class Alarm:
 class Guard:
     """One check. A guard overrides the events that it looks at; each yields an alarm for every condition that holds.
 
+    An event that only takes something in returns nothing.
+
     Attributes whose names begin with one underscore are its memory: numbers, text, lists, mappings or a `Window`; they
     are part of every checkpoint, so that a resumed run judges as an uninterrupted one.
     """
 
     name: ClassVar[str]
 
-    def begin(self, facts: Facts) -> Iterator[Alarm]:
+    def begin(self, facts: Facts) -> Iterator[Alarm] | None:
         """Before the first step: settings, tasks, model."""
-        return iter(())
 
-    def episodes(self, step: int, played: RolloutResult) -> Iterator[Alarm]:
+    def episodes(self, step: int, played: RolloutResult) -> Iterator[Alarm] | None:
         """The episodes that step `step` trains on (counted from 1) were played."""
-        return iter(())
 
-    def update(self, step: int, update: Update) -> Iterator[Alarm]:
+    def update(self, step: int, update: Update) -> Iterator[Alarm] | None:
         """Optimizer step `step` was taken. With several steps on one batch of episodes each has this event."""
-        return iter(())
 
-    def measured(self, held_out: Measured) -> Iterator[Alarm]:
+    def measured(self, held_out: Measured) -> Iterator[Alarm] | None:
         """A held-out evaluation is done."""
-        return iter(())
 
-    def step(self, step: int, metrics: Mapping[str, float]) -> Iterator[Alarm]:
+    def step(self, step: int, metrics: Mapping[str, float]) -> Iterator[Alarm] | None:
         """Step `step` is done; `metrics` under the names of the logs."""
-        return iter(())
 
-    def left(self, behind: LeftBehind) -> Iterator[Alarm]:
+    def left(self, behind: LeftBehind) -> Iterator[Alarm] | None:
         """The run is over; its newest checkpoint was opened as somebody who measures it later does."""
-        return iter(())
 
     def state_dict(self) -> dict[str, Any]:
         """The guard's memory, JSON-able."""

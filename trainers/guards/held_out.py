@@ -56,13 +56,12 @@ class ShipByHeldOut(Guard):
                 "compared: that the pool runs ahead of the held-out tasks goes unseen.",
             )
 
-    def episodes(self, step: int, played: RolloutResult) -> Iterator[Alarm]:
+    def episodes(self, step: int, played: RolloutResult) -> None:
         """Count the pool."""
         for episode in first_drawn(played.trajectories):
             if is_graded(episode):
                 passed, graded = self._played.get(episode.task_id, (0, 0))
                 self._played[episode.task_id] = [passed + bool(episode.passed), graded + 1]
-        return iter(())
 
     def measured(self, held_out: Measured) -> Iterator[Alarm]:
         """Held-out flat or falling while the pool rises."""

@@ -51,10 +51,9 @@ class InertIntervention(Guard):
     _capped: Window = field(default_factory=lambda: Window(5))
     _turn: Window = field(default_factory=lambda: Window(6))
 
-    def begin(self, facts: Facts) -> Iterator[Alarm]:
+    def begin(self, facts: Facts) -> None:
         """The weight of the turn term, and what a turn earns in it."""
         self.beta_turn, self.turn_signal = facts.config.beta_turn, TurnSignal(facts.config.turn_signal)
-        return iter(())
 
     def step(self, step: int, metrics: Mapping[str, float]) -> Iterator[Alarm]:
         """The figures that credit logs."""

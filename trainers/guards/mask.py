@@ -28,10 +28,9 @@ class MaskByLength(Guard):
     pad_id: int | None = None
     usual: float = 0.1
 
-    def begin(self, facts: Facts) -> Iterator[Alarm]:
+    def begin(self, facts: Facts) -> None:
         """Which id pads. One that also ends replies is expected in them."""
         self.pad_id = None if facts.pad_id in facts.eos_ids else facts.pad_id
-        return iter(())
 
     def episodes(self, step: int, played: RolloutResult) -> Iterator[Alarm]:
         """Completions that hold the pad id, where they are more than chance."""

@@ -37,14 +37,13 @@ class LogprobParity(Guard):
     exact: bool = True
     where: str = field(default="", repr=False)
 
-    def begin(self, facts: Facts) -> Iterator[Alarm]:
+    def begin(self, facts: Facts) -> None:
         """Who samples, and who trains."""
         self.exact = facts.exact
         self.where = (
             f"sampler {facts.sampler or 'unknown'}, {facts.dtype or '?'}, T={facts.sampling.temperature:g}; trainer "
             f"{facts.training_dtype or '?'}, T={facts.config.temperature:g}"
         )
-        return iter(())
 
     def step(self, step: int, metrics: Mapping[str, float]) -> Iterator[Alarm]:
         """The figures of rescoring."""

@@ -36,15 +36,14 @@ class ResampleBudget(Guard):
     """What turns that were resampled earned; `_kept` what the others did."""
     _kept: Window = field(default_factory=lambda: Window(256))
 
-    def begin(self, facts: Facts) -> Iterator[Alarm]:
+    def begin(self, facts: Facts) -> None:
         """Whom to ask."""
         self.warning, self.target = facts.resampling, facts.resample_rate
-        return iter(())
 
-    def episodes(self, step: int, played: RolloutResult) -> Iterator[Alarm]:
+    def episodes(self, step: int, played: RolloutResult) -> None:
         """Cost and gain of this step."""
         if self.warning is None:
-            return iter(())
+            return
         kept = extra = 0
         for episode in played.trajectories:
             for turn in episode.turns:
@@ -55,7 +54,6 @@ class ResampleBudget(Guard):
             for change in _changes(episode):
                 self._changes.add(change)
         self._extra.add(extra / kept if kept else None)
-        return iter(())
 
     def step(self, step: int, metrics: Mapping[str, float]) -> Iterator[Alarm]:
         """The wrapper's message, with figures; each kind of it once."""

@@ -135,10 +135,9 @@ class SignalMeter(Guard):
     _share: Window = field(default_factory=lambda: Window(10))
     _last: dict[str, int] = field(default_factory=dict)
 
-    def begin(self, facts: Facts) -> Iterator[Alarm]:
+    def begin(self, facts: Facts) -> None:
         """What a turn earns in this run."""
         self.credit, self.turn_signal = facts.config, facts.config.turn_signal
-        return iter(())
 
     def episodes(self, step: int, played: RolloutResult) -> Iterator[Alarm]:
         """Count the groups."""

@@ -62,13 +62,12 @@ class SplitLint(Guard):
                 "overfitting. Draw the split with a seed (`python -m tasks split`).",
             )
 
-    def measured(self, held_out: Measured) -> Iterator[Alarm]:
+    def measured(self, held_out: Measured) -> None:
         """Keep the baseline."""
         if held_out.step == 0:
             arm = held_out.arms.get(SAMPLED) or held_out.arms[held_out.deciding]
             self._baseline = [arm.passed, arm.graded, arm.effective_n]
             self._labels = [arm.sampling]
-        return iter(())
 
     def episodes(self, step: int, played: RolloutResult) -> Iterator[Alarm]:
         """The pool's first step against the baseline: nothing was learned in between."""

@@ -80,16 +80,14 @@ class UpdateHealth(Guard):
     _start: dict[str, float] = field(default_factory=dict)
     """Means over the first four steps."""
 
-    def begin(self, facts: Facts) -> Iterator[Alarm]:
+    def begin(self, facts: Facts) -> None:
         """Where gradients are clipped."""
         self.max_grad_norm = facts.config.max_grad_norm or 0.0
-        return iter(())
 
-    def episodes(self, step: int, played: RolloutResult) -> Iterator[Alarm]:
+    def episodes(self, step: int, played: RolloutResult) -> None:
         """The median reply."""
         lengths = [len(turn.ids) for episode in played.trajectories for turn in episode.turns]
         self._note("length", self._length, median(lengths) if lengths else None)
-        return iter(())
 
     def step(self, step: int, metrics: Mapping[str, float]) -> Iterator[Alarm]:
         """Everything that a log line tells."""

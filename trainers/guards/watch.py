@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from trainers.guards.events import Facts, LeftBehind, Measured, Update
@@ -36,37 +35,39 @@ class Watch:
 
     def begin(self, facts: Facts, step: int = 0) -> list[Finding]:
         """Before the first step of this process."""
-        return self._hear(step, ((guard, guard.begin(facts)) for guard in self.guards))
+        return self._hear(step, lambda guard: guard.begin(facts))
 
     def episodes(self, step: int, played: RolloutResult) -> list[Finding]:
         """The episodes that step `step` trains on."""
-        return self._hear(step, ((guard, guard.episodes(step, played)) for guard in self.guards))
+        return self._hear(step, lambda guard: guard.episodes(step, played))
 
     def update(self, step: int, update: Update) -> list[Finding]:
         """Optimizer step `step` was taken."""
-        return self._hear(step, ((guard, guard.update(step, update)) for guard in self.guards))
+        return self._hear(step, lambda guard: guard.update(step, update))
 
     def measured(self, held_out: Measured) -> list[Finding]:
         """A held-out evaluation."""
-        return self._hear(held_out.step, ((guard, guard.measured(held_out)) for guard in self.guards))
+        return self._hear(held_out.step, lambda guard: guard.measured(held_out))
 
     def step(self, step: int, metrics: Mapping[str, float]) -> list[Finding]:
         """Step `step` is done."""
-        return self._hear(step, ((guard, guard.step(step, metrics)) for guard in self.guards))
+        return self._hear(step, lambda guard: guard.step(step, metrics))
 
     def left(self, behind: LeftBehind) -> list[Finding]:
         """The run is over, and this is its newest checkpoint."""
-        return self._hear(behind.step, ((guard, guard.left(behind)) for guard in self.guards))
+        return self._hear(behind.step, lambda guard: guard.left(behind))
 
-    def _hear(self, step: int, said: Iterable[tuple[Guard, Iterator[Alarm]]]) -> list[Finding]:
+    def _hear(self, step: int, event: Callable[[Guard], Iterable[Alarm] | None]) -> list[Finding]:
+        """Show an event to every guard; of what they say, what was not said before."""
         new: list[Finding] = []
-        for guard, alarm in chain.from_iterable(((guard, alarm) for alarm in alarms) for guard, alarms in said):
-            if (guard.name, alarm.kind) in self._said:
-                continue
-            self._said.add((guard.name, alarm.kind))
-            level = self.levels[GuardName(guard.name)]
-            severity = alarm.severity if level is None or alarm.severity is Severity.NOTE else level
-            new.append(Finding(step, guard.name, severity, alarm.message, alarm.kind))
+        for guard in self.guards:
+            for alarm in event(guard) or ():
+                if (guard.name, alarm.kind) in self._said:
+                    continue
+                self._said.add((guard.name, alarm.kind))
+                level = self.levels[GuardName(guard.name)]
+                severity = alarm.severity if level is None or alarm.severity is Severity.NOTE else level
+                new.append(Finding(step, guard.name, severity, alarm.message, alarm.kind))
         self.findings += new
         return new
 
