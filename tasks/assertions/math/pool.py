@@ -31,6 +31,10 @@ SECONDS = 5.0
 """Processor time that one comparison may take."""
 HEAD_START = 0.25
 """Processor time after which a comparison makes way for the others, and starts anew among those that do the like."""
+SPARES = 1
+"""Workers that stand by, started in the background, so that no comparison waits for a start where one is lost."""
+SPARES_AFTER = 20
+"""Comparisons after which a pool gets them; sooner where one hangs or a worker is lost. Few need none."""
 PATIENCE = 12
 """Times as long on the clock, after which a worker counts as lost."""
 MEMORY = 3 << 30
@@ -89,16 +93,17 @@ class _Lane:
 class Pool:
     """Compares answers in worker processes. May be used by any number of threads, also after a fork.
 
-    Workers start when they are needed: the first at the first comparison, more while all are busy.
+    Workers start when they are needed: the first at the first comparison, more while all are busy. A pool that is used
+    much, or under attack, keeps `SPARES` more that take the place of one that is lost.
 
     Args:
-        size: Workers at most, besides as many for what takes long; the number of cores, at most `MOST_WORKERS`,
-            where it is None.
+        size: Workers at most, besides as many for what takes long, and spares; the number of cores, at most
+            `MOST_WORKERS`, where it is None.
         seconds: Processor time that one comparison may take.
         memory: Bytes of address space of one worker.
 
     Attributes:
-        started: Workers started so far.
+        started: Workers put to use so far.
         killed: Comparisons ended because they took too long.
         died: Workers that ended by themselves, or that somebody else ended.
     """
@@ -114,7 +119,9 @@ class Pool:
         self.started = self.killed = self.died = 0
         self._lanes: list[_Lane] = []
         self._busy: dict[Worker, int] = {}
-        self._generation = 0
+        self._spares: list[Worker] = []
+        self._starting: list[Worker] = []
+        self._starter: threading.Thread | None = None
         self._golds: dict[str, Reply] = {}
         self._reset()
         _POOLS.add(self)
@@ -133,6 +140,10 @@ class Pool:
                 reply = self._ask(request, seconds, lane)
             if reply.status is not Status.LATE:
                 break
+            self._stand_by()
+        self._asked += 1
+        if self._asked == SPARES_AFTER:
+            self._stand_by()
         return reply
 
     def _ask(self, request: dict[str, Any], seconds: float, lane: _Lane) -> Reply:
@@ -212,12 +223,19 @@ class Pool:
     def close(self) -> None:
         """End the idle workers; busy ones end when they are given back. A later comparison starts new ones."""
         with self._lock:
-            idle = [worker for lane in self._lanes for worker in lane.idle]
+            idle = [*self._spares, *(worker for lane in self._lanes for worker in lane.idle)]
+            self._spares = []
             for lane in self._lanes:
                 lane.idle = []
             self._generation += 1
+            self._asked = 0
+            starting, starter = list(self._starting), self._starter
+        for worker in starting:
+            worker.kill()  # whoever starts it notices, and ends it
         for worker in idle:
             worker.end()
+        if starter is not None and starter is not threading.current_thread():
+            starter.join()
 
     def __enter__(self) -> Pool:
         return self
@@ -235,11 +253,56 @@ class Pool:
                 worker.end()
             self.started += 1
             generation = self._generation
+            while not lane.nice and self._spares:
+                worker = self._spares.pop()
+                self._stand_by()
+                if worker.alive:
+                    self._busy[worker] = generation
+                    return worker
+                worker.end()
         # Outside the lock: several may start at once, and those that are there must not wait for them.
-        worker = Worker(self.memory, lane.nice)
+        worker = self._start(lane.nice)
         with self._lock:
             self._busy[worker] = generation
         return worker
+
+    def _start(self, nice: bool, generation: int | None = None) -> Worker:
+        """Start a worker, known from its first moment on: a fork, or the end of its generation, can deal with it."""
+        starting: list[Worker] = []
+
+        def begun(worker: Worker) -> None:
+            with self._lock:
+                starting.append(worker)
+                self._starting.append(worker)
+                if generation not in (None, self._generation):
+                    worker.kill()
+
+        try:
+            return Worker(self.memory, nice, begun)
+        finally:
+            with self._lock:
+                self._starting = [worker for worker in self._starting if worker not in starting]
+
+    def _stand_by(self) -> None:
+        """Have the spare workers started, in the background."""
+        with self._lock:
+            if self._starter is not None or len(self._spares) >= SPARES:
+                return
+            self._starter = threading.Thread(target=self._stock, args=(self._generation,), daemon=True)
+            self._starter.start()
+
+    def _stock(self, generation: int) -> None:
+        try:
+            worker = self._start(nice=False, generation=generation)
+        except WorkerUnavailable:  # told where one is asked for
+            worker = None
+        with self._lock:
+            self._starter = None
+            if worker is not None and generation == self._generation:
+                self._spares.append(worker)
+                return
+        if worker is not None:
+            worker.end()
 
     def _give_back(self, worker: Worker, lane: _Lane) -> None:
         with self._lock:
@@ -255,16 +318,19 @@ class Pool:
                 self.killed += 1
             else:
                 self.died += 1
+        self._stand_by()
         worker.end()
 
     def _reset(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._lanes = [_Lane(self.size, nice=False), _Lane(self.size, nice=True)]
-        self._busy, self._generation = {}, 0
+        self._busy, self._generation, self._asked = {}, 0, 0
+        self._spares, self._starting, self._starter = [], [], None
 
     def _after_fork(self) -> None:
         """In the child: the workers are the parent's, and so may be whoever holds the locks."""
-        for worker in (*(worker for lane in self._lanes for worker in lane.idle), *self._busy):
+        idle = (worker for lane in self._lanes for worker in lane.idle)
+        for worker in (*idle, *self._busy, *self._spares, *self._starting):
             worker.forget()
         self._reset()
 

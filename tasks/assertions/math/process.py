@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 from tasks.assertions.math.worker import HEADER, pack
@@ -49,12 +50,13 @@ class Worker:
     Args:
         memory: Bytes of address space that it may take.
         nice: Whether it makes way for other processes.
+        begun: Called with the worker once its process is there, before it can be asked.
 
     Raises:
         WorkerUnavailable: it did not start.
     """
 
-    def __init__(self, memory: int, nice: bool = False) -> None:
+    def __init__(self, memory: int, nice: bool = False, begun: Callable[[Worker], None] = lambda _: None) -> None:
         self.served = 0
         try:
             self._process = subprocess.Popen(
@@ -70,6 +72,7 @@ class Worker:
         except (OSError, ValueError) as error:
             raise WorkerUnavailable(f"the math worker cannot be started: {error}") from error
         try:
+            begun(self)
             reply = self._receive(time.monotonic() + START_SECONDS)
         except (WorkerDied, WorkerLate) as error:
             code = self.end()
@@ -90,6 +93,11 @@ class Worker:
     def pid(self) -> int:
         """Its process id."""
         return self._process.pid
+
+    @property
+    def alive(self) -> bool:
+        """Whether it has not ended by itself."""
+        return self._process.poll() is None
 
     def ask(self, request: dict[str, Any], seconds: float, deadline: float) -> dict[str, Any]:
         """Send a request and return the answer.
@@ -119,12 +127,15 @@ class Worker:
 
     def end(self) -> int | None:
         """Kill it, take its exit code and close the pipes. May be called again."""
-        process = self._process
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)  # the process that compares, too
-        code = process.wait()
+        self.kill()
+        code = self._process.wait()
         self._close()
         return code
+
+    def kill(self) -> None:
+        """Kill it; whoever waits for it learns that it ended."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)  # the process that compares, too
 
     def forget(self) -> None:
         """Let go of it without touching it: in a child of the process that started it."""

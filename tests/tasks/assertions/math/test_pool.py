@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tasks.assertions.math.pool import HEAD_START, Pool, Status
+from tasks.assertions.math.pool import HEAD_START, SPARES, SPARES_AFTER, Pool, Status
 from tasks.assertions.math.process import Worker, WorkerLate, WorkerSpent, WorkerUnavailable
 from tasks.assertions.math.worker import pack, read_frame
 
@@ -76,9 +76,9 @@ def test_answers_that_hang_wait_for_each_other_and_no_other_for_them(monkeypatch
     class Hanging:
         """Stands for a worker: what hangs does so until all others have their verdicts."""
 
-        pid, served = 0, 0
+        pid, served, alive = 0, 0, True
 
-        def __init__(self, memory: int, nice: bool) -> None:
+        def __init__(self, memory: int, nice: bool, begun: object) -> None:
             self.nice = nice
 
         def ask(self, request: dict[str, Any], seconds: float, deadline: float) -> dict[str, str]:
@@ -199,9 +199,9 @@ def test_closing_leaves_no_process_and_no_open_file(pool: Pool) -> None:
 class Exhausted:
     """Stands for a worker whose memory does not suffice."""
 
-    pid, served = 0, 0
+    pid, served, alive = 0, 0, True
 
-    def __init__(self, memory: int, nice: bool) -> None:
+    def __init__(self, memory: int, nice: bool, begun: object) -> None:
         self.ended = 0
 
     def ask(self, request: dict[str, object], seconds: float, deadline: float) -> dict[str, str]:
@@ -296,6 +296,69 @@ def test_a_forked_process_gets_workers_of_its_own(pool: Pool) -> None:
     ask(pool)
     assert pids(pool) == [pid]
     assert pool.started == 1
+
+
+def stocked(pool: Pool) -> list[int]:
+    """The spare workers, once they are there."""
+    end = time.monotonic() + 60
+    while len(pool._spares) < SPARES and time.monotonic() < end:
+        time.sleep(0.01)
+    return [worker.pid for worker in pool._spares]
+
+
+def test_a_lost_worker_is_replaced_by_one_that_stands_by(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+    ask(pool)
+    assert not pool._spares and pool._starter is None  # a few comparisons need none
+    for _ in range(SPARES_AFTER):
+        ask(pool)
+    (spare,) = stocked(pool)
+    (pid,) = pids(pool)
+    os.kill(pid, signal.SIGKILL)
+    monkeypatch.setattr(pool, "_stand_by", lambda: None)
+    monkeypatch.setattr("tasks.assertions.math.pool.Worker", None)  # none can be started now
+    ask(pool)
+    assert pids(pool) == [spare] and (pool.started, pool.died) == (2, 1)
+
+
+def test_a_spare_worker_that_was_lost_itself_is_not_asked(pool: Pool) -> None:
+    for _ in range(SPARES_AFTER):
+        ask(pool)
+    (spare,), (pid,) = stocked(pool), pids(pool)
+    for lost in (spare, pid):
+        os.kill(lost, signal.SIGKILL)
+        while Path(f"/proc/{lost}/stat").read_text().rpartition(")")[2].split()[0] != "Z":
+            time.sleep(0.01)
+    ask(pool)
+    assert pool.died == 1 and not alive(spare)
+
+
+@pytest.mark.parametrize("ready", [True, False])
+def test_spare_workers_end_with_their_pool(pool: Pool, ready: bool) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    ask(pool)
+    pool._stand_by()
+    if ready:
+        stocked(pool)
+    pool.close()
+    assert not pool._spares and not pool._starting and pool._starter is None
+    assert len(os.listdir("/proc/self/fd")) <= before
+    assert children(os.getpid()) == []
+
+
+def test_a_killed_program_leaves_no_worker_behind() -> None:
+    code = (
+        "import os, signal\nfrom tasks.assertions.math import default_pool\npool = default_pool()\npool.warm()\n"
+        "pool._stand_by()\nwhile not pool._spares: pass\n"
+        "print(pool._lanes[0].idle[0].pid, pool._spares[0].pid, flush=True)\nos.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == -signal.SIGKILL
+    left = [int(pid) for pid in done.stdout.split()]
+    assert len(left) == 2
+    end = time.monotonic() + 30
+    while any(map(alive, left)) and time.monotonic() < end:
+        time.sleep(0.01)
+    assert not any(map(alive, left))
 
 
 def test_a_program_leaves_no_worker_behind() -> None:
