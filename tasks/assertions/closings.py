@@ -104,7 +104,9 @@ _CONVERSIONS = frozenset(map(Fraction, (3, 7, 10, 12, 16, 24, 60, 100, 365, 1000
 _NUMBER_WORD = re.compile(r"(?:[0-9]|teen|ty|\b(?:one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve)) \Z")
 
 
-_LAST = re.compile(r"= ?\$?[0-9](?:,?[0-9])*(?:\.[0-9]+)?(?:[ *.]|[a-z]{1,20}(?=[ *.])|[a-z]{1,20}\Z)*\Z")
+_LAST = re.compile(
+    r"= ?\$?[0-9](?:,?[0-9])*(?:\.[0-9]+)?(?:>>\$?[0-9](?:,?[0-9])*(?:\.[0-9]+)?)?(?:[ *.]|[a-z]{1,20}(?=[ *.])|[a-z]{1,20}\Z)*\Z"
+)
 _LAST_LENGTH = 80
 _HINT = re.compile(r"[Hh]eck|[Cc]onfirm|[Vv]erif|[Pp]roof|[Hh]mm|[Ss]ame as|[Ee]quivalent|[Bb]ecause|[Ss]ince")
 """Without any of these, what stands behind the last sign of equality is the answer: the most usual ending."""
@@ -272,10 +274,10 @@ def _remark(text: str, end: int) -> int | None:
     stop = end
     for start in reversed(starts):
         sentence = text[start:stop].strip()
-        if not _ANY_NUMBER.search(sentence):
+        if not (_DIGIT.search(sentence) or _ANY_NUMBER.search(sentence)):
             stop = start
             continue
-        if not _ANY_NUMBER.search(text, edge, start):
+        if not (_DIGIT.search(text, edge, start) or _ANY_NUMBER.search(text, edge, start)):
             return None
         if _stands_apart(sentence):
             return start
@@ -399,6 +401,8 @@ def spelled(text: str) -> tuple[str, list[int]] | None:
     edge = max(0, end - REMARKS)
     start = end
     for start in (*reversed([found.end() for found in _SENTENCE.finditer(text, edge)]), edge):
+        if text.find("=", start, end) >= 0 and _DIGIT.search(text, start, end):
+            return None
         if any(_counts(text, found) for found in _SPELLED.finditer(text, start, end)):
             break
         if _DIGIT.search(text, start, end):
@@ -446,10 +450,10 @@ def _counts(text: str, words: re.Match[str]) -> bool:
 def answer_end(text: str) -> int:
     """Return where the answer of a reply ends at the latest: the length of the text where nothing is to be left out."""
     end = len(text)
-    last = _LAST.search(text, max(0, end - _LAST_LENGTH))
-    if last is not None and not _HINT.search(text, max(0, end - WINDOW)):
-        return end
+    hinted = _HINT.search(text, max(0, end - WINDOW)) is not None
     for _ in range(MOST_CUTS):
+        if not hinted and _LAST.search(text, max(0, end - _LAST_LENGTH), end):
+            break
         cut = _cut(text, end)
         if cut is None:
             break

@@ -362,15 +362,17 @@ def _only(head: str, tail: str) -> bool:
 
 
 _NO_UNIT = (
-    rf"(?!(?:hundred|thousand|million|billion|trillion|squared|cubed|factorial|choose|mod|modulo|otherwise|else|or"
+    rf"(?!(?:hundred|thousand|million|billion|trillion|otherwise|else|or"
     r"|(?:is|was) (?:not|never|wrong|incorrect)|isn|wasn|maybe|perhaps|possibly|probably|potentially"
-    r"|alternatively|either|versus|vs|pi"
+    r"|alternatively|either|versus|vs"
     rf"|as (?:required|given|stated|expected|needed|the problem)|(?:plus|minus|times|to|over|and) (?:{WORD}))\b)"
 )
 """No word that changes the number before it."""
-_PLAIN_WORD = rf"(?: {_NO_UNIT}(?:a|[A-Za-z’'-]{{2,20}})(?:/[a-z]{{2,20}})?)"
+_PLAIN_WORD = rf"(?: {_NO_UNIT}(?:a|[A-Z]|[A-Za-z’'-]{{2,20}})(?:/[a-z]{{2,20}})?)"
 _NOT_LINKED = r"(?! (?:so|then|thus|hence|therefore|which|who|that|but|and|nor|minus|plus|times|divided|multiplied)\b)"
-_NUMBER_AT_END = r"\$?((?:[1-9][0-9]{0,2}(?:,[0-9]{3}){1,4}|[0-9]{1,15})(?:\.[0-9]{1,6})?)(?![0-9])"
+_NUMBER_AT_END = r"\$?((?:[1-9][0-9]{0,2}(?:,[0-9]{3}){1,4}|[0-9]{1,15})(?:\.[0-9]{1,6})?)(?![0-9])" + (
+    r"(?! (?:squared|cubed|factorial|choose|mod|modulo|pi)\b)"
+)
 _END = fast_re.compile(
     rf"(?:[a-z] (?:is|are|was|were|has|have|had|makes|equals|costs|cost|left)) {_NUMBER_AT_END}"
     rf"(?: {_NO_UNIT}[a-z]{{3,20}})?\.?\s*\Z"
