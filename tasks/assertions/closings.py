@@ -105,7 +105,8 @@ _NUMBER_WORD = re.compile(r"(?:[0-9]|teen|ty|\b(?:one|two|three|four|five|six|se
 
 
 _LAST = re.compile(
-    r"= ?\$?[0-9](?:,?[0-9])*(?:\.[0-9]+)?(?:>>\$?[0-9](?:,?[0-9])*(?:\.[0-9]+)?)?(?:[ *.]|[a-z]{1,20}(?=[ *.])|[a-z]{1,20}\Z)*\Z"
+    r"= ?\$?[0-9](?:,?[0-9])*(?:\.[0-9]+)?(?:>>\$?[0-9](?:,?[0-9])*(?:\.[0-9]+)?)?"
+    r"(?:[ *.]|[a-z]{1,20}(?=[ *.])|[a-z]{1,20}\Z)*\Z"
 )
 _LAST_LENGTH = 80
 _HINT = re.compile(r"[Hh]eck|[Cc]onfirm|[Vv]erif|[Pp]roof|[Hh]mm|[Ss]ame as|[Ee]quivalent|[Bb]ecause|[Ss]ince")

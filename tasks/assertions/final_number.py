@@ -361,25 +361,45 @@ def _only(head: str, tail: str) -> bool:
     )
 
 
-_NO_UNIT = (
-    rf"(?!(?:hundred|thousand|million|billion|trillion|otherwise|else|or"
-    r"|(?:is|was) (?:not|never|wrong|incorrect)|isn|wasn|maybe|perhaps|possibly|probably|potentially"
-    r"|alternatively|either|versus|vs"
-    rf"|as (?:required|given|stated|expected|needed|the problem)|(?:plus|minus|times|to|over|and) (?:{WORD}))\b)"
+_TURNING = frozenset(
+    {
+        "hundred",
+        "thousand",
+        "million",
+        "billion",
+        "trillion",
+        "otherwise",
+        "else",
+        "or",
+        "isn't",
+        "isn’t",
+        "wasn't",
+        "wasn’t",
+    }
+    | {"maybe", "perhaps", "possibly", "probably", "potentially", "alternatively", "either", "versus", "vs"}
 )
-"""No word that changes the number before it."""
-_PLAIN_WORD = rf"(?: {_NO_UNIT}(?:a|[A-Z]|[A-Za-z’'-]{{2,20}})(?:/[a-z]{{2,20}})?)"
-_NOT_LINKED = r"(?! (?:so|then|thus|hence|therefore|which|who|that|but|and|nor|minus|plus|times|divided|multiplied)\b)"
+"""Words that may change the number before them."""
+_TURNING_IN_PAIRS = frozenset({"is", "was", "as", "plus", "minus", "times", "to", "over", "and"})
+_TURNING_PAIR = fast_re.compile(
+    r" (?:(?:is|was) (?:not|never|wrong|incorrect)|as (?:required|given|stated|expected|needed|the problem)"
+    rf"|(?:plus|minus|times|to|over|and) (?:{WORD}))\b",
+    fast_re.IGNORECASE,
+)
+_LINKING = frozenset(
+    {"so", "then", "thus", "hence", "therefore", "which", "who", "that", "but", "nor", "minus", "plus"}
+)
+"""Words behind which another number may be the answer."""
+_PLAIN_WORD = r"(?: (?:a|[A-Z]|[A-Za-z’'-]{2,20})(?:/[a-z]{2,20})?)"
 _NUMBER_AT_END = r"\$?((?:[1-9][0-9]{0,2}(?:,[0-9]{3}){1,4}|[0-9]{1,15})(?:\.[0-9]{1,6})?)(?![0-9])" + (
     r"(?! (?:squared|cubed|factorial|choose|mod|modulo|pi)\b)"
 )
 _END = fast_re.compile(
     rf"(?:[a-z] (?:is|are|was|were|has|have|had|makes|equals|costs|cost|left)) {_NUMBER_AT_END}"
-    rf"(?: {_NO_UNIT}[a-z]{{3,20}})?\.?\s*\Z"
+    r"(?: [a-z]{3,20})?\.?\s*\Z"
 )
 _RESULT_AT_END = fast_re.compile(
     rf"= ?{_NUMBER_AT_END}(?:>>{_NUMBER_AT_END})?(?:%?(?:/[a-z]{{2,20}})?{_PLAIN_WORD}{{0,15}}"
-    rf"|(?:{_NOT_LINKED}{_PLAIN_WORD}){{0,8}}? (?:in|for|of|after|within|during|from|on|out of|with|at|by|per|every"
+    rf"|{_PLAIN_WORD}{{0,8}}? (?:in|for|of|after|within|during|from|on|out of|with|at|by|per|every"
     rf"|each|to (?!the\b|a\b|about\b)[a-z]+)"
     rf"(?: (?:the|a|all|his|her|their|last|first|next|of)){{0,3}} \$?[0-9]{{1,4}}{_PLAIN_WORD}{{0,6}})\.?\s*\Z"
 )
@@ -414,7 +434,18 @@ def _usual_end(text: str) -> Extraction | None:
     group = "number" if "number" in found.re.groupindex else found.lastindex or 1
     if group == 2 and read(found[1]) != read(found[2]):
         return None  # a calculator's note that says something else
+    if _turned(text[found.end(group) :]):
+        return None
     return Extraction(found[group], read(found[group]), Rule.LAST_NUMBER, *found.span(group))
+
+
+def _turned(tail: str) -> bool:
+    """Whether the words behind a number may change it, or lead to another one."""
+    words = set(tail.rstrip(" .\n").split())
+    if not _TURNING.isdisjoint(words) or (not _TURNING_IN_PAIRS.isdisjoint(words) and _TURNING_PAIR.search(tail)):
+        return True
+    linking = not _LINKING.isdisjoint(words) or "and" in words or "times" in words
+    return linking and _ANY_DIGIT.search(tail) is not None
 
 
 _ANY_DIGIT = fast_re.compile("[0-9]")
