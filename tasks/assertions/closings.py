@@ -204,38 +204,46 @@ _ANY_NUMBER = re.compile(rf"[0-9]|\b(?:{WORD.removeprefix('a|')})\b", re.IGNOREC
 
 
 _REFUSAL_WORDS = (
-    "n't", "n’t", "not", "nough", "nsuffic", "nable to", "ossible to", "ard to", "fficult to", "o way", "nformation",
-    "etails", "ontext", " data", "uess",
+    "nough", "nsuffic", "nable to", "ossible to", "ard to", "fficult to", "o way", "nformation", " info", "etails",
+    "ontext", " data", "uess", "annot", "an't", "an’t", "an not", "m not ", "n't know", "n’t know", "not know",
 )  # fmt: skip
-_TEST_WORDS = ("heck", "onfirm", "erif", "roof", "Hmm", "hmm", "ame as", "quivalent")
-_GUESS_WORDS = (
-    *_REFUSAL_WORDS,
-    "if ",
-    "ould",
-    "ight",
-    "may",
-    "erhaps",
-    "uppose",
-    "hether",
-    " or",
-    "xample",
-    "say",
-    "'d",
-    "’d",
+"""Without any of these a reply refuses nothing."""
+_SUSPECT = frozenset(
+    # tests
+    {
+        "check",
+        "checks",
+        "checking",
+        "verify",
+        "verifying",
+        "verification",
+        "confirm",
+        "proof",
+        "hmm",
+        "same",
+        "equivalent",
+    }
+    # guesses
+    | {"if", "would", "might", "could", "may", "guess", "guessing", "guesses", "guessed", "perhaps", "maybe", "suppose"}
+    | {"whether", "or", "example", "say"}
+    # refusals
+    | {"enough", "insufficient", "cannot", "can't", "can’t", "not", "unable", "impossible", "possible", "way", "hard"}
+    | {"difficult", "information", "info", "data", "details", "context", "know"}
 )
-"""Words without which no sentence refuses, puts a result to the test, or is the guess that follows a refusal."""
+"""Words without which no sentence puts a result to the test, refuses, or is the guess that follows a refusal."""
 
 
 def unusual(text: str, start: int) -> bool:
     """Whether the result in the last sentence, which starts at a place, may not be the answer of the reply."""
-    sentence = text[start:]
+    sentence = text[start:].lower()
     if "**" in sentence:
         return True
-    if any(map(sentence.__contains__, _TEST_WORDS)):  # faster than a pattern of the same words
-        begin = _sentence_start(text, len(text))
-        if begin is None or _AFTERTHOUGHT.match(text, begin):
-            return True
-    return any(map(sentence.__contains__, _GUESS_WORDS)) and refused(text)
+    for mark in ",.:()-!?;":
+        sentence = sentence.replace(mark, " ")
+    if _SUSPECT.isdisjoint(sentence.split()) and "'d" not in sentence and "’d" not in sentence:
+        return False
+    begin = _sentence_start(text, len(text))
+    return begin is None or _AFTERTHOUGHT.match(text, begin) is not None or refused(text)
 
 
 def concludes(text: str, start: int) -> bool:
