@@ -7,11 +7,9 @@ import logging
 import sys
 from collections.abc import Sequence
 
-from agents.commands.chosen import UsageError, chosen
-from agents.commands.convert import convert
-from agents.commands.pages import clean, show
-from agents.jsonl import RecordError
+from agents.commands import UsageError, chosen, clean, convert, show
 from agents.records import FORMATS
+from agents.trajectory import RecordError
 from sandboxes.command import Parser, add_command, leave_with, started
 from sandboxes.sandbox import Backend
 from tasks.command_line import SPEC
@@ -24,7 +22,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     Returns:
         The exit status: 0; 2 for an error, whose message goes to stderr. `replay` and `rescore`: see
-        `agents.commands.again`. `play`: 0 if the task was passed, 1 if not.
+        `agents.commands`. `play`: 0 if the task was passed, 1 if not.
     """
     started()
     args = _parser().parse_args(argv)
@@ -37,13 +35,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _again(args: argparse.Namespace) -> int:
-    from agents.commands.again import again  # late, like `play`: what they import takes longer than showing a page
+    from agents.commands import again  # late, like `play`: what they import takes longer than showing a page
 
     return again(args, chosen(args))
 
 
 def _play(args: argparse.Namespace) -> int:
-    from agents.commands.play import play
+    from agents.commands import play
 
     return play(args)
 

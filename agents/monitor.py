@@ -11,9 +11,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from agents.policy import Completion
-from agents.signals import Signal, exactly, token_signals, turn_signal
-from agents.t2po.band import Calibration
-from agents.uncertainty import Aggregate, Bounds
+from agents.t2po.resample import Calibration
+from agents.uncertainty import Aggregate, Bounds, Signal, exactly, token_signals, turn_signal
 
 
 @dataclass(frozen=True, slots=True)

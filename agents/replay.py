@@ -1,7 +1,7 @@
 """Play a stored episode again in a fresh sandbox, and grade it again.
 
 Replies are sent as they were recorded. Records of text from elsewhere are played by their commands, for another parser
-read the replies (see `agents.records.fieldnotes`); a turn that asked for nothing is an empty reply.
+read the replies (see `agents.records.foreign`); a turn that asked for nothing is an empty reply.
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ from typing import Any
 from agents.chat import ChatTemplate, Conversation
 from agents.policies.scripted import fenced
 from agents.policy import FinishReason
-from agents.setting import OWN_REWARD, env_for, setting_of
-from agents.trajectory import NOTED, Trajectory, Turn
+from agents.trajectory import NOTED, OWN_REWARD, Trajectory, Turn, env_for, setting_of
 from envs.actions import STOP_WORD, ActionKind
 from envs.clawgym import ClawGymEnv
 from envs.conversation import ConversationEnv
@@ -101,7 +100,7 @@ def replay(
         template: Tokenizer and template it was recorded with: the ids of prompt and context are then compared, too.
         any_task: Take a task whose content has changed (another grade is the point of it then).
         sandbox: A backend by name, or an open sandbox.
-        setting: Settings of the environment that replace recorded ones (see `agents.setting`).
+        setting: Settings of the environment that replace recorded ones (see `agents.trajectory`).
 
     Raises:
         ReplayError: It has no end to be graded at, the task or the tokenizer is another one, or the machinery failed.

@@ -1,9 +1,10 @@
-"""Turn and Trajectory: the record of one attempt at one task, token for token; JSONL in and out."""
+"""The record of one attempt, token for token, and of the environment it was played in; JSON lines in and out."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import asdict, dataclass, field, fields
 from functools import cache
 from pathlib import Path
@@ -11,10 +12,161 @@ from typing import Annotated, Any, TextIO
 
 from pydantic import AllowInfNan, ConfigDict, StrictBool, StrictFloat, StrictInt, TypeAdapter, ValidationError
 
-from agents.jsonl import RecordError, check_lengths, read_records
 from agents.policy import Candidate, FinishReason
+from envs.conversation import ConversationEnv
 from envs.episode import StopReason
+from envs.mixed import MixedEnv, kind_of_env
+from envs.questions import AnswerEnv
+from envs.registry import BUILT_IN, environment, id_of
+from envs.rewards import RewardRule
+from envs.sandboxed import Place
+from envs.wrapping import WrappedConversation
 from tasks.model import unknown_key
+from tasks.task import Task
+
+# -- Records of a JSONL file, one at a time, each with the line it stands on ------------------------------------------
+
+log = logging.getLogger(__name__)
+
+
+class RecordError(ValueError):
+    """A file holds something else than the records it should; the message names file, line and key."""
+
+
+def read_records(
+    path: str | Path, *, allow_cut: bool = False, warn: Callable[[str], object] = log.warning
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    """JSON objects of a file with their line numbers (from 1); blank lines are passed over. Nothing is read ahead.
+
+    Args:
+        path: The file, UTF-8.
+        allow_cut: Leave out a last line that was never written to its end (a crash), with a warning.
+        warn: Takes the warning; default: the log.
+
+    Raises:
+        RecordError: A line is no JSON object.
+        OSError: The file cannot be read.
+    """
+    with open(path, "rb") as file:  # a crash cuts between bytes, also in the middle of a character
+        for number, line in enumerate(file, start=1):
+            if not line.strip():
+                continue
+            try:
+                record = json.loads(line.decode())
+            except (ValueError, RecursionError) as error:
+                if line.endswith(b"\n"):
+                    kind = "UTF-8 text" if isinstance(error, UnicodeDecodeError) else "JSON"
+                    raise RecordError(f"{path}:{number}: is no {kind} ({error})") from error
+                if not allow_cut:
+                    raise RecordError(
+                        f"{path}:{number}: the last line is cut: whoever wrote the file stopped in the middle of it. "
+                        "The lines before it are whole: remove it, or leave it out with allow_cut=True (--allow-cut of "
+                        "python -m agents)"
+                    ) from error
+                warn(f"{path}:{number}: left out the last line, which is cut: its writer stopped in the middle of it")
+                return
+            if not isinstance(record, dict):
+                raise RecordError(f"{path}:{number}: must be a JSON object, is {type(record).__name__}")
+            yield number, record
+
+
+def check_lengths(place: str, lists: Mapping[str, Sized | None], count: int, what: str) -> None:
+    """Every list that is there has an entry for each id of a reply.
+
+    Args:
+        place: Stands before the keys in the message.
+        lists: By key.
+        count: Of the ids.
+        what: What the record calls them.
+
+    Raises:
+        RecordError: One has more or fewer.
+    """
+    for key, values in lists.items():
+        if values is not None and len(values) != count:
+            raise RecordError(f"{place}{key}: has {len(values)} entries for {count} {what}")
+
+
+# -- What must be the same in two environments so that they show an agent the same: written with every trajectory -----
+
+OWN_REWARD = "own_reward"
+"""The key that says that the reward is not the one `reward` names: a subclass, a rule or a wrapper of the
+user's pays another."""
+_SHIPPED: list[type[ConversationEnv]] = [AnswerEnv, *map(environment, BUILT_IN)]
+_BY_CLASS = {kind.__name__: kind for kind in _SHIPPED if kind is not MixedEnv}
+"""Those that ship stand in records under the names of their classes."""
+_KEYS = ("env", "prompt_hash", "prompt_style", "max_turns", "reward", "turn_penalty", "subtract_baseline",
+         "agent_errors", "allow_exposed_judges", "tools", "revise", "stops")  # fmt: skip
+WRAPPERS = "wrappers"
+"""The key that names wrappers of Gymnasium that may have changed rewards or observations, the outermost first."""
+_SHOWN = ("env", "prompt_hash", OWN_REWARD, WRAPPERS)
+"""Keys that tell of an environment and that none is made with."""
+_PAYS = ("step", "finish", "_end", "_progress", "_step_to")
+"""Methods of an environment that a reward comes out of."""
+
+
+def setting_of(env: ConversationEnv | WrappedConversation) -> dict[str, Any]:
+    """The settings of an environment whose task is laid out, JSON-able; empty for one that is none of ours."""
+    wrapped = env if isinstance(env, WrappedConversation) else None
+    if wrapped is not None:
+        env = wrapped.conversation
+    if not isinstance(env, ConversationEnv):
+        return {}
+    own = pays_otherwise(env) or (wrapped is not None and wrapped.pays_otherwise)
+    if isinstance(env, MixedEnv):
+        env = env._member  # who carries the task out
+    setting: dict[str, Any] = {
+        "env": _name(type(env)),
+        "prompt_hash": env.prompt_hash if wrapped is None else wrapped.hash_of(env.prompt_hash),
+        "prompt_style": env.style.name,
+        "max_turns": env.max_turns,
+        "reward": str(env.rule.kind),
+        "turn_penalty": env.rule.turn_penalty,
+        "subtract_baseline": env.rule.subtract_baseline,
+        "agent_errors": env.agent_errors.value,
+        **({"allow_exposed_judges": True} if env.allow_exposed_judges else {}),
+        **({OWN_REWARD: True} if own else {}),
+        **({WRAPPERS: wrapped.acting} if wrapped is not None and wrapped.acting else {}),
+    }
+    if isinstance(env, AnswerEnv):
+        setting |= {"tools": env.tools, "revise": env.revisions, "stops": list(env.stops)}
+    return setting
+
+
+def _name(kind: type[ConversationEnv]) -> str:
+    """What stands for a class in a record: its own name or its nearest base's that ships, or its registered id."""
+    for base in kind.__mro__:
+        if base in _BY_CLASS.values():
+            return base.__name__
+        if issubclass(base, ConversationEnv) and (name := id_of(base)) is not None:
+            return name
+    return kind.__name__
+
+
+def pays_otherwise(env: ConversationEnv) -> bool:
+    """Whether a subclass or a rule of somebody else's stands between grade and reward, so that no one here knows it."""
+    ours = next((kind for kind in type(env).__mro__ if kind in _BY_CLASS.values() or kind is MixedEnv), None)
+    same = ours is not None and all(getattr(type(env), name) is getattr(ours, name) for name in _PAYS)
+    return not same or type(env.rule) is not RewardRule
+
+
+def env_for(task: Task, setting: dict[str, Any], sandbox: Place = "auto") -> ConversationEnv:
+    """An environment of a task as `setting_of` described it; what the setting does not say has its default.
+
+    Raises:
+        ValueError: A setting is unknown, or the environment takes no such value.
+    """
+    for key in setting:
+        if key not in (*_KEYS, *_SHOWN):
+            raise ValueError(unknown_key(key, _KEYS, "setting of an environment"))
+    settings = {key: value for key, value in setting.items() if key not in _SHOWN}
+    name = setting.get("env")
+    kind = kind_of_env(task) if name is None else _BY_CLASS.get(name) or environment(name)
+    made: Any = kind
+    return made([task], task=task.id, sandbox=sandbox, **settings)
+
+
+# -- Turn and Trajectory: the record of one attempt at one task, token for token; JSONL in and out --------------------
 
 SCHEMA = 2
 """Version of the records, under the key `schema`; records without one are version 1 (release 0.4.0)."""
@@ -26,7 +178,7 @@ Finite = Annotated[StrictFloat, AllowInfNan(False)]
 _STOPS = frozenset(["", *StopReason])
 
 LOSSES = "losses"
-"""The note that lists the sandboxes lost in all tries at an episode, as `envs.recovery.Loss` records them."""
+"""The note that lists the sandboxes lost in all tries at an episode, as `envs.sandboxed.Loss` records them."""
 FORGED = "forged_headers"
 """The note that counts headers of the template in what the agent was shown, each with a backslash in it; none for 0."""
 
@@ -135,7 +287,7 @@ class Trajectory:
         notes: What only some environments or formats say, JSON-able: `answers`, `text_after_stop`, `text_after_answer`;
             and `losses`, the sandboxes that were lost in it.
         tokenizer: Fingerprint of tokenizer and chat template (`ChatTemplate.fingerprint`); other ids, other hash.
-        environment: Settings of the environment that another one needs to show the same (see `agents.setting`).
+        environment: Settings of the environment that another one needs to show the same (see `agents.trajectory`).
         source: Format of the file that it came from, where that is not ours (`fieldnotes`, `retrain`).
     """
 

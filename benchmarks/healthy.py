@@ -30,7 +30,7 @@ from typing import Any
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
-from envs.gsm8k import GSM8KEnv
+from envs.questions import GSM8KEnv
 from tasks.sources import load_tasks
 from trainers import grpo, sft
 from trainers.grpo import EXIT_CODES

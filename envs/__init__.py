@@ -11,13 +11,10 @@ from sandboxes.guard import check_packages
 leave_when_interrupted()
 check_packages("envs", "tasks", "sandboxes")
 
-from envs.answers import AnswerEnv  # noqa: E402
 from envs.clawgym import ClawGymEnv  # noqa: E402
 from envs.conversation import ConversationEnv, StopReason  # noqa: E402
-from envs.gsm8k import GSM8KEnv  # noqa: E402
-from envs.ifeval import IFEvalEnv  # noqa: E402
-from envs.math import MATHEnv  # noqa: E402
 from envs.mixed import MixedEnv  # noqa: E402
+from envs.questions import AnswerEnv, GSM8KEnv, IFEvalEnv, MATHEnv  # noqa: E402
 from envs.registry import register_all, register_environment  # noqa: E402
 
 __all__ = [

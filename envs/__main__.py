@@ -7,10 +7,9 @@ import contextlib
 import sys
 from collections.abc import Callable, Iterable, Sequence
 
-from envs.actions import STOP_WORD, fenced
+from envs.actions import STOP_WORD, Heredoc, fenced, heredocs
 from envs.clawgym import ClawGymEnv
 from envs.conversation import ConversationEnv
-from envs.fences import Heredoc, heredocs
 from envs.mixed import MixedEnv, kind_of_env
 from sandboxes.command import Parser, add_command, leave_with, started
 from sandboxes.sandbox import Backend, SandboxError

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from envs.actions import Action, ActionKind, Command, Malformed, Submit, parse
-from envs.anchors import ObservationClass, anchor, workspace_hash
 from envs.episode import AgentErrors, Exchange
 from envs.prompts import listing
+from envs.rewards import ObservationClass, anchor, workspace_hash
 from envs.sandboxed import SandboxedEnv, TaskSource
 from sandboxes.sandbox import CommandResult, Snapshot
 from tasks.assertions.grade import grade_files

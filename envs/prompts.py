@@ -1,22 +1,128 @@
-"""What the agent is shown: one style is one wording of everything that the environment says.
-
-`standard` explains the protocol in a system message and shows exit code, stdout and stderr of each command. `compact`
-is for small policies: no system message, the bare intent, and observations of a few words. A policy is only comparable
-under the style that it was trained with, so each style has a hash, and runs record it.
-"""
+"""What the agent is shown: every wording of shell tasks and of questions, and headers kept out of messages."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from functools import cache
 from typing import ClassVar
 
 from envs.actions import STOP_WORD
 from sandboxes.sandbox import CommandResult, EntryKind, FileEntry, Snapshot
 from tasks.task import Persona, Task
+
+# -- Headers of a conversation that are ordinary text, kept out of its messages ---------------------------------------
+# Where nothing but text says who speaks ("### Assistant", `<|assistant|>` without a token of its own, "Answer:"), a
+# task
+# or a command's output that holds such a header would speak in another's name: a forged turn. So a backslash is put
+# into
+# every header of a message (`### User` becomes `#\## User`), and into every header that already holds backslashes one
+# more. Taking one out of each gives the message back, character for character.
+
+_BREAKS = "\n\r\v\f\x1c-\x1e\x85\u2028\u2029"
+"""What ends a line, as a model may read it."""
+_START, _END = rf"(?<![^{_BREAKS}])[^\S{_BREAKS}]*", rf"(?=[^\S{_BREAKS}]*(?![^{_BREAKS}]))"
+
+_NUMBER = r"\d+"
+
+
+class HeaderError(ValueError):
+    """A header that no text could be told from, or not undone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """The text of one header, and where it is one.
+
+    Attributes:
+        text: Without white space around it.
+        starts_line: Only at the start of a line.
+        ends_line: Only at the end of a line.
+        numbered: A number in it may be any.
+    """
+
+    text: str
+    starts_line: bool = False
+    ends_line: bool = False
+    numbered: bool = False
+
+
+class Headers:
+    """The headers of a conversation. An object without any is false, and leaves every text as it is.
+
+    Args:
+        headers: Each once.
+
+    Raises:
+        HeaderError: One is punctuation or a number alone, or overlaps itself so that no backslash in it could be taken
+            out again.
+    """
+
+    def __init__(self, headers: Iterable[Header] = ()) -> None:
+        self.headers = tuple(dict.fromkeys(headers))
+        self._rules = [_rule(header) for header in self.headers]
+
+    def __bool__(self) -> bool:
+        return bool(self.headers)
+
+    def neutral(self, text: str) -> str:
+        """A message as it may stand in the conversation."""
+        for rule in self._rules:
+            text = rule.found.sub(r"\g<0>\\", text)
+        return text
+
+    def forged(self, text: str) -> int:
+        """How many headers `neutral` found to make this text: those that now hold one backslash."""
+        return sum(len(rule.once.findall(text)) for rule in self._rules)
+
+
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    """Patterns of one header: `found` up to where the backslash goes, `once` the same with one backslash behind it."""
+
+    found: re.Pattern[str]
+    once: re.Pattern[str]
+
+
+def _rule(header: Header) -> _Rule:
+    text = header.text
+    if not any(map(str.isalnum, text)) or (header.numbered and text.isdigit()):
+        raise HeaderError(f"{text!r} is a header, and any text may hold that")
+    # The longest part that a header both begins and ends with: two that overlap there share it, so the backslash goes
+    # behind it.
+    border = max((n for n in range(len(text)) if text[:n] == text[len(text) - n :]), default=0)
+    bound = header.starts_line or header.ends_line
+    if 2 * border > len(text) and not bound:
+        raise HeaderError(f"{text!r} is a header that overlaps itself")
+    cut = 1 if bound else max(1, border)
+    if header.numbered and (digits := re.match(_NUMBER, text)):
+        cut = digits.end()
+    head, tail = _literal(text[:cut], header.numbered), _literal(text[cut:], header.numbered)
+    before = _START if header.starts_line else r"(?<!\w)" if text[0].isalnum() else ""
+    after = _END if header.ends_line else r"(?!\w)" if text[-1].isalnum() else ""
+    return _Rule(
+        re.compile(rf"{before}{head}(?=\\*{tail}{after})"),
+        re.compile(rf"{before}{head}\\(?={tail}{after})"),
+    )
+
+
+def _literal(text: str, numbered: bool) -> str:
+    """A pattern of a text; with `numbered`, of the text with any numbers."""
+    if not numbered:
+        return re.escape(text)
+    return _NUMBER.join(re.escape(part) for part in re.split(_NUMBER, text))
+
+
+# -- What the agent is shown: one style is one wording of everything that the environment says ------------------------
+# `standard` explains the protocol in a system message and shows exit code, stdout and stderr of each command.
+# `compact`
+# is for small policies: no system message, the bare intent, and observations of a few words. A policy is only
+# comparable
+# under the style that it was trained with, so each style has a hash, and runs record it.
 
 STANDARD_CUT = 4000
 """Characters of stdout, and of stderr, that `standard` shows."""
@@ -235,3 +341,178 @@ def _style_hash(style: PromptStyle) -> str:
     written += [style.observation(result) for result in results]
     written += [style.feedback("reason"), *style.further()]
     return hashlib.sha256(json.dumps(written).encode()).hexdigest()[:16]
+
+
+# -- What the agent is shown where it answers: the question, how to use the shell, and which form the answer has ------
+# `standard` explains tools, turns and the form of the answer in a system message; `compact` adds one line on the form
+# to
+# the question; `base` is running text for base models, which know no chat: "Question: ...", then "Answer:". The
+# question
+# itself stands as the set has it, but in `base`, where only words say who speaks: what looks like one of its headers
+# there gets a backslash (`envs.prompts`). A style depends on the set, on whether there are tools and on how many
+# revisions there are; all of it enters its hash, which training and evaluation record and compare.
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerForm:
+    """How a set asks, and how an answer to it looks.
+
+    Attributes:
+        name: Of the set, in lower case.
+        ask: What stands before the question in the style `base`, such as "Question: ".
+        reply: What stands behind it there, and the reply goes on from, such as "Answer:".
+        ending: A sentence on the form of the answer; empty where the question itself says it.
+        noun: What one of its tasks is called.
+    """
+
+    name: str
+    ask: str = ""
+    reply: str = ""
+    ending: str = ""
+    noun: str = "question"
+
+
+@dataclass(frozen=True)
+class AnswerStyle(PromptStyle):
+    """One wording for one form of answer. Equal arguments, equal texts.
+
+    Attributes:
+        form: Of the answer.
+        tools: Whether commands can be run.
+        revisions: How often an answer may be revised.
+    """
+
+    form: AnswerForm
+    tools: bool = True
+    revisions: int = 0
+
+    def revise(self, kinds: Sequence[str], left: int) -> str:
+        """Which kinds of instruction an answer does not follow; `left` revisions are left, at least 1."""
+        again = f"Write the whole answer again, or {STOP_WORD} alone to keep it."
+        times = "once more" if left == 1 else f"{left} more times"
+        return f"Your answer does not follow: {', '.join(kinds)}. You may revise it {times}. {again}"
+
+    def further(self) -> list[str]:
+        """The form, and the words for revisions."""
+        revising = [self.revise(["a", "b"], left) for left in (1, 2)] if self.revisions else []
+        return [self.form.name, *revising]
+
+
+class StandardAnswer(AnswerStyle, Standard):
+    """Tools, turns and the form of the answer in a system message; the question alone as the user's."""
+
+    def system(self, task: Task) -> str:
+        """How to work and how to answer. Without tools the form alone, or nothing where the question says it."""
+        if not self.tools:
+            return self.form.ending
+        parts = [
+            f"You answer one {self.form.noun}. You may work in a Linux shell first.\n"
+            "\n"
+            "Each of your replies is one turn. To run a command, write exactly one block:\n"
+            "\n"
+            "```bash\n"
+            "python3 -c 'print(6 * 7)'\n"
+            "```\n"
+            "\n"
+            "You are then shown its exit code and output. The directory and the variables of the shell are kept from "
+            "one command to the next. There is no network and no interactive program, and a command is stopped after "
+            f"{task.budget.command_seconds:g} seconds.\n"
+            "\n"
+            f"A reply without a bash block is your answer{self._then()}. "
+            f"You have {task.budget.max_turns} turns, and an answer takes one."
+        ]
+        return "\n\n".join([*parts, self.form.ending] if self.form.ending else parts)
+
+    def _then(self) -> str:
+        if not self.revisions:
+            return ", and ends the task"
+        return "; if it does not follow everything, you are told what it misses and may revise it"
+
+    def first(self, task: Task, listing: Sequence[str]) -> str:
+        """The question, and the workspace where it holds something."""
+        return "\n\n".join([task.intent, "The workspace:\n" + "\n".join(listing)] if listing else [task.intent])
+
+    def feedback(self, reason: str) -> str:
+        """The reason, and what is understood."""
+        forms = "Write your answer"
+        if self.tools:
+            forms = "Write one ```bash block with a command, or your answer without such a block"
+        return f"Not understood: {reason}.\n{forms}."
+
+
+class CompactAnswer(AnswerStyle, Compact):
+    """The question, and one line on the form of the answer."""
+
+    def first(self, task: Task, listing: Sequence[str]) -> str:
+        """The question and the form."""
+        return f"{task.intent}\n\n{self.form.ending}" if self.form.ending else task.intent
+
+
+class BaseAnswer(AnswerStyle, Compact):
+    """Running text, which a base model goes on from. It explains nothing: use it without tools, or after training.
+
+    A line of the task or of an output that begins like a header of its own ("Answer:") is shown with a backslash in it.
+    """
+
+    name = "base"
+    raw = True
+
+    def first(self, task: Task, listing: Sequence[str]) -> str:
+        """Question and beginning of the reply, as in "Question: ...", "Answer:"."""
+        asked = self.headers.neutral(task.intent)
+        if not self.form.reply:
+            return f"{self.form.ask}{asked}\n\n"
+        return f"{self.form.ask}{asked}\n{self.form.reply}"
+
+    def observation(self, result: CommandResult) -> str:
+        """As `compact`, and the beginning of the next reply."""
+        return self._goes_on(super().observation(result))
+
+    def feedback(self, reason: str) -> str:
+        """As `compact`, and the beginning of the next reply."""
+        return self._goes_on(super().feedback(reason))
+
+    def revise(self, kinds: Sequence[str], left: int) -> str:
+        """As in all styles, and the beginning of the next reply."""
+        return self._goes_on(super().revise(kinds, left))
+
+    def forged(self, message: str) -> int:
+        """See `PromptStyle.forged`."""
+        return self.headers.forged(message)
+
+    @property
+    def headers(self) -> Headers:
+        """What says here who speaks."""
+        return _headers(self.form)
+
+    def further(self) -> list[str]:
+        """As in all styles, and what becomes of a header."""
+        return [*super().further(), *(self.headers.neutral(header.text) for header in self.headers.headers)]
+
+    def _goes_on(self, text: str) -> str:
+        return f"\n\n{self.headers.neutral(text)}\n\n{self.form.reply}"
+
+
+@cache
+def _headers(form: AnswerForm) -> Headers:
+    return Headers(Header(text.strip(), starts_line=True) for text in (form.ask, form.reply) if text.strip())
+
+
+ANSWER_STYLES: dict[str, type[AnswerStyle]] = {
+    style.name: style for style in (StandardAnswer, CompactAnswer, BaseAnswer)
+}
+"""The styles by name."""
+
+
+def answer_style(name: str | PromptStyle, form: AnswerForm, *, tools: bool = True, revisions: int = 0) -> AnswerStyle:
+    """The style of a name, for a form of answer; a style is returned as it is.
+
+    Raises:
+        ValueError: There is no style of that name, or it is one for shell tasks.
+    """
+    if isinstance(name, AnswerStyle):
+        return name
+    if isinstance(name, PromptStyle) or name not in ANSWER_STYLES:
+        given = name.name if isinstance(name, PromptStyle) else name
+        raise ValueError(f"there is no prompt style '{given}' for answers: choose one of {', '.join(ANSWER_STYLES)}")
+    return ANSWER_STYLES[name](form, tools, revisions)

@@ -29,9 +29,9 @@ GROUP = "turngym.environments"
 
 BUILT_IN = {
     "ClawGym-v0": "envs.clawgym:ClawGymEnv",
-    "GSM8K-v0": "envs.gsm8k:GSM8KEnv",
-    "MATH-v0": "envs.math:MATHEnv",
-    "IFEval-v0": "envs.ifeval:IFEvalEnv",
+    "GSM8K-v0": "envs.questions:GSM8KEnv",
+    "MATH-v0": "envs.questions:MATHEnv",
+    "IFEval-v0": "envs.questions:IFEvalEnv",
     "Mixed-v0": "envs.mixed:MixedEnv",
 }
 """Those that ship: id and where the class is (they are imported when they are asked for: some read this table)."""

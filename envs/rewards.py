@@ -1,26 +1,85 @@
-"""From grade and turns to a reward.
-
-`rate` is the weighted mean score of all assertions, `turns` the turns done. No other number enters, and an episode that
-could not be graded has no reward at all.
-
-* shaped: at the last turn `rate - turn_penalty * turns / max_turns`; 0 before.
-* binary: at the last turn 1 if every assertion passed, else 0; 0 before.
-* delta: at each turn the change of the rate; the sum is the final rate less the rate at the start. No turn penalty.
-
-With `subtract_baseline` the rate is `(rate - baseline) / (1 - baseline)`, where `baseline` is the rate of doing
-nothing: assertions that hold at the start (a file unchanged, a file absent) then earn nothing, and breaking them costs.
-
-A reward of your own is a subclass of `RewardRule`, registered in `REWARDS` or offered by an installed package under the
-entry-point group `turngym.rewards`; its name then goes wherever `shaped` does. docs/extending.md has an example.
-"""
+"""How a grade becomes a reward; the anchor of a turn."""
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from sandboxes.sandbox import CommandResult, FileEntry
 from tasks.plugins import Registry
+
+# -- The anchor: the state before a turn, as turn groups compare it ---------------------------------------------------
+# Two turns of one task stand at the same anchor when the workspace is equal (paths, kinds, modes, contents, link
+# targets)
+# and the last observation was of the same class. Of the observation only the class enters, so volatile text (times,
+# process ids, temporary names) needs no normalising. The shell's own state (directory, variables) does not enter.
+# Anchors are compared within one task only; the method is GiGPO's (Feng et al., 2025, arXiv 2505.10978).
+
+
+class ObservationClass(StrEnum):
+    """What the last observation was."""
+
+    START = "start"
+    """The task; no turn yet."""
+    OK = "ok"
+    """A command with exit code 0."""
+    FAIL = "fail"
+    """A command with another exit code."""
+    TIMEOUT = "timeout"
+    """A command that ran out of time."""
+    MALFORMED = "malformed"
+    """Feedback on a reply that asked for nothing."""
+    REVISE = "revise"
+    """An answer that did not pass and may be revised."""
+
+    @classmethod
+    def of(cls, result: CommandResult) -> ObservationClass:
+        """The class of a command's result."""
+        if result.timed_out:
+            return cls.TIMEOUT
+        return cls.OK if result.exit_code == 0 else cls.FAIL
+
+
+def workspace_hash(files: Mapping[str, FileEntry]) -> str:
+    """16 hex digits: equal workspaces, equal hashes, whatever the order of the paths.
+
+    Every field is written with its length or as a number, so that no two workspaces spell the same bytes.
+    """
+    digest = hashlib.sha256()
+    for path in sorted(files):
+        entry = files[path]
+        name = path.encode("utf-8", "surrogateescape")
+        target = (entry.target or "").encode("utf-8", "surrogateescape")
+        size = -1 if entry.content is None else len(entry.content)
+        digest.update(f"{len(name)} {entry.kind} {entry.mode:o} {len(target)} {size} {entry.size}\n".encode())
+        digest.update(name + target + (entry.content or b""))
+    return digest.hexdigest()[:16]
+
+
+def anchor(files_hash: str, last: ObservationClass) -> str:
+    """The anchor as it stands in `info` and in trajectories: `<16 hex>:<class>`."""
+    return f"{files_hash}:{last}"
+
+
+# -- From grade and turns to a reward ---------------------------------------------------------------------------------
+# `rate` is the weighted mean score of all assertions, `turns` the turns done. No other number enters, and an episode
+# that
+# could not be graded has no reward at all.
+#
+# * shaped: at the last turn `rate - turn_penalty * turns / max_turns`; 0 before.
+# * binary: at the last turn 1 if every assertion passed, else 0; 0 before.
+# * delta: at each turn the change of the rate; the sum is the final rate less the rate at the start. No turn penalty.
+#
+# With `subtract_baseline` the rate is `(rate - baseline) / (1 - baseline)`, where `baseline` is the rate of doing
+# nothing: assertions that hold at the start (a file unchanged, a file absent) then earn nothing, and breaking them
+# costs.
+#
+# A reward of your own is a subclass of `RewardRule`, registered in `REWARDS` or offered by an installed package under
+# the
+# entry-point group `turngym.rewards`; its name then goes wherever `shaped` does. docs/extending.md has an example.
 
 
 class RewardKind(StrEnum):

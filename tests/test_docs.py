@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from agents.models.card import CARD_FILE
-from agents.models.manifest import MANIFEST
+from agents.models.card import CARD_FILE, MANIFEST
 from agents.policies.opening import EXAMPLES
 from sandboxes.sandbox import Backend
 from tasks.__main__ import run as tasks_command

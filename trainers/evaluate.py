@@ -31,8 +31,7 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 from rich.console import Console
 
-from agents.models.card import ModelCard
-from agents.models.errors import ModelError
+from agents.models.card import ModelCard, ModelError
 from agents.policies.openai import OpenAIPolicy
 from agents.policies.opening import Actor, PolicyKind, PolicyName, card_of, open_policy, read_name
 from agents.policy import Policy, PolicyError, Sampling

@@ -17,7 +17,7 @@ from accelerate.utils import broadcast_object_list, gather_object
 
 from agents.policy import Sampling
 from agents.rollout import Job, RolloutResult
-from agents.rollout.duplicates import find_duplicates
+from agents.seeds import find_duplicates
 
 T = TypeVar("T")
 

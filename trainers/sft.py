@@ -32,10 +32,8 @@ if __name__ == "__main__":  # before what follows, which takes seconds to import
 import torch
 import transformers
 
-from agents.models.card import ModelCard, find_card, write_card
-from agents.models.errors import ModelError
+from agents.models.card import MANIFEST, ModelCard, ModelError, find_card, write_card, write_manifest
 from agents.models.loading import ModelKind, load_model, resolve_model
-from agents.models.manifest import MANIFEST, write_manifest
 from sandboxes.command import Parser
 from tasks.families.words import ALL_WORDS
 from trainers.run.disk import disk_full

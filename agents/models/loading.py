@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agents.models import smollm2
-from agents.models.errors import ModelError
-from agents.models.manifest import BY_HAND, damage_of, sha256_of
+from agents.models.card import BY_HAND, ModelError, damage_of, sha256_of
 from sandboxes.guard import missing_extra
 
 if TYPE_CHECKING:

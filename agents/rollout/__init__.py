@@ -2,7 +2,6 @@
 
 from agents.rollout.engine import RolloutEngine, RolloutResult
 from agents.rollout.episode import Job
-from agents.rollout.progress import RolloutProgress, RolloutState
-from agents.rollout.timing import Timing
+from agents.rollout.progress import RolloutProgress, RolloutState, Timing
 
 __all__ = ["Job", "RolloutEngine", "RolloutProgress", "RolloutResult", "RolloutState", "Timing"]

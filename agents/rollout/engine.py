@@ -33,11 +33,10 @@ from agents.policy import (
     abilities,
     decode_label,
 )
-from agents.rollout.duplicates import Duplicates, find_duplicates
 from agents.rollout.environments import Environments
 from agents.rollout.episode import Episode, Job, Step
-from agents.rollout.progress import RolloutState
-from agents.rollout.timing import Timing
+from agents.rollout.progress import RolloutState, Timing
+from agents.seeds import Duplicates, find_duplicates
 from agents.trajectory import Trajectory
 from envs.conversation import StopReason
 from sandboxes.sandbox import SandboxError

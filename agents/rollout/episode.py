@@ -9,8 +9,7 @@ from typing import Any
 from agents.chat import ChatTemplate, Conversation
 from agents.policy import Completion, FinishReason, PolicyError, Request, Sampling
 from agents.seeds import derive_seed
-from agents.setting import setting_of
-from agents.trajectory import FORGED, LOSSES, Trajectory, Turn
+from agents.trajectory import FORGED, LOSSES, Trajectory, Turn, setting_of
 from envs.conversation import ConversationEnv, StopReason
 from envs.episode import CutReply
 from envs.wrapping import WrappedConversation

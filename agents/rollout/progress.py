@@ -1,4 +1,4 @@
-"""How far a rollout is: what it tells after each round, and a bar for it."""
+"""How far a rollout is, and where its time went."""
 
 from __future__ import annotations
 
@@ -9,6 +9,35 @@ from typing import Self
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Column
+
+# -- Where the time of a rollout went ---------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Timing:
+    """Where the time of a call went. Seconds of wall time.
+
+    Attributes:
+        wall_seconds: The whole call.
+        model_seconds: Inside the policy.
+        sandbox_seconds: Waiting for environments, and for nothing else.
+        turns: Replies that were sampled and stepped (also those of episodes that started over).
+        sampled_tokens: Their ids.
+    """
+
+    wall_seconds: float = 0.0
+    model_seconds: float = 0.0
+    sandbox_seconds: float = 0.0
+    turns: int = 0
+    sampled_tokens: int = 0
+
+    @property
+    def overhead_seconds(self) -> float:
+        """What is neither: templates, tokens, records, threads."""
+        return self.wall_seconds - self.model_seconds - self.sandbox_seconds
+
+
+# -- How far a rollout is: what it tells after each round, and a bar for it -------------------------------------------
 
 LINE_SECONDS = 60.0
 """Where there is no terminal, a line this often: a log of hours shows life, one of seconds stays as it is."""

@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-from agents.signals import Signal
-from agents.t2po.thinking import ThinkStop
-from agents.uncertainty import Aggregate
+from agents.t2po.think import ThinkStop
+from agents.uncertainty import Aggregate, Signal
 from tasks.settings import Settings, problems, setting, unless, without
 
 

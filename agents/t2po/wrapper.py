@@ -1,7 +1,7 @@
 """T2PO: a policy wrapper that spends exploration where the sampler is unsure.
 
-Three independent switches: a cap on the turn; a budget (and a stop rule) for thinking (`agents.t2po.thinking`); and
-resampling of a turn whose uncertainty hardly differs from that of the turn before (`agents.t2po.resampling`). Off means
+Three independent switches: a cap on the turn; a budget (and a stop rule) for thinking (`agents.t2po.think`); and
+resampling of a turn whose uncertainty hardly differs from that of the turn before (`agents.t2po.resample`). Off means
 the bare policy, id for id.
 
 Source: T2PO and its authors' code; where the two differ, both forms are offered.
@@ -26,11 +26,9 @@ from agents.policy import (
     abilities,
     decode_label,
 )
-from agents.signals import Signal, mean_of, token_signals, turn_signal
 from agents.t2po.config import T2POConfig
-from agents.t2po.meter import Meter
-from agents.t2po.resampling import Answer, Resampler
-from agents.t2po.thinking import (
+from agents.t2po.resample import Answer, Meter, Resampler
+from agents.t2po.think import (
     OfficialStop,
     PaperStop,
     PublishedStop,
@@ -40,7 +38,7 @@ from agents.t2po.thinking import (
     starts_inside,
     tag_id,
 )
-from agents.uncertainty import TOP
+from agents.uncertainty import TOP, Signal, mean_of, token_signals, turn_signal
 
 if TYPE_CHECKING:
     from tasks.task import Task
@@ -322,7 +320,7 @@ class T2PO:
             inside=starts_inside(request.prompt_ids, *self._tags, self.eos_ids),
             max_tokens=request.max_tokens,
             think_budget=config.think_budget,
-            answer_reserve=config.think_answer_reserve,
+            think_answer_reserve=config.think_answer_reserve,
             stop=stop,
             before=request.control,
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from agents.policies.bytes import ByteTokenizer
+from agents.policies.scripted import ByteTokenizer
 from agents.policy import Abilities, Completion, FinishReason, Request, Sampling
 from agents.t2po import T2PO, T2POConfig
 

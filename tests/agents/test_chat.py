@@ -9,7 +9,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, 
 from transformers import PreTrainedTokenizerFast
 
 from agents.chat import ChatError, ChatTemplate, Conversation
-from agents.policies.bytes import ByteTokenizer
+from agents.policies.scripted import ByteTokenizer
 from agents.policy import FinishReason
 from tests.agents.toys import CHATML, tokenizer
 

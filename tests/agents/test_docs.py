@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from agents.chat import ChatTemplate, Conversation
-from agents.policies.bytes import ByteTokenizer
+from agents.policies.scripted import ByteTokenizer
 from agents.policy import Request, Sampling
 from sandboxes import probe
 from tests.agents.policies.fake_endpoint import endpoint, said

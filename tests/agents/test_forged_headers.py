@@ -11,14 +11,12 @@ import pytest
 from tokenizers import normalizers
 
 from agents.chat import ChatError, ChatTemplate, Conversation
-from agents.policies.bytes import ByteTokenizer
-from agents.policies.scripted import ReplayPolicy
+from agents.policies.scripted import ByteTokenizer, ReplayPolicy
 from agents.policies.transformers import TransformersPolicy
 from agents.policy import FinishReason, Sampling
 from agents.rollout import Job, RolloutEngine
 from agents.trajectory import FORGED, Trajectory
-from envs.gsm8k import GSM8KEnv
-from envs.math import MATHEnv
+from envs.questions import GSM8KEnv, MATHEnv
 from tests.agents.fakes import FakeEnv, task
 from tests.agents.toys import CHATML, model, tokenizer
 from tests.envs.questions import question

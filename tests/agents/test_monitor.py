@@ -7,8 +7,7 @@ import pytest
 
 from agents.monitor import Monitor, Verdict
 from agents.policy import Completion, FinishReason
-from agents.signals import Signal
-from agents.uncertainty import Aggregate
+from agents.uncertainty import Aggregate, Signal
 
 
 def watch(monitor: Monitor, values: list[float], name: str = "a") -> list[Verdict]:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from agents.chat import ChatTemplate, Conversation
-from agents.policies.bytes import ByteTokenizer
+from agents.policies.scripted import ByteTokenizer
 from agents.policy import FinishReason
 from tests.trainers.toy import make_tokenizer
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from agents.setting import env_for, setting_of
+from agents.trajectory import env_for, setting_of
 from envs import ClawGymEnv, GSM8KEnv, IFEvalEnv
 from envs.mixed import MixedEnv
 from tasks.sources import load_tasks

@@ -7,8 +7,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agents.policy import Completion, FinishReason
-from agents.signals import OFFICIAL_SKIP, Signal, exactly, mean_of, token_signals, turn_signal
-from agents.uncertainty import Aggregate, Bounds, aggregate, confidence, entropy_bounds
+from agents.uncertainty import (
+    OFFICIAL_SKIP,
+    Aggregate,
+    Bounds,
+    Signal,
+    aggregate,
+    confidence,
+    entropy_bounds,
+    exactly,
+    mean_of,
+    token_signals,
+    turn_signal,
+)
 
 STOP = FinishReason.STOP
 

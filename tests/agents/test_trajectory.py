@@ -8,12 +8,11 @@ from typing import Any
 import pytest
 
 from agents.chat import ChatTemplate
-from agents.jsonl import RecordError
 from agents.policies.scripted import OraclePolicy
 from agents.policy import Candidate, FinishReason, Sampling
 from agents.rollout import Job, RolloutEngine
 from agents.seeds import derive_seed
-from agents.trajectory import Trajectory, Turn, groups, read_jsonl, write_jsonl
+from agents.trajectory import RecordError, Trajectory, Turn, groups, read_jsonl, write_jsonl
 from tasks.atomic_file import LONE_SURROGATES
 from tests.agents.fakes import FakeEnv, task
 

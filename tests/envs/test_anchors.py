@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from envs.anchors import ObservationClass, anchor, workspace_hash
+from envs.rewards import ObservationClass, anchor, workspace_hash
 from sandboxes.sandbox import CommandResult, EntryKind, FileEntry
 
 

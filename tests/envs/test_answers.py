@@ -7,13 +7,10 @@ from typing import Any
 
 import pytest
 
-from envs.answer_prompts import ANSWER_STYLES, answer_style
-from envs.answers import AnswerEnv
 from envs.conversation import StopReason
 from envs.episode import CutReply
-from envs.gsm8k import GSM8K_FORM, GSM8KEnv
-from envs.ifeval import IFEVAL_FORM, IFEvalEnv
-from envs.math import MATHEnv
+from envs.prompts import ANSWER_STYLES, answer_style
+from envs.questions import GSM8K_FORM, IFEVAL_FORM, AnswerEnv, GSM8KEnv, IFEvalEnv, MATHEnv
 from sandboxes.sandbox import SandboxError
 from tasks.assertions.answers import NumberEquals
 from tasks.assertions.grade import GradeError

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from envs.clawgym import ClawGymEnv
-from envs.gsm8k import GSM8KEnv
 from envs.mixed import MixedEnv, kind_of_env
+from envs.questions import GSM8KEnv
 from sandboxes import Backend, SandboxPool, probe
 from sandboxes.sandbox import SandboxError
 from tests.envs.fakes import FakeSandboxes, bash, task

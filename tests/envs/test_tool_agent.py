@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from envs.gsm8k import GSM8KEnv
+from envs.questions import GSM8KEnv
 from sandboxes import Backend, SandboxPool, probe
 from tasks.sources import load_tasks
 from tasks.task import Task

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from envs.workplace import Workplace
+from envs.sandboxed import Workplace
 from sandboxes import SandboxError, SandboxPool, SandboxUnavailable
 
 

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from agents.models.card import CARD_FILE, ModelCard, read_card, write_card
-from agents.models.manifest import MANIFEST, write_manifest
+from agents.models.card import CARD_FILE, MANIFEST, ModelCard, read_card, write_card, write_manifest
 from sandboxes import probe
 from trainers import evaluate, grpo, sft
 from trainers.measuring.manner import manner_of

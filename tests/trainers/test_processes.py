@@ -16,7 +16,7 @@ import torch
 
 from agents.policy import Sampling
 from agents.rollout import Job, RolloutResult
-from agents.rollout.timing import Timing
+from agents.rollout.progress import Timing
 from agents.t2po import T2POConfig
 from agents.trajectory import Trajectory
 from sandboxes import probe

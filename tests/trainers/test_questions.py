@@ -13,8 +13,8 @@ from agents.policies.scripted import NoOpPolicy, OraclePolicy
 from agents.policy import Sampling
 from agents.rollout import Job, RolloutEngine
 from agents.trajectory import Trajectory, read_jsonl
-from envs.gsm8k import GSM8KEnv
 from envs.mixed import MixedEnv
+from envs.questions import GSM8KEnv
 from envs.registry import environment_ids
 from sandboxes import probe
 from tasks.assertions.answers import NumberEquals

@@ -10,8 +10,8 @@ import pytest
 from gymnasium import wrappers
 
 import envs  # noqa: F401  (registers)
-from agents.setting import OWN_REWARD, WRAPPERS
-from envs.gsm8k import GSM8KEnv
+from agents.trajectory import OWN_REWARD, WRAPPERS
+from envs.questions import GSM8KEnv
 from tests.envs.questions import questions
 from tests.trainers.toy import NotingTrainer, make_config, make_model, make_tokenizer
 from trainers.errors import ConfigError

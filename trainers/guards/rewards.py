@@ -10,8 +10,7 @@ from statistics import fmean, stdev
 from typing import ClassVar
 
 from agents.rollout import RolloutResult
-from agents.setting import OWN_REWARD
-from agents.trajectory import Trajectory
+from agents.trajectory import OWN_REWARD, Trajectory
 from envs.rewards import RewardKind
 from trainers.guards.guard import Alarm, Guard, stop, warn
 from trainers.guards.levels import GuardName

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from agents.models.manifest import MANIFEST, damage_of, write_manifest
+from agents.models.card import MANIFEST, damage_of, write_manifest
 from trainers.errors import BestLostError
 from trainers.run.checkpoints import Checkpoint, sync
 

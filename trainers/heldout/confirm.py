@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from agents.models.manifest import damage_of
+from agents.models.card import damage_of
 from tasks.task import Task
 from trainers.config.held_out import UNSEEN, take_apart
 from trainers.errors import BestLostError

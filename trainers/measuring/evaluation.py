@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 
 from agents.models.loading import ModelSource
-from agents.policies.bytes import ByteTokenizer
+from agents.policies.scripted import ByteTokenizer
 from agents.policy import Policy
 from agents.rollout import RolloutResult
 from agents.trajectory import Trajectory, write_jsonl

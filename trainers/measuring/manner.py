@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from gymnasium import Env
 
 from agents.models.card import ModelCard
-from envs.answers import AnswerEnv
 from envs.conversation import ConversationEnv
 from envs.mixed import MixedEnv
+from envs.questions import AnswerEnv
 from envs.registry import id_of
 from envs.wrapping import WrappedConversation, as_conversation
 

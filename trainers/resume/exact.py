@@ -16,8 +16,7 @@ from accelerate.utils import gather_object
 from torch.utils.data import Sampler
 from transformers import TrainerControl, TrainerState
 
-from agents.models.card import ModelCard, write_card
-from agents.models.manifest import write_manifest
+from agents.models.card import ModelCard, write_card, write_manifest
 from agents.t2po import T2PO
 from trainers.config import GiGPOConfig
 from trainers.errors import ConfigError

@@ -16,8 +16,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from agents.jsonl import RecordError, read_records
 from agents.seeds import derive_seed
+from agents.trajectory import RecordError, read_records
 from tasks.task import Task
 from trainers.rollouts.errors import RulesError
 

@@ -18,9 +18,8 @@ from gymnasium import Env
 from agents.models.card import ModelCard
 from agents.policy import Policy, Request, Sampling
 from agents.rollout import Job, RolloutEngine, RolloutResult, RolloutState
-from agents.rollout.duplicates import find_duplicates
-from agents.rollout.timing import Timing
-from agents.seeds import derive_seed
+from agents.rollout.progress import Timing
+from agents.seeds import derive_seed, find_duplicates
 from agents.t2po import T2PO
 from tasks.task import Task
 from trainers.measuring.manner import card_of_env

@@ -17,7 +17,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from agents.models.manifest import MANIFEST, Damage, damage_of, replace_file, write_manifest
+from agents.models.card import MANIFEST, Damage, damage_of, replace_file, write_manifest
 from trainers.errors import ConfigError
 from trainers.run.jsonl import json_text, write_json
 

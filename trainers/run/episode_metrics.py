@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from statistics import fmean
 
 from agents.rollout import RolloutResult
-from agents.t2po.thinking import Cause
+from agents.t2po.think import Cause
 from agents.trajectory import FORGED, LOSSES, Trajectory, Turn
 from envs.conversation import StopReason
 from tasks.sources import SETS

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from agents.models.manifest import Damage, damage_of
+from agents.models.card import Damage, damage_of
 from trainers.errors import DamagedError
 from trainers.heldout.best import Best, can_remake, kept
 from trainers.run.checkpoints import Checkpoint

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from agents.jsonl import RecordError, read_records
+from agents.trajectory import RecordError, read_records
 from tasks.atomic_file import LONE_SURROGATES, SUFFIX, atomic_file
 from trainers.errors import RunFolderError
 

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from agents.models.card import read_card
-from agents.models.errors import ModelError
+from agents.models.card import ModelError, read_card
 from agents.models.loading import load_tokenizer
 from agents.policies.transformers import TransformersPolicy
 from agents.policy import PolicyError, Sampling

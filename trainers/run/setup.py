@@ -11,8 +11,8 @@ from typing import Any
 from agents.models.card import ModelCard, read_card
 from agents.models.loading import ModelKind, ModelSource
 from agents.t2po import T2POConfig
-from envs.answers import AnswerEnv
 from envs.conversation import ConversationEnv
+from envs.questions import AnswerEnv
 from envs.registry import environment
 from envs.rewards import RewardKind
 from envs.sandboxed import ExposedJudge, refuse_exposed

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agents.models.card import read_card
-from agents.models.errors import ModelError
+from agents.models.card import ModelError, read_card
 from agents.models.loading import load_model
 from sandboxes import SandboxUnavailable
 from tasks.problems import TaskError

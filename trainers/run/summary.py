@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from agents.rollout.timing import Timing
+from agents.rollout.progress import Timing
 from trainers.guards import Finding
 from trainers.measuring.confirmation import Confirmation
 from trainers.measuring.measure import Measurement

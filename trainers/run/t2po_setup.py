@@ -7,8 +7,8 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
-from agents.signals import OFFICIAL_SKIP, Signal
 from agents.t2po import T2PO, T2POConfig
+from agents.uncertainty import OFFICIAL_SKIP, Signal
 from tasks.settings import idle
 from trainers.errors import ConfigError
 

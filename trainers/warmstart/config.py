@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from envs.answer_prompts import ANSWER_STYLES
-from envs.prompts import STYLES
+from envs.prompts import ANSWER_STYLES, STYLES
 from tasks.settings import Settings, problems, setting, written
 from trainers.config.policy import DTYPES
 from trainers.errors import ConfigError

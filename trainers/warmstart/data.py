@@ -6,9 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from agents.jsonl import RecordError, read_records
 from agents.models.card import ModelCard
-from agents.trajectory import Trajectory
+from agents.trajectory import RecordError, Trajectory, read_records
 from envs.registry import BUILT_IN
 from trainers.warmstart.corpus import ConversationEncoder, Corpus, CorpusError
 

@@ -8,7 +8,7 @@ import torch
 from peft import LoraConfig, get_peft_model
 
 from agents.models import loading, smollm2
-from agents.models.errors import ModelError
+from agents.models.card import ModelError
 from agents.models.loading import ModelKind, load_model, resolve_model
 from tests.agents.toys import model, tokenizer
 

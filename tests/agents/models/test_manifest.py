@@ -8,10 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from agents.models.card import ModelCard, find_card, read_card, write_card
-from agents.models.errors import ModelError
+from agents.models.card import (
+    MANIFEST,
+    ModelCard,
+    ModelError,
+    damage_of,
+    find_card,
+    read_card,
+    replace_file,
+    write_card,
+    write_manifest,
+)
 from agents.models.loading import QUICKSTART, check_files, resolve_model
-from agents.models.manifest import MANIFEST, damage_of, replace_file, write_manifest
 
 
 @pytest.fixture

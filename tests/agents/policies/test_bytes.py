@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.policies.bytes import ByteTokenizer
+from agents.policies.scripted import ByteTokenizer
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"])))

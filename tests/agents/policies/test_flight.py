@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agents.policies.flight import Flight, together
+from agents.policies.http import Flight, together
 from agents.policy import PolicyError
 
 

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from agents.policies import http
-from agents.policies.flight import Flight, GivenUp
-from agents.policies.http import HttpError, JsonClient
+from agents.policies.http import Flight, GivenUp, HttpError, JsonClient
 from tests.agents.policies.fake_endpoint import Answer, Hangup, endpoint
 
 KEY = "sk-secret-0123456789"

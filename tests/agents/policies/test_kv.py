@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import torch
 
-from agents.policies.kv import SlotCache
+from agents.policies.slots import SlotCache
 
 
 def filled(slots: int = 4, length: int = 8) -> SlotCache:

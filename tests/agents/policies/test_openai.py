@@ -10,8 +10,8 @@ import pytest
 
 from agents.chat import ChatTemplate, Conversation
 from agents.policies import http
-from agents.policies.bytes import ByteTokenizer
 from agents.policies.openai import OpenAIPolicy, Usage
+from agents.policies.scripted import ByteTokenizer
 from agents.policy import (
     Completion,
     FinishReason,

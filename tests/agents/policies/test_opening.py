@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from agents.models.card import ModelCard, read_card, write_card
-from agents.models.errors import ModelError
+from agents.models.card import ModelCard, ModelError, read_card, write_card
 from agents.models.loading import QUICKSTART, resolve_model
 from agents.policies import http, opening
 from agents.policies.openai import OpenAIPolicy

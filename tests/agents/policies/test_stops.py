@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from agents.policies.bytes import ByteTokenizer
-from agents.policies.stops import StopTexts
+from agents.policies.scripted import ByteTokenizer
+from agents.policies.slots import StopTexts
 from agents.policies.transformers import TransformersPolicy
 from agents.policy import FinishReason, Request, Sampling
 from tests.agents.toys import model, tokenizer

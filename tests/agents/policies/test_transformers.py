@@ -7,7 +7,7 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from agents.policies.graphs import GraphStepper
+from agents.policies.cuda import GraphStepper
 from agents.policies.transformers import TransformersPolicy
 from agents.policy import Completion, FinishReason, Policy, PolicyError, Request, Sampling
 from tests.agents.toys import full_forward, model, tokenizer

@@ -7,13 +7,12 @@ from typing import Any
 
 import pytest
 
-from agents.jsonl import RecordError
 from agents.policies.scripted import OraclePolicy
 from agents.policy import Candidate, FinishReason, Sampling
 from agents.records import format_of, read_trajectories
-from agents.records.fieldnotes import from_bundle, from_record, to_record, to_records
+from agents.records.foreign import from_bundle, from_record, to_record, to_records
 from agents.rollout import Job, RolloutEngine
-from agents.trajectory import Trajectory, Turn
+from agents.trajectory import RecordError, Trajectory, Turn
 from tests.agents.fakes import FakeEnv, task
 
 CUT = "y" * 1984 + "\n... [truncated 1006 chars] ...\n" + "z" * 1984

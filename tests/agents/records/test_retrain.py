@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from agents.jsonl import RecordError
 from agents.records import read_trajectories
+from agents.trajectory import RecordError
 
 PLAIN: dict[str, Any] = {
     "step": 3,

@@ -6,8 +6,8 @@ from agents.policies.scripted import OraclePolicy
 from agents.policies.transformers import TransformersPolicy
 from agents.policy import FinishReason, Sampling
 from agents.rollout import RolloutEngine
-from agents.rollout.duplicates import Duplicates, find_duplicates
 from agents.rollout.episode import Job
+from agents.seeds import Duplicates, find_duplicates
 from agents.trajectory import Trajectory, Turn
 from tests.agents.fakes import FakeEnv, task
 from tests.agents.toys import model, tokenizer

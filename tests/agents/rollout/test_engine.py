@@ -19,7 +19,7 @@ from agents.t2po import T2PO, T2POConfig
 from agents.trajectory import Trajectory
 from envs.conversation import Exchange
 from envs.episode import CutReply
-from envs.gsm8k import GSM8KEnv
+from envs.questions import GSM8KEnv
 from sandboxes.sandbox import SandboxUnavailable
 from tasks.sources import load_tasks
 from tests.agents.fakes import FakeEnv, task

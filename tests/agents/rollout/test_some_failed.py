@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from agents.policies.bytes import ByteTokenizer
-from agents.policies.scripted import certain
+from agents.policies.scripted import ByteTokenizer, certain
 from agents.policy import Completion, FinishReason, PolicyError, PromptTooLong, Request, Sampling, SomeFailed
 from agents.rollout import Job, RolloutEngine
 from agents.trajectory import Trajectory

@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.signals import exactly
-from agents.t2po.band import Calibration, Place, place
-from agents.uncertainty import Bounds
+from agents.t2po.resample import Calibration, Place, place
+from agents.uncertainty import Bounds, exactly
 
 
 def inside(change: float, eta: float) -> bool:

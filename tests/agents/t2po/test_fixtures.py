@@ -12,18 +12,22 @@ import torch
 
 from agents.policies.draw import know
 from agents.policy import Completion, FinishReason, Request, Sampling
-from agents.signals import Signal, exactly, mean_of, token_signals, turn_signal
 from agents.t2po import T2PO, T2POConfig
-from agents.t2po.band import Place, place
-from agents.t2po.thinking import Cause, OfficialStop, ThinkControl
+from agents.t2po.resample import Place, place
+from agents.t2po.think import Cause, OfficialStop, ThinkControl
 from agents.uncertainty import (
     Aggregate,
     Bounds,
+    Signal,
     aggregate,
     confidence,
     entropy_bounds,
+    exactly,
+    mean_of,
     normalised_entropy,
     published_uncertainty,
+    token_signals,
+    turn_signal,
     uncertainty,
 )
 from tests.agents.scripted import SAMPLING, Script, resampler, turns

@@ -7,7 +7,7 @@ import pytest
 
 from agents.policy import Sampling
 from agents.t2po import T2PO, T2POConfig
-from agents.t2po.meter import ENOUGH, RECENT, Meter
+from agents.t2po.resample import ENOUGH, RECENT, Meter
 from tests.agents.scripted import SAMPLING, Script, resampler, turns
 
 

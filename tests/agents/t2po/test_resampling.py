@@ -9,9 +9,9 @@ import pytest
 from agents.policies.transformers import TransformersPolicy
 from agents.policy import Abilities, Request, Sampling
 from agents.seeds import derive_seed
-from agents.signals import exactly
 from agents.t2po import T2PO, T2POConfig
-from agents.t2po.band import Place, place
+from agents.t2po.resample import Place, place
+from agents.uncertainty import exactly
 from tests.agents.scripted import SAMPLING, resampler, turns
 from tests.agents.toys import model, tokenizer
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agents.policy import PlannedControl, PolicyError
-from agents.t2po.thinking import Cause, OfficialStop, PaperStop, PublishedStop, ThinkControl, starts_inside, tag_id
+from agents.t2po.think import Cause, OfficialStop, PaperStop, PublishedStop, ThinkControl, starts_inside, tag_id
 from agents.uncertainty import published_uncertainty
 from tests.agents.toys import tokenizer
 
@@ -37,7 +37,7 @@ def test_budget_counts_the_whole_reply() -> None:
 
 
 def test_the_answer_keeps_its_reserve() -> None:
-    rule = control(inside=True, think_budget=100, max_tokens=10, answer_reserve=4)
+    rule = control(inside=True, think_budget=100, max_tokens=10, think_answer_reserve=4)
     ids: list[int] = []
     while True:
         forced = rule.force(ids, 1.0, -1.0)
@@ -113,7 +113,7 @@ SETTINGS = st.fixed_dictionaries(
         "inside": st.booleans(),
         "max_tokens": st.integers(1, 9),
         "think_budget": st.none() | st.integers(0, 6),
-        "answer_reserve": st.integers(0, 9),
+        "think_answer_reserve": st.integers(0, 9),
     }
 )
 IDS = st.lists(st.sampled_from([OPEN, CLOSE, 0, 1]), min_size=9, max_size=9)

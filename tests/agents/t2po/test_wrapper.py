@@ -8,8 +8,8 @@ import pytest
 
 from agents.policies.transformers import TransformersPolicy
 from agents.policy import Abilities, Policy, Request, Sampling, TaskAware, abilities, decode_label
-from agents.signals import OFFICIAL_SKIP, mean_of, token_signals, turn_signal
 from agents.t2po import T2PO, T2POConfig, ThinkStop
+from agents.uncertainty import OFFICIAL_SKIP, mean_of, token_signals, turn_signal
 from tests.agents.fakes import task
 from tests.agents.scripted import SAMPLING, Script, resampler, turns
 from tests.agents.toys import model, tokenizer

@@ -10,8 +10,8 @@ from typing import Any
 
 from agents.policy import Sampling
 from agents.rollout import RolloutResult
-from agents.rollout.duplicates import find_duplicates
-from agents.rollout.timing import Timing
+from agents.rollout.progress import Timing
+from agents.seeds import find_duplicates
 from agents.trajectory import Trajectory
 from tests.trainers.fake_run import episode, task
 from tests.trainers.toy import make_config

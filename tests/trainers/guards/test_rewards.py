@@ -10,8 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from agents.setting import OWN_REWARD, env_for, setting_of
-from agents.trajectory import Trajectory
+from agents.trajectory import OWN_REWARD, Trajectory, env_for, setting_of
 from envs.clawgym import ClawGymEnv
 from envs.rewards import REWARDS, RewardKind, RewardRule
 from tests.envs.fakes import task as shell_task

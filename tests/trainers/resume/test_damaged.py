@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from agents.models.manifest import MANIFEST
+from agents.models.card import MANIFEST
 from agents.policy import Sampling
 from tests.trainers.toy import make_task, make_trainer
 from trainers.errors import DamagedError

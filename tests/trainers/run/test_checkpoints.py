@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from agents.models.manifest import MANIFEST
+from agents.models.card import MANIFEST
 from tasks.atomic_file import SUFFIX
 from trainers.run import checkpoints
 from trainers.run.checkpoints import FORMAT, LAST_WRITTEN, SAVING, STATE_FILE, Checkpoint, rotate

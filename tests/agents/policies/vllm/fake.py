@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from agents.policies.bytes import ByteTokenizer
+from agents.policies.scripted import ByteTokenizer
 from agents.policies.vllm import VllmPolicy
 from agents.policy import Completion, Request, Sampling
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from agents.policies.bytes import ByteTokenizer
+from agents.policies.scripted import ByteTokenizer
 from agents.policy import Completion, FinishReason, PolicyError
 from agents.seeds import derive_seed
 from tests.agents.policies.vllm.fake import BASE, EOS, GREEDY, PLAIN, Fake, ask, check, logits, make, prompt

@@ -9,7 +9,7 @@ import threading
 
 import pytest
 
-from agents.policies.bytes import ByteTokenizer
+from agents.policies.scripted import ByteTokenizer
 from agents.policies.vllm import VllmPolicy
 from agents.policy import Abilities, Completion, FinishReason, Policy, PolicyError, Request, Sampling, abilities
 from agents.rollout import RolloutEngine

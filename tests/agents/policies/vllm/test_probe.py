@@ -5,10 +5,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from agents.policies.bytes import ByteTokenizer
 from agents.policies.http import HttpError
+from agents.policies.scripted import ByteTokenizer
 from agents.policies.vllm import VllmPolicy
-from agents.policies.vllm.probe import LogprobsMode
+from agents.policies.vllm.policy import LogprobsMode
 from agents.policy import PolicyError, Request, Sampling
 from tests.agents.policies.vllm import fake as played
 from tests.agents.policies.vllm.fake import BASE, Fake, make

@@ -19,7 +19,7 @@ from agents.models.loading import load_model
 from agents.policies.openai import OpenAIPolicy
 from agents.policies.transformers import TransformersPolicy
 from agents.policies.vllm import VllmPolicy
-from agents.policies.vllm.probe import LogprobsMode
+from agents.policies.vllm.policy import LogprobsMode
 from agents.policy import (
     Completion,
     FinishReason,

@@ -1,32 +1,66 @@
-"""Field-notes episodes, both ways: `trajectories.jsonl` and `trajectory_bundle.jsonl`.
-
-The format holds text. What it lost before we read it, and what that means here:
-
-* No ids, so nothing can be trained on: such turns have empty `ids`, and `Trajectory.flat` refuses them. Records that we
-  wrote have the ids beside the text, and come back with them.
-* `agent_response`, `stdout` and `stderr` are cut to about 4,000 characters, with a marker in the middle. A reply that
-  was cut is noted on its turn (`text_cut`); its command is whole, for it has a key of its own.
-* A reply is recorded as its one command: their parser takes the first line of the first block, and drops a command that
-  stands beside the stop word. Replay plays what ran, not the reply.
-* `advantage` is rounded to 4 decimals. It stays in the notes, and is used for nothing.
-* `agent_error` is a failure of their engine: the episode ends as `infrastructure`, without reward and grade (those of
-  the record stay in the notes), and the empty reply that stands for the failed call is no turn.
-* A grade with nothing to check passes there. Here it does not.
-"""
+"""Foreign records: field-notes episodes both ways, Retrain's generations."""
 
 from __future__ import annotations
 
+import hashlib
 import re
+from collections import Counter
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Self
 
-from agents.jsonl import RecordError, check_lengths
+from pydantic import BaseModel, ConfigDict, ValidationError
+
 from agents.policy import FinishReason
-from agents.records.shape import Shape
-from agents.trajectory import Trajectory, Turn
+from agents.trajectory import RecordError, Trajectory, Turn, check_lengths
 from envs.actions import ActionKind
 from envs.episode import StopReason
 from tasks.sources.fieldnotes import KINDS
+
+# -- Foreign records as pydantic models: known keys are checked, others are kept --------------------------------------
+
+
+class Shape(BaseModel):
+    """A part of a record. A key that the format does not know is kept under its name in `other`."""
+
+    model_config = ConfigDict(extra="allow")
+
+    @classmethod
+    def of(cls, record: dict[str, Any]) -> Self:
+        """Check a record.
+
+        Raises:
+            RecordError: A key is missing or its value has the wrong type; names the key.
+        """
+        try:
+            return cls.model_validate(record)
+        except ValidationError as error:
+            item = error.errors(include_url=False)[0]
+            key = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in item["loc"]).lstrip(".")
+            raise RecordError(f"{key}: {item['msg'][0].lower()}{item['msg'][1:]}") from None
+
+    @property
+    def other(self) -> dict[str, Any]:
+        """Keys that the format does not know."""
+        return dict(self.model_extra or {})
+
+
+# -- Field-notes episodes, both ways: `trajectories.jsonl` and `trajectory_bundle.jsonl` ------------------------------
+# The format holds text. What it lost before we read it, and what that means here:
+#
+# * No ids, so nothing can be trained on: such turns have empty `ids`, and `Trajectory.flat` refuses them. Records
+# that we
+#   wrote have the ids beside the text, and come back with them.
+# * `agent_response`, `stdout` and `stderr` are cut to about 4,000 characters, with a marker in the middle. A reply
+# that
+#   was cut is noted on its turn (`text_cut`); its command is whole, for it has a key of its own.
+# * A reply is recorded as its one command: their parser takes the first line of the first block, and drops a command
+# that
+#   stands beside the stop word. Replay plays what ran, not the reply.
+# * `advantage` is rounded to 4 decimals. It stays in the notes, and is used for nothing.
+# * `agent_error` is a failure of their engine: the episode ends as `infrastructure`, without reward and grade (those
+# of
+#   the record stay in the notes), and the empty reply that stands for the failed call is no turn.
+# * A grade with nothing to check passes there. Here it does not.
 
 FIELDNOTES = "fieldnotes"
 _AGENT_ERROR = "agent_error"
@@ -317,3 +351,68 @@ def to_records(episodes: Iterable[Trajectory]) -> Iterable[dict[str, Any]]:
         if not episode.stop_reason:
             raise RecordError(f"episode {place} (task '{episode.task_id}') has no stop reason: the format needs one")
         yield to_record(episode)
+
+
+# -- Retrain's `emergence/generations.jsonl`, one reply a line, and the variant of textpolicy -------------------------
+# What the format lost before we read it:
+#
+# * `prompt` is cut at 200 characters and `completion` at 500 (noted as `text_cut` where it has that length), and
+# neither
+#   a task nor a group is named: an episode gets the id `retrain:` and a hash of its prompt, and counts its attempts
+#   within a step. Two prompts that begin alike look the same.
+# * There are no ids (textpolicy has those of the reply, with log-probabilities and entropies, but none of the
+# prompt), no
+#   stop reason and no grade. Nothing can be trained on or replayed; rewards and lengths can be looked at.
+
+RETRAIN = "retrain"
+COMPLETION_CHARACTERS = 500
+
+
+class _Generation(Shape):
+    step: int
+    prompt: str
+    completion: str
+    reward: float | None
+    num_tokens: int | None = None
+    tokens: list[int] | None = None
+    logprobs: list[float] | None = None
+    entropy_per_token: list[float] | None = None
+
+
+class Reader:
+    """Reads the records of one file in order; it counts the attempts."""
+
+    def __init__(self) -> None:
+        self._seen: Counter[tuple[int, str]] = Counter()
+
+    def read(self, record: dict[str, Any]) -> list[Trajectory]:
+        """The episode of one record.
+
+        Raises:
+            RecordError: A key is missing or has a value of the wrong type; names the key.
+        """
+        given = _Generation.of(record)
+        ids = given.tokens or []
+        lists = {"logprobs": given.logprobs, "entropy_per_token": given.entropy_per_token}
+        if given.tokens is not None:
+            check_lengths("", lists, len(ids), "tokens")
+        task = f"{RETRAIN}:{hashlib.sha256(given.prompt.encode('utf-8', 'surrogatepass')).hexdigest()[:12]}"
+        attempt = self._seen[given.step, task]
+        self._seen[given.step, task] += 1
+        turn = Turn(
+            0,
+            [],
+            ids,
+            given.logprobs if ids else None,
+            given.entropy_per_token if ids else None,
+            [False] * len(ids),
+            None,
+            given.completion,
+        )
+        if len(given.completion) >= COMPLETION_CHARACTERS:
+            turn.notes["text_cut"] = 1.0
+        if given.num_tokens is not None:
+            turn.notes["num_tokens"] = float(given.num_tokens)
+        episode = Trajectory(task, "", attempt, None, [], [turn], reward=given.reward, source=RETRAIN)
+        episode.notes = {"step": given.step, "prompt": given.prompt, **given.other}
+        return [episode]

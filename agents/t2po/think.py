@@ -178,7 +178,7 @@ class ThinkControl:
         inside: The prompt ends inside a block (templates that write the opening tag themselves).
         max_tokens: Most ids of the reply.
         think_budget: Most ids inside blocks in the whole reply, the tags not counted; `None` for no limit.
-        answer_reserve: Ids that must be left after the closing tag.
+        think_answer_reserve: Ids that must be left after the closing tag.
         stop: A stop rule of this reply alone.
         before: Another control, which is asked first.
 
@@ -196,7 +196,7 @@ class ThinkControl:
         inside: bool,
         max_tokens: int,
         think_budget: int | None = None,
-        answer_reserve: int = 0,
+        think_answer_reserve: int = 0,
         stop: StopRule | None = None,
         before: TokenControl | None = None,
     ) -> None:
@@ -204,7 +204,7 @@ class ThinkControl:
         self.thought = 0
         self.causes: list[Cause] = []
         self._open, self._close, self._stop, self._before = open_id, close_id, stop, before
-        self._max_tokens, self._think_budget, self._answer_reserve = max_tokens, think_budget, answer_reserve
+        self._max_tokens, self._think_budget, self._answer_reserve = max_tokens, think_budget, think_answer_reserve
         self._seen = 0
         self._top_mean: float | None = None
 

@@ -1,4 +1,4 @@
-"""Environments that ask a question: the agent may run bash blocks, and a reply without one is its answer."""
+"""Environments that ask a question: the answer's turn loop, GSM8K, MATH, IFEval."""
 
 from __future__ import annotations
 
@@ -6,20 +6,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from envs.actions import ActionKind, Command, Malformed, Submit
-from envs.anchors import ObservationClass, anchor
-from envs.answer_actions import read_answer
-from envs.answer_prompts import AnswerForm, AnswerStyle, answer_style
+from envs.actions import ActionKind, Command, Malformed, Submit, read_answer
 from envs.episode import CutReply, Exchange, OptionalInt, StopReason
-from envs.prompts import PromptStyle, listing
+from envs.prompts import AnswerForm, AnswerStyle, PromptStyle, answer_style, listing
 from envs.registry import asking_for
+from envs.rewards import ObservationClass, anchor
 from envs.sandboxed import SandboxedEnv, TaskSource
 from sandboxes.sandbox import CommandResult, Snapshot
 from tasks.assertions.base import AssertionResult, BaseAssertion, Verdict, leaves
+from tasks.assertions.final_number import final_number
 from tasks.assertions.grade import Grade
+from tasks.assertions.instructions.assertion import InstructionFollowed
+from tasks.assertions.math.extraction import find_answer
 from tasks.grader import SandboxGrader
 from tasks.outcome import Outcome, cut_short
 from tasks.task import Task
+
+# -- Environments that ask a question: the agent may run bash blocks, and a reply without one is its answer -----------
 
 NO_WORKSPACE = "no-workspace"
 """In an anchor, where a workspace's hash stands after the first command."""
@@ -54,7 +57,7 @@ class Answer:
 class AnswerEnv(SandboxedEnv):
     """A question, a shell to work it out, and an answer that ends the episode.
 
-    Replies are read by `envs.answer_actions`. A sandbox is opened (or borrowed from the pool) at the first command of
+    Replies are read by `envs.actions`. A sandbox is opened (or borrowed from the pool) at the first command of
     an episode: one that only answers costs none. No turn has a signal, because only the answer is judged.
 
     Subclasses set `form`, `stops` and `default_tasks`.
@@ -244,3 +247,86 @@ class AnswerEnv(SandboxedEnv):
     def _refuse_unfit(self, task: Task) -> None:
         if why := self.unfit(task):
             raise ValueError(f"task '{task.id}' {why}")
+
+
+# -- GSM8K: word problems whose answer is a number (Cobbe et al., 2021, arXiv 2110.14168) -----------------------------
+
+GSM8K_FORM = AnswerForm(
+    "gsm8k",
+    ask="Question: ",
+    reply="Answer:",
+    ending="End your answer with a line `#### N`, where N is the final number alone.",
+)
+
+
+class GSM8KEnv(AnswerEnv):
+    """Word problems. The answer ends with `#### N`.
+
+    Stop sequences stand at the beginning of a line: a model that goes on with a question of its own writes one there,
+    while "Question" inside a sentence is reasoning.
+    """
+
+    form: ClassVar[AnswerForm] = GSM8K_FORM
+    default_stops: ClassVar[tuple[str, ...]] = (
+        "\nQuestion:",
+        "\n[Question]",
+        "\nQ:",
+        "\n\n\n",
+        "</s>",
+        "<|im_end|>",
+    )
+    judged_by: ClassVar[str | None] = "number_equals"
+    default_tasks: ClassVar[str | None] = "gsm8k:sample"
+
+    def _after_answer(self, text: str) -> int | None:
+        found = final_number(text)
+        return None if found is None else len(text) - found.end
+
+
+# -- MATH: competition problems whose answer is an expression (Hendrycks et al., 2021, arXiv 2103.03874) --------------
+
+MATH_FORM = AnswerForm(
+    "math",
+    ask="Problem:\n",
+    reply="\nSolution:",
+    ending="Put the final answer, and nothing else, into \\boxed{}.",
+)
+
+
+class MATHEnv(AnswerEnv):
+    r"""Competition problems. The answer holds the result in `\boxed{}`."""
+
+    form: ClassVar[AnswerForm] = MATH_FORM
+    default_stops: ClassVar[tuple[str, ...]] = ("\nProblem:", "\n\n\n", "</s>", "<|im_end|>")
+    judged_by: ClassVar[str | None] = "math_equivalent"
+    default_tasks: ClassVar[str | None] = "math:sample"
+
+    def _after_answer(self, text: str) -> int | None:
+        found = find_answer(text)
+        if found is None:
+            return None
+        rest = text[found.end :]
+        return len(rest) - rest.startswith("}")  # the brace that closes the box belongs to the answer
+
+
+# -- IFEval and IFBench: write a text that follows instructions on its form (Zhou et al., 2023, arXiv 2311.07911) -----
+
+IFEVAL_FORM = AnswerForm("ifeval", noun="request")
+
+
+class IFEvalEnv(AnswerEnv):
+    """Texts. The whole answer is judged as it stands, so there are no stop sequences.
+
+    With `revise=n`, an answer that does not follow everything is met with the *kinds* of instruction that it misses
+    (no figure, no keyword), and may be revised n times.
+    """
+
+    form: ClassVar[AnswerForm] = IFEVAL_FORM
+    judged_by: ClassVar[str | None] = "instruction"
+    may_revise: ClassVar[bool] = True
+    default_tasks: ClassVar[str | None] = "ifeval:sample"
+
+    def _kind_of(self, assertion: BaseAssertion | None, result: AssertionResult) -> str:
+        if isinstance(assertion, InstructionFollowed):
+            return assertion.feedback
+        return super()._kind_of(assertion, result)

@@ -1,22 +1,236 @@
-"""Turn level of T2PO: sample a turn again while its uncertainty hardly differs from that of the turn before.
-
-A resampled turn was not stepped yet, so nothing has to be undone. Resampling selects among samples, and the recorded
-log-probabilities do not know that; so the rate is calibrated to be low, measured, and reported.
-"""
+"""Sample a turn again while its uncertainty hardly moves: the band, its calibration, the counts."""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
+from enum import StrEnum
 from typing import Any
 
 from agents.policy import Candidate, Completion, PolicyError, Request
 from agents.seeds import derive_seed
-from agents.signals import exactly
-from agents.t2po.band import TOLERANCE, Calibration, Place, place
 from agents.t2po.config import Keep, T2POConfig
-from agents.t2po.meter import Meter
-from agents.uncertainty import Bounds
+from agents.uncertainty import Bounds, exactly
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The band of turn resampling: did a turn's uncertainty move by less than eta, and which eta picks a wanted share.
+#
+# Source: turn-level dynamical sampling of T2PO; calibration and intervals are ours.
+
+TOLERANCE = 1e-9
+"""Changes below this are rounding: the two turns are equally uncertain, which is not resampled."""
+
+
+class Place(StrEnum):
+    """Where a change lies, as far as is known."""
+
+    IN = "in"
+    """In the band for certain."""
+    OUT = "out"
+    """Outside for certain: it moved by eta or more, or not at all."""
+    UNDECIDED = "undecided"
+    """Only bounds are known, and they lie on both sides of eta."""
+
+
+def place(change: Bounds, eta: float) -> Place:
+    """Where the size of a change lies. Both edges allow for rounding.
+
+    An interval that begins at 0 and ends below eta counts as in the band: its change is certainly small, and whether it
+    is exactly 0 can never be seen from bounds.
+    """
+    if change.upper <= TOLERANCE or change.lower >= eta - TOLERANCE:
+        return Place.OUT
+    return Place.IN if change.upper < eta - TOLERANCE else Place.UNDECIDED
+
+
+class Calibration:
+    """Finds the eta under which `target_rate` of the changes seen would have lain in the band for certain.
+
+    Where several changes are equal no eta may give that share: then it is the nearest share that there is.
+
+    Args:
+        target_rate: Wanted share, between 0 and 1.
+        warmup: Changes to look at.
+        repeats: Changes of 0 lie in the band, too (for who looks for repetition).
+
+    Attributes:
+        equal: Changes of (as good as) 0; they lie in no band but one with `repeats`.
+        moved: The others, the upper ends where only bounds are known.
+    """
+
+    def __init__(self, target_rate: float, warmup: int, *, repeats: bool = False) -> None:
+        self._rate, self._warmup, self._repeats = target_rate, warmup, repeats
+        self.equal = 0
+        self.moved: list[float] = []
+
+    @property
+    def seen(self) -> int:
+        """Changes so far."""
+        return self.equal + len(self.moved)
+
+    def see(self, change: Bounds) -> float | None:
+        """Take one change; eta once there are enough, `None` before (without `repeats` also while no turn moved)."""
+        if change.upper <= TOLERANCE:
+            self.equal += 1
+        else:
+            self.moved.append(change.upper)
+        wanted = round(self._rate * self.seen)
+        values = self._values()
+        if self.seen < self._warmup or not values or wanted < 1:
+            return None
+        last = values[min(wanted, len(values)) - 1]
+        below = [value for value in values if value < last - TOLERANCE]
+        above = [value for value in values if value > last + TOLERANCE]
+        up, down = len(values) - len(above), len(below)
+        # Halfway between two changes, so that the band's edge lies on no change that was seen.
+        if last <= TOLERANCE or abs(up - wanted) <= abs(down - wanted):
+            return (last + (above[0] if above and last > TOLERANCE else last)) / 2 + 2 * TOLERANCE
+        return ((below[-1] if below else 0.0) + last) / 2 + 2 * TOLERANCE
+
+    def warning(self, eta: float) -> str | None:
+        """That eta gives another share than was wanted, if it does."""
+        hits = sum(value < eta - TOLERANCE for value in self._values())
+        if not self.seen or self._rate / 2 <= hits / self.seen <= 2 * self._rate:
+            return None
+        return (
+            f"eta was calibrated to {eta:.3g}, and {hits} of the {self.seen} changes seen lie in that band, where "
+            f"{self._rate:.0%} were wanted: too many of them are equal ({self.equal} are 0). Give eta, or use another "
+            "signal."
+        )
+
+    def _values(self) -> list[float]:
+        """The changes that can lie in a band, in order."""
+        return [0.0] * (self.equal if self._repeats else 0) + sorted(self.moved)
+
+    def state_dict(self) -> dict[str, Any]:
+        """JSON-able."""
+        return {"equal": self.equal, "moved": list(self.moved)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Put back what `state_dict` gave."""
+        self.equal, self.moved = state["equal"], list(state["moved"])
+
+
+# -- What turn resampling did, counted, and what is wrong with it, in words -------------------------------------------
+
+ENOUGH = 50
+"""Turns before the meter speaks."""
+RECENT = 256
+"""Turns that the present rate looks at: a band that was right at first may hold every change later."""
+
+
+@dataclass(slots=True)
+class Meter:
+    """Counts of later turns, those after the first of an episode; `first` counts first turns, `extra` samples.
+
+    Attributes:
+        first: First turns, which have none to compare with.
+        later: All later turns.
+        greedy: Decoded greedily: a second sample would be the same.
+        missing: No signal, or none in any turn before.
+        equal: Exactly as uncertain as the turn before, also while eta is calibrated.
+        eligible: With both signals, once eta is known.
+        undecided: Of those, bounds too wide to tell whether the change lies in the band.
+        triggered: Of those, in the band: resampled.
+        exhausted: Of the triggered, none left the band, whatever was tried.
+        extra: Extra samples drawn; those that failed are not among them.
+        recent: The last eligible turns: 1 resampled, 0 not.
+    """
+
+    later: int = 0
+    greedy: int = 0
+    missing: int = 0
+    equal: int = 0
+    eligible: int = 0
+    undecided: int = 0
+    triggered: int = 0
+    exhausted: int = 0
+    extra: int = 0
+    first: int = 0
+    recent: deque[int] = field(default_factory=lambda: deque(maxlen=RECENT))
+
+    def decided(self, triggered: bool) -> None:
+        """Count an eligible turn."""
+        self.eligible += 1
+        self.triggered += triggered
+        self.recent.append(int(triggered))
+
+    def rate(self) -> float | None:
+        """Share of the eligible turns that were resampled; `None` before there is one."""
+        return self.triggered / self.eligible if self.eligible else None
+
+    def warning(self, eta: float | None, *, calibrated: bool = False) -> str | None:
+        """What is wrong, and the remedy; `None` when nothing is, or too little was seen.
+
+        Args:
+            eta: The band's width, if known.
+            calibrated: It was calibrated, not given.
+        """
+        return self._dead() or (None if eta is None else self._unselective(eta, calibrated))
+
+    def _dead(self) -> str | None:
+        """Turns that cannot be resampled whatever eta is."""
+        later, head = self.later, "turn_resample"
+        if later == 0 and self.first >= ENOUGH:
+            return f"{head} does nothing: all of {self.first} turns were the only ones of their episodes. Leave it off."
+        if later < ENOUGH:
+            return None
+        if 2 * self.greedy > later:
+            return f"{head} does nothing: {self.greedy} of {later} turns were sampled greedily. Use a temperature."
+        if 2 * self.missing > later:
+            return (
+                f"{head}: {self.missing} of {later} turns have no signal and are never resampled (the engine reports "
+                "too little, or replies are shorter than turn_resample_min_tokens, or than what signal 'official' "
+                "leaves out). A vLLM server tells its likeliest ids at temperature 1 only, not with top_logprobs=0: "
+                "sample at temperature 1 with top_logprobs above 0. Elsewhere ask the engine for log-probabilities, or "
+                "use signal 'top1'. Or lower turn_resample_min_tokens."
+            )
+        if 2 * self.equal > later:
+            return (
+                f"{head}: {self.equal} of {later} turns are exactly as uncertain as the turn before, which is never "
+                "resampled: the signal is dead. The policy may be certain of every id; leave the switch off."
+            )
+        return None
+
+    def _unselective(self, eta: float, calibrated: bool) -> str | None:
+        """A band that holds nearly every change, or none, or cannot be told."""
+        remedy = "eta was calibrated on earlier turns, which were not like these: give it"
+        eligible, width = self.eligible, f"eta {eta:.3g}"
+        if eligible < ENOUGH:
+            return None
+        if 2 * self.undecided > eligible:
+            return (
+                f"turn_resample cannot decide {self.undecided} of {eligible} turns ({width}): the engine knows only "
+                "bounds of the entropy, and they are too wide. Ask it for more top_logprobs, or use signal 'top1', "
+                "which is exact there."
+            )
+        if self.triggered == 0:
+            return f"T2PO resampled 0 of {eligible} turns ({width}): the switch does nothing. " + (
+                f"{remedy}, larger." if calibrated else "Raise eta, or leave it out to have it calibrated."
+            )
+        last, hits = len(self.recent), sum(self.recent)
+        if last >= ENOUGH and 2 * hits > last:
+            return (
+                f"T2PO resampled {hits} of the last {last} turns ({width}): the band holds most changes, so resampling "
+                "mainly replaces each turn by a later sample and selects little. "
+            ) + (f"{remedy}, smaller." if calibrated else "Lower eta, or leave it out to have it calibrated.")
+        return None
+
+    def state_dict(self) -> dict[str, Any]:
+        """JSON-able."""
+        return {**asdict(self), "recent": list(self.recent)}
+
+    @classmethod
+    def from_state(cls, state: dict[str, Any]) -> Meter:
+        """The meter of a `state_dict`."""
+        return cls(**{**state, "recent": deque(state["recent"], maxlen=RECENT)})
+
+
+# -- Turn level of T2PO: sample a turn again while its uncertainty hardly differs from that of the turn before --------
+# A resampled turn was not stepped yet, so nothing has to be undone. Resampling selects among samples, and the
+# recorded
+# log-probabilities do not know that; so the rate is calibrated to be low, measured, and reported.
 
 _TRY = "\0try"
 """Between a conversation's name and the number of a further sample: no caller's name holds a NUL (see `Request`)."""
