@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from agents.commands import UsageError, chosen, clean, convert, show
 from agents.records import FORMATS
 from agents.trajectory import RecordError
-from sandboxes.command import Parser, add_command, leave_with, started
+from sandboxes.guard import Parser, add_command, leave_with, started
 from sandboxes.sandbox import Backend
 from tasks.command_line import SPEC
 

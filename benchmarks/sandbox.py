@@ -40,8 +40,8 @@ from sandboxes import (
     probe,
 )
 from sandboxes.boot import environment
-from sandboxes.docker import IMAGE, IMAGE_VARIABLE
-from sandboxes.engines import Engine, find_engines
+from sandboxes.docker.engines import Engine, find_engines
+from sandboxes.docker.launcher import IMAGE, IMAGE_VARIABLE
 
 SECTIONS = ("commands", "episodes", "starts", "files")
 BACKENDS = (Backend.BUBBLEWRAP, Backend.LANDLOCK, Backend.DOCKER)

@@ -5,8 +5,7 @@ Importing this package registers the rows of `envs.registry` with Gymnasium: `Cl
 imports it by itself.
 """
 
-from sandboxes.command import leave_when_interrupted
-from sandboxes.guard import check_packages
+from sandboxes.guard import check_packages, leave_when_interrupted
 
 leave_when_interrupted()
 check_packages("envs", "tasks", "sandboxes")

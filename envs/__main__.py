@@ -11,7 +11,7 @@ from envs.actions import STOP_WORD, Heredoc, fenced, heredocs
 from envs.clawgym import ClawGymEnv
 from envs.conversation import ConversationEnv
 from envs.mixed import MixedEnv, kind_of_env
-from sandboxes.command import Parser, add_command, leave_with, started
+from sandboxes.guard import Parser, add_command, leave_with, started
 from sandboxes.sandbox import Backend, SandboxError
 from tasks.assertions.grade import GradeError
 from tasks.command_line import SPEC

@@ -12,11 +12,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from sandboxes.cli import Mistake, build, conformance, sweep
-from sandboxes.cli_doctor import doctor
-from sandboxes.cli_shell import shell
-from sandboxes.command import Parser, started
-from sandboxes.recipe import ImageError
+from sandboxes.cli import Mistake, build, conformance, doctor, shell, sweep
+from sandboxes.docker.image import ImageError
+from sandboxes.guard import Parser, started
 from sandboxes.sandbox import Backend, SandboxError, SandboxUnavailable
 
 BACKENDS = ("auto", *map(str, Backend))

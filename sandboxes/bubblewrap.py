@@ -11,8 +11,20 @@ import os
 import shutil
 from pathlib import Path
 
-from sandboxes.boot import GRADER, GRADER_MB, SHM_MB, UID, Settings, bundle, command_line, environment, system_python
-from sandboxes.paths import WORKSPACE, PathAlias, check_workdir
+from sandboxes.boot import (
+    GRADER,
+    GRADER_MB,
+    SHM_MB,
+    UID,
+    WORKSPACE,
+    PathAlias,
+    Settings,
+    bundle,
+    check_workdir,
+    command_line,
+    environment,
+    system_python,
+)
 from sandboxes.sandbox import Backend, Limits, SandboxUnavailable
 from sandboxes.transport import PipeTransport, launch
 

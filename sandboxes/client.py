@@ -14,10 +14,9 @@ from dataclasses import replace
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from sandboxes.boot import GRADER
+from sandboxes.boot import GRADER, PathAlias, check_path, encoded, rows_of
 from sandboxes.inside.frames import BrokenFrame, FrameBuffer, pack
 from sandboxes.inside.processes import Budget
-from sandboxes.paths import PathAlias, check_path, encoded, rows_of
 from sandboxes.sandbox import (
     Backend,
     CommandResult,

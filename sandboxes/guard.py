@@ -1,36 +1,46 @@
-"""Importing our packages: one line when a name is taken or a package missing; old paths of modules that have moved.
-
-TurnGym ships five top-level packages, and three of their names (``agents``, ``envs``, ``tasks``) are also used by other
-projects. Python imports whichever comes first on the path, and ``pip`` overwrites files of the same name without a
-word, so a mix-up would otherwise show up as a strange ``AttributeError`` far from its cause.
-
-Each package calls :func:`check_packages` first thing in its ``__init__`` with its own name and the names below it;
-``trainers`` names all five. The code lives in ``sandboxes``, the lowest package, because that name is not taken.
-
-The check costs about a millisecond: where each name would be imported from, and, for an installed wheel, whether the
-package folder still is what the wheel's ``RECORD`` lists. Other distributions are read only to name the culprit.
-
-What loads or trains weights needs packages that ``pip install turngym`` does not bring. Their imports stand where they
-are used, and :func:`missing_extra` turns the failure of any of them into the line that a command ends with.
-
-A module that the manual once showed and that stands elsewhere now is named to :func:`moved`; importing it by its old
-path warns for one release, and works.
-"""
+"""What every package and command does first: whose packages these are, refusals, Ctrl-C, old import paths."""
 
 from __future__ import annotations
 
+import argparse
 import base64
 import csv
 import hashlib
 import importlib.util
 import os
+import signal
 import sys
+import threading
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
+from typing import Any, NoReturn
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Importing our packages: one line when a name is taken or a package missing; old paths of modules that have moved.
+#
+# TurnGym ships five top-level packages, and three of their names (``agents``, ``envs``, ``tasks``) are also used by
+# other
+# projects. Python imports whichever comes first on the path, and ``pip`` overwrites files of the same name without a
+# word, so a mix-up would otherwise show up as a strange ``AttributeError`` far from its cause.
+#
+# Each package calls :func:`check_packages` first thing in its ``__init__`` with its own name and the names below it;
+# ``trainers`` names all five. The code lives in ``sandboxes``, the lowest package, because that name is not taken.
+#
+# The check costs about a millisecond: where each name would be imported from, and, for an installed wheel, whether
+# the
+# package folder still is what the wheel's ``RECORD`` lists. Other distributions are read only to name the culprit.
+#
+# What loads or trains weights needs packages that ``pip install turngym`` does not bring. Their imports stand where
+# they
+# are used, and :func:`missing_extra` turns the failure of any of them into the line that a command ends with.
+#
+# A module that the manual once showed and that stands elsewhere now is named to :func:`moved`; importing it by its
+# old
+# path warns for one release, and works.
 
 DISTRIBUTION = "turngym"
 HOME = Path(__file__).resolve().parent.parent
@@ -197,3 +207,85 @@ def _recorded(info: Path) -> dict[str, str]:
             return {row[0]: row[1] if len(row) > 1 else "" for row in csv.reader(file) if row}
     except FileNotFoundError:  # some system packages come without one: then nothing is known about their files
         return {}
+
+
+# -- What the command lines of all five packages share: how they refuse, and Ctrl-C while they start ------------------
+# A refusal is `COMMAND: what is wrong and what to do` on standard error (`tasks: ...`, `trainers.grpo: ...`), with
+# exit
+# code 2.
+
+
+class Parser(argparse.ArgumentParser):
+    """Refuses arguments as the commands refuse everything else; its subcommands' parsers do, too."""
+
+    def error(self, message: str) -> NoReturn:
+        """Show the usage and the complaint; ends the program with exit code 2."""
+        self.print_usage(sys.stderr)
+        command, _, _ = self.prog.removeprefix("python -m ").partition(" ")
+        self.exit(2, f"{command}: {message} (--help lists the arguments)\n")
+
+
+def add_command(
+    commands: Any, name: str, about: str, run: Callable[[argparse.Namespace], int], *, description: str, example: str
+) -> argparse.ArgumentParser:
+    """Add a command to what `add_subparsers` returned; `run` of what is parsed is its function.
+
+    Args:
+        commands: What `Parser.add_subparsers` returned.
+        name: The command.
+        about: One line of the list of commands.
+        run: Takes what was parsed, returns the exit code.
+        description: The head of its help.
+        example: A whole command line, for the foot of its help.
+    """
+    command: argparse.ArgumentParser = commands.add_parser(
+        name,
+        help=about,
+        description=description,
+        epilog=f"example:\n  {example}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    command.set_defaults(run=run)
+    return command
+
+
+def leave_with(main: Callable[[], int]) -> NoReturn:
+    """Run a command line and end the process with its exit code.
+
+    A reader that has seen enough (`| head`) is no error of ours. Ctrl-C is one line and exit code 130.
+    """
+    try:
+        code = main()
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is left in the buffer has nowhere to go
+        code = 0
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        code = 130
+    sys.exit(code)
+
+
+def leave_when_interrupted() -> None:
+    """From a package's `__init__`: until `started`, Ctrl-C ends `python -m PACKAGE...` with one line and exit code 130.
+
+    Its imports take seconds. An exception among them would be shown as a traceback, or be caught by what is imported.
+    """
+    mine = sys.argv[:1] == ["-m"]  # so it reads while the package of the command is imported
+    if (
+        mine
+        and threading.current_thread() is threading.main_thread()
+        and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    ):
+        signal.signal(signal.SIGINT, _leave)
+
+
+def started() -> None:
+    """The command itself begins: Ctrl-C is an exception again."""
+    if signal.getsignal(signal.SIGINT) is _leave:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _leave(*_: object) -> None:
+    os.write(2, b"interrupted while it was starting\n")
+    os._exit(130)

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import sys
 
-from sandboxes.boot import system_python
+from sandboxes.boot import PathAlias, system_python
 from sandboxes.inside.kernel import landlock_abi
 from sandboxes.local import launch_in_folder
-from sandboxes.paths import PathAlias
 from sandboxes.sandbox import Backend, Limits, SandboxUnavailable
 from sandboxes.transport import PipeTransport
 

@@ -136,7 +136,7 @@ def launcher(backend: Backend, limits: Limits, **options: Any) -> Launcher:
         options: Options of that backend (`image`, `hosts` for docker; `allow_root` for local).
     """
     if backend is Backend.DOCKER:
-        from sandboxes.docker import DockerLauncher
+        from sandboxes.docker.launcher import DockerLauncher
 
         return DockerLauncher(limits, **options)
     return _LAUNCHERS[backend](limits, **options)

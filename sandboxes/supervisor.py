@@ -34,14 +34,12 @@ import sys
 import time
 
 from sandboxes.inside import kernel
-from sandboxes.inside.files import DIGESTED, BadPath, Tree, put
+from sandboxes.inside.files import DIGESTED, WIPE_SECONDS, BadPath, Tree, Unfinished, put, wipe
 from sandboxes.inside.frames import BrokenFrame, FrameBuffer, pack_head, write_all
 from sandboxes.inside.judge import JudgeLost, Judges
-from sandboxes.inside.processes import Processes, StillAlive
+from sandboxes.inside.processes import HostGone, Processes, StillAlive
 from sandboxes.inside.shell import Shell
 from sandboxes.inside.terminal import Terminal
-from sandboxes.inside.watch import HostGone
-from sandboxes.inside.wiping import WIPE_SECONDS, Unfinished, wipe
 
 _MESSAGE = 4096
 """Letters of a refusal: a path in it may be longer than anybody reads."""

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sandboxes import cgroup, folder
-from sandboxes.containers import sweep_containers
+from sandboxes import cgroup
+from sandboxes import local as folder
+from sandboxes.docker.containers import sweep_containers
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Bytes between the host and one supervisor: the part that differs between a local process and a container."""
+"""Bytes between the host and one supervisor, its start and its end; work that Ctrl-C must not leave half done."""
 
 from __future__ import annotations
 
@@ -19,9 +19,56 @@ from concurrent.futures import Future
 from typing import Any, Protocol
 
 from sandboxes import cgroup
+from sandboxes.boot import PathAlias
 from sandboxes.inside.processes import descendants_of, process_state
-from sandboxes.paths import PathAlias
 from sandboxes.sandbox import Backend, Limits, SandboxError, SandboxUnavailable
+
+# -- Work that Ctrl-C must not leave half done: ending sandboxes ------------------------------------------------------
+
+
+def uninterrupted(work: Callable[[], None]) -> None:
+    """Do `work` to its end, whatever signals arrive; what they raise, and what the work raises, is raised afterwards.
+
+    Signal handlers run on the main thread, so the work runs on another one and the caller waits for it.
+    """
+    raised: list[BaseException] = []
+    begun, over = threading.Lock(), threading.Event()
+
+    def do() -> None:
+        if not begun.acquire(blocking=False):
+            return
+        try:
+            work()
+        except BaseException as error:  # handed to the caller
+            raised.append(error)
+        finally:
+            over.set()
+
+    signalled: BaseException | None = None
+    thread: threading.Thread | None = None
+    while not over.is_set():
+        try:
+            # A start that is interrupted may have happened or not: whichever thread comes first does the work.
+            if not begun.locked():
+                thread = threading.Thread(target=do, name="turngym-close")
+                thread.start()
+            over.wait()  # not join(): once interrupted, Python 3.11 takes the thread for dead
+        except RuntimeError:  # no thread can be started
+            do()
+        except BaseException as error:  # Ctrl-C, or what somebody's handler raises
+            signalled = signalled or error
+    try:
+        if thread is not None:
+            thread.join(1)  # the work is over: nobody shall still see its thread
+    except BaseException as error:  # as above, or a start that failed
+        signalled = signalled or (None if isinstance(error, RuntimeError) else error)
+    if raised:
+        raise raised[0]
+    if signalled is not None:
+        raise signalled
+
+
+# -- Bytes between the host and one supervisor: the part that differs between a local process and a container ---------
 
 
 class TransportClosed(SandboxError):

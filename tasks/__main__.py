@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from sandboxes.command import leave_with, started
+from sandboxes.guard import leave_with, started
 from tasks.command_line import parser
 from tasks.problems import TaskError, counted
 

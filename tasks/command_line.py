@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from sandboxes.command import Parser, add_command
+from sandboxes.guard import Parser, add_command
 from sandboxes.sandbox import Backend
 from tasks.cli import Filter, list_tasks, new, show
 from tasks.sources import load_tasks

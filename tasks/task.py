@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from sandboxes.paths import check_workdir
+from sandboxes.boot import check_workdir
 from sandboxes.sandbox import EntryKind, FileEntry
 from tasks.assertions.base import BaseAssertion, leaves
 from tasks.assertions.files import FileUnchanged

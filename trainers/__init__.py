@@ -1,7 +1,6 @@
 """Learn and measure: the GRPO trainer with per-turn credit, evaluation, reports."""
 
-from sandboxes.command import leave_when_interrupted
-from sandboxes.guard import check_packages
+from sandboxes.guard import check_packages, leave_when_interrupted
 
 leave_when_interrupted()
 check_packages("trainers", "agents", "envs", "tasks", "sandboxes")

@@ -44,7 +44,7 @@ from envs.mixed import kind_of_env
 from envs.registry import environment, environment_ids
 from envs.sandboxed import ExposedJudge, refuse_exposed
 from sandboxes import Backend, SandboxPool, SandboxUnavailable, open_sandbox
-from sandboxes.command import Parser
+from sandboxes.guard import Parser
 from tasks.assertions.timing import reset_timings, timing_table
 from tasks.judges import JudgeUse
 from tasks.problems import TaskError, counted

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from sandboxes.command import Parser
+from sandboxes.guard import Parser
 from trainers.errors import RunFolderError
 from trainers.reporting.data import comparison, default_output, headline, view_run
 from trainers.reporting.figures import overlay

@@ -34,7 +34,7 @@ import transformers
 
 from agents.models.card import MANIFEST, ModelCard, ModelError, find_card, write_card, write_manifest
 from agents.models.loading import ModelKind, load_model, resolve_model
-from sandboxes.command import Parser
+from sandboxes.guard import Parser
 from tasks.families.words import ALL_WORDS
 from trainers.run.disk import disk_full
 from trainers.run.occupied import refuse_occupied

@@ -40,7 +40,7 @@ from agents.seeds import Duplicates, find_duplicates
 from agents.trajectory import Trajectory
 from envs.conversation import StopReason
 from sandboxes.sandbox import SandboxError
-from sandboxes.uninterrupted import uninterrupted
+from sandboxes.transport import uninterrupted
 from tasks.assertions.grade import GradeError
 
 RETRIES = 1

@@ -9,7 +9,7 @@ import tarfile
 from typing import Self
 
 from benchmarks.peers.work import FILES, STATELESS, Done
-from sandboxes.engines import Engine, client
+from sandboxes.docker.engines import Engine, client
 from sandboxes.owner import owner, run_id
 
 WORKSPACE = "/workspace"

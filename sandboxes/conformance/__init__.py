@@ -7,17 +7,26 @@ Example:
 
 from __future__ import annotations
 
-from sandboxes.conformance.check import Check, Group, Status, Trial, Verdict, Wrong
-from sandboxes.conformance.commands import SHELL
+from sandboxes.conformance.check import (
+    Check,
+    Group,
+    Status,
+    Trial,
+    Verdict,
+    Wrong,
+    conform,
+    passed,
+    run_checks,
+    select,
+    summary,
+)
 from sandboxes.conformance.confinement import CONFINEMENT
 from sandboxes.conformance.files import FILES
 from sandboxes.conformance.hostile import CHECKS as HOSTILE
 from sandboxes.conformance.isolation import ISOLATION
 from sandboxes.conformance.judges import JUDGES
-from sandboxes.conformance.limits import LIMITS
-from sandboxes.conformance.output import OUTPUT
-from sandboxes.conformance.processes import PROCESSES
-from sandboxes.conformance.runner import conform, passed, run_checks, select, summary
+from sandboxes.conformance.processes import LIMITS, PROCESSES
+from sandboxes.conformance.shell import OUTPUT, SHELL
 
 CHECKS: list[Check] = [
     check

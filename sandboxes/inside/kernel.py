@@ -1,7 +1,7 @@
 """Calls to the Linux kernel that the standard library lacks: prctl, Landlock, seccomp, System V IPC. Through ctypes.
 
 Sources: landlock(7), seccomp(2), prctl(2), and the kernel's `include/uapi/linux/landlock.h`. What traces a judge stands
-in `sandboxes.inside.warden`.
+in `sandboxes.inside.judge`.
 """
 
 from __future__ import annotations

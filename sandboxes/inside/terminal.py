@@ -9,9 +9,8 @@ import select
 import struct
 import termios
 
-from sandboxes.inside.processes import Processes
+from sandboxes.inside.processes import Processes, exit_code
 from sandboxes.inside.shell import Shell
-from sandboxes.inside.watch import exit_code
 
 
 class Terminal:

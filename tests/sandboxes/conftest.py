@@ -13,7 +13,7 @@ import pytest
 
 from sandboxes import Backend, SandboxError, SupervisedSandbox, open_sandbox, probe
 from sandboxes.boot import system_python
-from sandboxes.engines import HOSTS_VARIABLE
+from sandboxes.docker.engines import HOSTS_VARIABLE
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 ENGINE_VARIABLE = "TURNGYM_TEST_ENGINE"

@@ -23,10 +23,18 @@ import pytest
 
 from sandboxes import SandboxUnavailable
 from sandboxes.boot import environment
-from sandboxes.build import build_image
-from sandboxes.engines import client, find_engines
-from sandboxes.recipe import FOLDER, LABEL, ImageError, instructions, packages, recipe
-from sandboxes.rootfs import archive, archive_path
+from sandboxes.docker.engines import client, find_engines
+from sandboxes.docker.image import (
+    FOLDER,
+    LABEL,
+    ImageError,
+    archive,
+    archive_path,
+    build_image,
+    instructions,
+    packages,
+    recipe,
+)
 from tests.sandboxes.conftest import REPOSITORY
 
 IMAGE = "turngym-shell:bookworm"
@@ -63,7 +71,7 @@ def test_the_image_and_the_supervisor_agree_on_the_environment() -> None:
 def test_a_change_is_another_recipe(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = recipe()
     shutil.copytree(FOLDER, tmp_path / "image")
-    monkeypatch.setattr("sandboxes.recipe.FOLDER", tmp_path / "image")
+    monkeypatch.setattr("sandboxes.docker.image.FOLDER", tmp_path / "image")
     assert recipe() == before
     with open(tmp_path / "image" / name, "a", encoding="utf-8") as file:
         file.write("# more\n")
@@ -81,7 +89,9 @@ def test_a_cached_archive_needs_nothing(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_a_plain_user_is_told(start_plain: Callable[..., subprocess.Popen[str]]) -> None:
-    program = "from sandboxes.rootfs import archive; from pathlib import Path; archive(cache=Path('/nowhere/at/all'))"
+    program = (
+        "from sandboxes.docker.image import archive; from pathlib import Path; archive(cache=Path('/nowhere/at/all'))"
+    )
     _, told = start_plain("-c", program).communicate(timeout=60)
     assert "SandboxUnavailable: the offline builder needs root" in told
     assert "remedy: run it with sudo" in told and "/nowhere/at/all/turngym-shell-" in told
@@ -98,7 +108,7 @@ def test_a_missing_debootstrap_is_told(tmp_path: Path, monkeypatch: pytest.Monke
 @as_root
 def test_a_full_disk_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stand_in(tmp_path, "exit 0", monkeypatch)
-    monkeypatch.setattr("sandboxes.rootfs._NEEDED_MB", 10**9)
+    monkeypatch.setattr("sandboxes.docker.image._NEEDED_MB", 10**9)
     with pytest.raises(ImageError, match="MB free, a build needs .*\n  remedy: free some, or set TURNGYM_CACHE"):
         archive(cache=tmp_path / "cache", say=quiet)
 
@@ -174,7 +184,9 @@ def test_a_killed_build_leaves_nothing(number: signal.Signals, tmp_path: Path, m
     )
     programs = stand_in(tmp_path, script)
     cache = tmp_path / "cache"
-    program = f"from pathlib import Path\nfrom sandboxes.rootfs import archive\narchive(cache=Path({str(cache)!r}))"
+    program = (
+        f"from pathlib import Path\nfrom sandboxes.docker.image import archive\narchive(cache=Path({str(cache)!r}))"
+    )
     paths = {"PATH": f"{programs}:{os.environ['PATH']}", "PYTHONPATH": str(REPOSITORY)}
     build = subprocess.Popen([sys.executable, "-c", program], env={**os.environ, **paths}, stderr=subprocess.DEVNULL)
     assert waits_for(lambda: (tmp_path / "begun").exists() and len(processes_with(mark)) >= 2)

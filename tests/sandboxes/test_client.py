@@ -8,9 +8,9 @@ from collections.abc import Callable
 import pytest
 
 from sandboxes import Backend, EntryKind, FileEntry, Limits, SandboxError, SandboxUnavailable
+from sandboxes.boot import PathAlias
 from sandboxes.client import STARTS, SupervisedSandbox
 from sandboxes.inside.frames import FrameBuffer, pack
-from sandboxes.paths import PathAlias
 from sandboxes.transport import DeadlinePassed, TransportClosed
 
 Answer = Callable[[dict[str, object]], bytes | None]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from sandboxes.command import Parser
+from sandboxes.guard import Parser
 from tests.shared_data import REPOSITORY
 
 REFUSED = {

@@ -19,11 +19,11 @@ from typing import Any
 import pytest
 
 from sandboxes import Limits, SandboxError, SandboxPool, SandboxUnavailable, SupervisedSandbox, open_sandbox
-from sandboxes import containers as module
-from sandboxes import docker as docker_module
-from sandboxes.containers import MACHINE, OWNER, RUN, machine, sweep_containers
-from sandboxes.docker import DockerLauncher
-from sandboxes.engines import Engine, client, find_engines
+from sandboxes.docker import containers as module
+from sandboxes.docker import launcher as docker_module
+from sandboxes.docker.containers import MACHINE, OWNER, RUN, machine, sweep_containers
+from sandboxes.docker.engines import Engine, client, find_engines
+from sandboxes.docker.launcher import DockerLauncher
 from sandboxes.owner import owner
 from tests.sandboxes.conftest import REPOSITORY
 from tests.sandboxes.relay import Relay
@@ -323,8 +323,8 @@ def test_the_image_is_missing(engine: str) -> None:
 
 STRAY = """
 import os, sys
-from sandboxes.containers import configuration, new_name
-from sandboxes.engines import client, find_engines
+from sandboxes.docker.containers import configuration, new_name
+from sandboxes.docker.engines import client, find_engines
 from sandboxes.sandbox import Limits
 engine = find_engines([sys.argv[1]])[0]
 api = client(engine).api
@@ -383,7 +383,7 @@ def test_sweep_leaves_what_it_cannot_judge(
 
 
 def test_sweep_without_an_engine(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sandboxes.engines._usual_sockets", lambda: ["/no/such.sock"])
+    monkeypatch.setattr("sandboxes.docker.engines._usual_sockets", lambda: ["/no/such.sock"])
     for name in ("TURNGYM_DOCKER_HOSTS", "DOCKER_HOST", "DOCKER_CONTEXT"):
         monkeypatch.delenv(name, raising=False)
     assert sweep_containers() == 0

@@ -16,10 +16,10 @@ from pathlib import Path
 
 import pytest
 
-from sandboxes import Limits, SandboxError, SandboxUnavailable, SupervisedSandbox, engines
-from sandboxes.docker import DockerLauncher
-from sandboxes.engines import addresses, client, find_engines
-from sandboxes.forward import forward
+from sandboxes import Limits, SandboxError, SandboxUnavailable, SupervisedSandbox
+from sandboxes.docker import engines
+from sandboxes.docker.engines import addresses, client, find_engines, forward
+from sandboxes.docker.launcher import DockerLauncher
 from tests.sandboxes.conftest import PLAIN_USER, REPOSITORY
 from tests.sandboxes.relay import Relay
 
@@ -252,7 +252,7 @@ def ssh_port(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
 
 HOST = """
 import sys
-from sandboxes.forward import forward
+from sandboxes.docker.engines import forward
 print(forward(sys.argv[1]), flush=True)
 sys.stdin.read()
 """
@@ -285,7 +285,7 @@ def test_over_ssh(engine: str, ssh_port: int, monkeypatch: pytest.MonkeyPatch) -
         time.sleep(0.05)
     assert not any(Path(f"/proc/{child}/cmdline").exists() for child in children)
 
-    import sandboxes.forward as module
+    import sandboxes.docker.engines as module
 
     module._forwards[url]._process.kill()
     module._forwards[url]._process.wait()

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from sandboxes.inside import files, wiping
-from sandboxes.inside.files import BadPath, Tree, path_parts, put
-from sandboxes.inside.wiping import wipe
+from sandboxes.inside import files
+from sandboxes.inside import files as wiping
+from sandboxes.inside.files import BadPath, Tree, path_parts, put, wipe
 
 
 @pytest.mark.parametrize("path", ["", "/", "/etc/passwd", "..", "a/../b", "a//b", "./a", "a/.", "a\0b", "a/../../etc"])

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from sandboxes import folder as folder_module
-from sandboxes.folder import PrivateFolder, end_user, make_folder, sweep
+from sandboxes import local as folder_module
+from sandboxes.local import PrivateFolder, end_user, make_folder, sweep
 from sandboxes.owner import owner, run_id
 
 

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from sandboxes import Backend
-from sandboxes.containers import RUN
-from sandboxes.engines import client, find_engines
+from sandboxes.docker.containers import RUN
+from sandboxes.docker.engines import client, find_engines
 from tests.sandboxes.leftovers import GROUPS
 
 # Fork bombs and floods of one module must not starve the start of another: one worker runs them in turn.

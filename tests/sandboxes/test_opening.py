@@ -27,7 +27,7 @@ def test_auto_is_never_unsafe(monkeypatch: pytest.MonkeyPatch) -> None:
         open_sandbox()
     for word in ("no docker", "buy docker", "no bubblewrap", "buy bubblewrap", "no landlock", "buy landlock"):
         assert word in str(error.value)
-    monkeypatch.setattr("sandboxes.cli_doctor.probe", lambda backend: fails[backend])
+    monkeypatch.setattr("sandboxes.cli.probe", lambda backend: fails[backend])
     assert main(["doctor"]) == 1
 
 
@@ -89,7 +89,7 @@ def test_a_machine_without_docker(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))  # the probe of these paths is not kept for others
-    monkeypatch.setattr("sandboxes.engines._usual_sockets", lambda: [f"{tmp_path}/a.sock", f"{tmp_path}/b.sock"])
+    monkeypatch.setattr("sandboxes.docker.engines._usual_sockets", lambda: [f"{tmp_path}/a.sock", f"{tmp_path}/b.sock"])
     with pytest.raises(SandboxUnavailable) as error:
         open_sandbox("docker")
     assert str(error.value) == (
@@ -104,7 +104,7 @@ def test_a_machine_without_docker(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
 @pytest.mark.docker
 def test_docker_without_the_image(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TURNGYM_IMAGE", raising=False)
-    monkeypatch.setattr("sandboxes.docker.IMAGE", "turngym-shell:never-built")
+    monkeypatch.setattr("sandboxes.docker.launcher.IMAGE", "turngym-shell:never-built")
     monkeypatch.setenv("TURNGYM_DOCKER_HOSTS", f"{engine}")
     monkeypatch.setattr(opening, "_probes", {})
     with pytest.raises(SandboxUnavailable) as error:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from sandboxes.paths import PathAlias
+from sandboxes.boot import PathAlias
 
 ALIAS = PathAlias("/workspace", "/tmp/turngym-1/workspace", (("/tmp", "/tmp/turngym-1/tmp"),))
 

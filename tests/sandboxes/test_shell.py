@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from sandboxes.inside.state import State
-from sandboxes.inside.watch import Capture
+from sandboxes.inside.processes import Capture
+from sandboxes.inside.shell import State
 
 
 def test_capture_keeps_head_and_tail() -> None:

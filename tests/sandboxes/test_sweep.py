@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from sandboxes import Backend, SandboxError, cgroup, open_sandbox
-from sandboxes.containers import OWNER
-from sandboxes.docker import IMAGE
-from sandboxes.engines import HOSTS_VARIABLE, client, find_engines
+from sandboxes.docker.containers import OWNER
+from sandboxes.docker.engines import HOSTS_VARIABLE, client, find_engines
+from sandboxes.docker.launcher import IMAGE
 from sandboxes.owner import owner
 from sandboxes.sweep import Swept, sweep
 from tests.sandboxes.conftest import require

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from sandboxes.uninterrupted import uninterrupted
+from sandboxes.transport import uninterrupted
 
 
 class Signalled(Exception):

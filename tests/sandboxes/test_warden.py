@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sandboxes.inside.warden import is_judges_own
+from sandboxes.inside.judge import is_judges_own
 
 FOLDER = "/turngym-grader/5f0c"
 OPEN = ["/workspace", "/tmp", "/dev/shm"]

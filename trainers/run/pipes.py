@@ -13,8 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn, TextIO
 
-from sandboxes.command import started
-from sandboxes.guard import missing_extra
+from sandboxes.guard import missing_extra, started
 
 
 class Forgiving:

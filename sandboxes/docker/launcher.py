@@ -1,8 +1,4 @@
-"""The docker backend: one container per sandbox, on one engine or spread over several. Podman works too.
-
-The supervisor is the first process of the container and is spoken to over the engine's `attach` connection. Files go in
-and out through it, never through a mount or an archive of the engine. `sandboxes.containers` has the flags.
-"""
+"""The docker backend: one container per sandbox, on one engine or spread over several. Podman works too."""
 
 from __future__ import annotations
 
@@ -10,14 +6,15 @@ import atexit
 import logging
 import os
 import threading
+import time
 import weakref
+from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 
-from sandboxes import fleet
-from sandboxes.attach import AttachTransport
-from sandboxes.boot import GRADER, Settings, bundle, environment
-from sandboxes.containers import (
+from sandboxes.boot import GRADER, WORKSPACE, PathAlias, Settings, bundle, check_workdir, environment
+from sandboxes.docker.containers import (
+    AttachTransport,
     configuration,
     last_events,
     new_name,
@@ -27,9 +24,93 @@ from sandboxes.containers import (
     scratch,
     sweep_engine,
 )
-from sandboxes.engines import Address, Engine, EngineFailed, client, engine_errors, explain, unreachable
-from sandboxes.paths import WORKSPACE, PathAlias, check_workdir
+from sandboxes.docker.engines import (
+    Address,
+    Engine,
+    EngineFailed,
+    answering,
+    ask,
+    client,
+    engine_errors,
+    explain,
+    unreachable,
+)
 from sandboxes.sandbox import Backend, Limits, SandboxError, SandboxUnavailable
+
+# -- Spreading containers over several engines: the one with the fewest of ours per processor comes first -------------
+
+REST_SECONDS = 30.0
+"""How long an engine that failed is asked last."""
+
+_lock = threading.Lock()
+_live: Counter[str] = Counter()
+"""Our containers per engine, those being made among them."""
+_resting: dict[str, float] = {}
+_known: dict[Address, Engine] = {}
+_turn = 0
+
+
+def engines(hosts: Sequence[str] | None, failures: list[tuple[Address | Engine, str]]) -> list[Engine]:
+    """Engines to try, best first. Those that failed lately come last.
+
+    Args:
+        hosts: As in `sandboxes.docker.engines.find_engines`.
+        failures: Addresses that do not answer are added here, with the reason.
+    """
+    global _turn
+    found = answering(hosts, failures, _known_engine)
+    now = time.monotonic()
+    with _lock:
+        _turn += 1
+        start = _turn % len(found) if found else 0
+        turned = found[start:] + found[:start]
+        return sorted(turned, key=lambda engine: (_resting.get(engine.url, 0) > now, _live[engine.url] / engine.cpus))
+
+
+def _known_engine(address: Address) -> Engine:
+    """What is behind an address; asked once, and again after it failed."""
+    with _lock:
+        engine = _known.get(address)
+    if engine is None:
+        engine = ask(address)
+        with _lock:
+            _known[address] = engine
+    return engine
+
+
+def entered(engine: Engine) -> None:
+    """A container is being made on this engine."""
+    with _lock:
+        _live[engine.url] += 1
+
+
+def left(engine: Engine) -> None:
+    """A container of this engine is gone."""
+    with _lock:
+        _live[engine.url] -= 1
+
+
+def failed(engine: Engine) -> None:
+    """This engine did not do what it should: others are asked first for a while, and it is asked who it is again."""
+    with _lock:
+        _resting[engine.url] = time.monotonic() + REST_SECONDS
+        for address in [address for address, known in _known.items() if known.url == engine.url]:
+            del _known[address]
+
+
+def _forget() -> None:
+    global _lock
+    _lock = threading.Lock()
+    _live.clear()
+
+
+os.register_at_fork(after_in_child=_forget)
+
+
+# -- The docker backend: one container per sandbox, on one engine or spread over several. Podman works too ------------
+# The supervisor is the first process of the container and is spoken to over the engine's `attach` connection. Files
+# go in
+# and out through it, never through a mount or an archive of the engine. `sandboxes.docker.containers` has the flags.
 
 IMAGE = "turngym-shell:bookworm"
 IMAGE_VARIABLE = "TURNGYM_IMAGE"
@@ -54,7 +135,7 @@ class DockerLauncher:
     Args:
         limits: What commands may use.
         image: Image with bash and python3; default: TURNGYM_IMAGE, else `IMAGE`. Never pulled.
-        hosts: Addresses of engines; default: see `sandboxes.engines`.
+        hosts: Addresses of engines; default: see `sandboxes.docker.engines`.
     """
 
     backend = Backend.DOCKER
@@ -84,14 +165,14 @@ class DockerLauncher:
     def _start_somewhere(self, workspace: str) -> Started:
         failures: list[tuple[Address | Engine, str]] = []
         unusable = 0
-        for engine in fleet.engines(self._hosts, failures):
+        for engine in engines(self._hosts, failures):
             try:
                 return self._start_on(engine, workspace), engine
             except ImageMissing as error:
                 unusable += 1
                 failures.append((engine, str(error)))
             except EngineFailed as error:
-                fleet.failed(engine)
+                failed(engine)
                 failures.append((engine, str(error)))
         if unusable and unusable == len(failures):
             if unusable == 1:
@@ -111,7 +192,7 @@ class DockerLauncher:
         """
         _first_use(engine)
         remove_doubtful(engine)
-        fleet.entered(engine)
+        entered(engine)
         name = new_name()
         stream = None
         try:
@@ -160,7 +241,7 @@ def _end(engine: Engine, name: str, seconds: float = 10.0) -> None:
     try:
         remove(engine, name, seconds)
     finally:
-        fleet.left(engine)
+        left(engine)
 
 
 _open: weakref.WeakSet[AttachTransport] = weakref.WeakSet()

@@ -1,0 +1,1 @@
+"""The docker backend: containers, the engines that run them, the image that they start from."""
