@@ -35,13 +35,12 @@ from trl import GRPOTrainer
 from agents.rollout import RolloutResult, Timing
 from agents.trajectory import Trajectory, Turn
 from tasks.task import Task
-from trainers.config import GiGPOConfig
+from trainers.construction import pool_dataset
 from trainers.gigpo import GiGPOTrainer, episode_reward
 from trainers.guards import Watch
-from trainers.pool import pool_dataset
-from trainers.rollouts.completion import as_completion
-from trainers.rollouts.played import Played
-from trainers.run.guarding import GuardCallback
+from trainers.rollouts.rules import Played, as_completion
+from trainers.run.callback import GuardCallback
+from trainers.settings import GiGPOConfig
 
 
 @dataclass(frozen=True)

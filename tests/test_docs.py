@@ -18,12 +18,10 @@ from tests.shared_data import REPOSITORY
 from tests.trainers.test_goldens import COMMANDS
 from tests.trainers.test_goldens import _parser_of as parser_of
 from trainers import grpo
-from trainers.heldout.best import BEST_FILE
+from trainers.checkpoint import BEST_FILE, STATE_FILE
 from trainers.run import record
-from trainers.run.checkpoints import STATE_FILE
-from trainers.run.cli import GROUPS
-from trainers.run.config_file import known_settings
-from trainers.run.occupied import LOCK
+from trainers.run.folder import LOCK
+from trainers.settings.parsing import GROUPS, known_settings
 
 EVENTS = "runs"
 """Where the TensorBoard callback of transformers puts its event files, in the output folder."""

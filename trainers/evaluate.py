@@ -1,23 +1,15 @@
-"""Measure a policy on tasks: `python -m trainers.evaluate`.
-
-    python -m trainers.evaluate                                      # the quickstart policy, as shipped
-    python -m trainers.evaluate --model runs/quickstart --samples 4  # the checkpoint a run chose, pass@k
-    python -m trainers.evaluate --model oracle --tasks my_tasks/     # are my tasks solvable?
-    python -m trainers.evaluate --env GSM8K-v0 --tasks gsm8k:test.jsonl --model Qwen/Qwen2.5-1.5B-Instruct
-    python -m trainers.evaluate --model openai:gpt-4o-mini@https://api.openai.com/v1 --env GSM8K-v0
-    python -m trainers.evaluate --tasks my_tasks/ --split my.lock    # are both sides of a split equally hard?
-    python -m trainers.evaluate --compare runs/eval-a runs/eval-b    # paired p-value of two evaluations
-
-Every figure comes with its counts, interval and decode settings. Exit codes: 0 measured, 1 the engine failed or nothing
-could be graded, 2 an argument, a task or the machine is not right, 130 stopped by Ctrl-C.
-"""
+"""What an evaluation asks of a policy that runs elsewhere: its own arguments, its costs."""
 
 from __future__ import annotations
 
 import argparse
+import json
+import math
 import os
 import sys
+import threading
 import time
+from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -27,12 +19,10 @@ from itertools import islice, zip_longest
 from pathlib import Path
 from typing import Any
 
-os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-
 from rich.console import Console
 
 from agents.models.card import ModelCard, ModelError
-from agents.policies.openai import OpenAIPolicy
+from agents.policies.openai import OpenAIPolicy, Usage
 from agents.policies.opening import Actor, PolicyKind, PolicyName, card_of, open_policy, read_name
 from agents.policy import Policy, PolicyError, Sampling
 from agents.rollout import Job, RolloutEngine, RolloutResult, RolloutState
@@ -53,20 +43,104 @@ from tasks.sources.self_test import Coverage, self_test
 from tasks.split_lock import apply_lock, parted_twins
 from tasks.splits import Split
 from tasks.task import Task
-from trainers.compare import compare_arms, read_arms
-from trainers.config import EnvArguments
 from trainers.errors import RunFolderError
-from trainers.measuring.endpoints import check_arguments, read_body, usage_line
-from trainers.measuring.evaluation import EvaluationRecord
-from trainers.measuring.manner import AUTO, DEFAULT_ENV, Manner, differences, insist, manner_of
-from trainers.measuring.measure import Measurement, measure, tag_counts, wrote_on
-from trainers.measuring.sides import side_rates
-from trainers.run.disk import disk_full
-from trainers.run.machine import AHEAD, environment_settings, set_threads, unfit_task
+from trainers.measure import Measurement, measure, side_rates, tag_counts, wrote_on
+from trainers.reporting.evaluation import EvaluationRecord, compare_arms, read_arms
+from trainers.rollouts.manner import AUTO, DEFAULT_ENV, Manner, differences, insist, manner_of
+from trainers.run.folder import disk_full, refuse_unwritable
 from trainers.run.pipes import start
-from trainers.run.tables import count_table, measurement_table, percent, wide
-from trainers.run.writable import refuse_unwritable
+from trainers.run.setup import AHEAD, environment_settings, set_threads, unfit_task
+from trainers.run.summary import count_table, measurement_table, percent, wide
+from trainers.settings import EnvArguments
 from trainers.stats import mean_pass_at_k
+
+READS = {
+    "concurrency": "concurrency",
+    "timeout": "timeout",
+    "request_body": "extra",
+    "tokenizer": "tokenizer",
+    "eos_ids": "eos_ids",
+    "dtype": "dtype",
+    "sample_dtype": "sample_dtype",
+    "device": "device",
+    "torch_threads": "device",
+}
+"""Arguments that only some policies look at, and what they are in `agents.policies.opening.PolicyWay.reads`."""
+LEAST = {
+    "samples": 1,
+    "slots": 1,
+    "max_tokens": 1,
+    "concurrency": 1,
+    "limit": 0,
+    "max_turns": 0,
+    "sandbox_workers": 0,
+    "torch_threads": 0,
+}
+"""The smallest value of an argument, where it is given."""
+
+
+def check_arguments(arguments: Namespace, parser: ArgumentParser, named: PolicyName) -> None:
+    """Refuse arguments that do not go with the policy.
+
+    Raises:
+        ValueError: One would do nothing, is no value that it can have, or cannot work with a chat endpoint.
+    """
+    for name, read in READS.items():
+        if read not in named.way.reads and getattr(arguments, name) != parser.get_default(name):
+            raise ValueError(f"--{name} does nothing with --model {arguments.model}: leave it out")
+    for name, least in LEAST.items():
+        value = getattr(arguments, name)
+        if value is not None and value < least:
+            raise ValueError(f"--{name} is {value}: at least {least}")
+    if arguments.timeout is not None and not 0 < arguments.timeout < threading.TIMEOUT_MAX:
+        raise ValueError(f"--timeout is {arguments.timeout:g}: a number of seconds above 0")
+    if any(token < 0 for token in arguments.eos_ids or ()):
+        raise ValueError("--eos_ids must not be negative")
+    if not all(0 <= value < math.inf for value in arguments.temperature or ()):
+        raise ValueError("--temperature must be a number and not negative (0 is greedy)")
+    if named.kind is PolicyKind.OPENAI and arguments.prompt_style == "base":
+        raise ValueError("--prompt_style base is one running text, and a chat endpoint takes messages: leave it out")
+
+
+def read_body(text: str | None) -> dict[str, Any]:
+    """`--request_body` as keys of a request; empty without one.
+
+    Raises:
+        ValueError: It is no JSON object.
+    """
+    try:
+        body = json.loads(text or "{}")
+    except ValueError as error:
+        raise ValueError(f"--request_body is not JSON ({error})") from error
+    if not isinstance(body, dict):
+        raise ValueError('--request_body is no JSON object, as \'{"reasoning_effort": "low"}\' is')
+    return body
+
+
+def usage_line(usage: Usage) -> str:
+    """What an evaluation has cost so far."""
+    missing = f" ({usage.without_usage} of the replies came without counts)" if usage.without_usage else ""
+    return (
+        f"used so far, as the server counts: {usage.replies} replies, {usage.prompt_tokens:,} prompt tokens, "
+        f"{usage.completion_tokens:,} completion tokens{missing}"
+    )
+
+
+# -- Measure a policy on tasks: `python -m trainers.evaluate` ---------------------------------------------------------
+#     python -m trainers.evaluate                                      # the quickstart policy, as shipped
+#     python -m trainers.evaluate --model runs/quickstart --samples 4  # the checkpoint a run chose, pass@k
+#     python -m trainers.evaluate --model oracle --tasks my_tasks/     # are my tasks solvable?
+#     python -m trainers.evaluate --env GSM8K-v0 --tasks gsm8k:test.jsonl --model Qwen/Qwen2.5-1.5B-Instruct
+#     python -m trainers.evaluate --model openai:gpt-4o-mini@https://api.openai.com/v1 --env GSM8K-v0
+#     python -m trainers.evaluate --tasks my_tasks/ --split my.lock    # are both sides of a split equally hard?
+#     python -m trainers.evaluate --compare runs/eval-a runs/eval-b    # paired p-value of two evaluations
+#
+# Every figure comes with its counts, interval and decode settings. Exit codes: 0 measured, 1 the engine failed or
+# nothing
+# could be graded, 2 an argument, a task or the machine is not right, 130 stopped by Ctrl-C.
+
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
 
 DEFAULT_CAP = 512
 DEFAULT_TASKS = "generated:quickstart?n=320&seed=1000"

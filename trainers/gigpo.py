@@ -7,7 +7,7 @@ reward to the loss, in the order in which TRL calls it:
 2. `_generate_and_score_completions`: their advantages, shape (B, T): `trainers.credit.batch` says what credit reads,
    `trainers.credit.pipeline` computes it; the formula stands at the top of `trainers.credit.turn`.
 3. `_compute_loss`, `_get_per_token_logps_and_entropies`: TRL's loss, with those advantages weighted where the sampler
-   is not exactly the trained weights (`trainers.loss.importance`).
+   is not exactly the trained weights (`trainers.loss`).
 
 Beside it, `evaluate` measures the held-out tasks (`trainers.heldout`).
 
@@ -35,32 +35,34 @@ from agents.policy import PolicyError, Sampling
 from agents.rollout import Job, RolloutEngine, RolloutResult, RolloutState
 from agents.t2po import T2PO, T2POConfig
 from tasks.task import Task
-from trainers.config import GiGPOConfig
-from trainers.config.refusals import check_config, check_parts, check_processes, check_targets
-from trainers.construction import check_arguments, idle_in_library
+from trainers.construction import check_arguments, idle_in_library, pool_dataset, prompt_of
 from trainers.credit import NO_TURN, Credit, TurnSignal
 from trainers.credit.batch import batch_of, joined, padded
 from trainers.errors import ConfigError
-from trainers.guards.mask import SAMPLED, TRAINED
+from trainers.guards.sampling import SAMPLED, TRAINED
 from trainers.heldout import HeldOut
-from trainers.heldout.stock import satisfy_callbacks
-from trainers.loss.dropout import active_dropout, silence_dropout
-from trainers.loss.importance import correct
-from trainers.loss.reference import POLICY_ADAPTER, attach_reference, frozen_copy, k3_tail, without_reference
-from trainers.measuring.measure import check_rewards
-from trainers.pool import pool_dataset, prompt_of
+from trainers.heldout.selection import satisfy_callbacks
+from trainers.loss import (
+    POLICY_ADAPTER,
+    active_dropout,
+    attach_reference,
+    correct,
+    frozen_copy,
+    k3_tail,
+    silence_dropout,
+    without_reference,
+)
+from trainers.measure import check_rewards
 from trainers.processes import gathered, mean_figures, over_processes, play_shared, sum_figures
-from trainers.resume.exact import ExactResume
-from trainers.rollouts.completion import mask_truncated
-from trainers.rollouts.errors import RulesError
-from trainers.rollouts.names import VLLM
+from trainers.resume import ExactResume
+from trainers.rollouts.curriculum import RulesError
+from trainers.rollouts.metrics import episode_metrics
 from trainers.rollouts.play import Rollouts
-from trainers.rollouts.played import Draw, Played
+from trainers.rollouts.rules import Draw, Played, Rules, make_rules, mask_truncated
+from trainers.rollouts.samplers import VERSION, VLLM, drop_stale, make_sampler
 from trainers.rollouts.samplers import Sampler as RolloutSampler
-from trainers.rollouts.samplers import make_sampler
-from trainers.rollouts.settings import Rules, make_rules
-from trainers.rollouts.staleness import VERSION, drop_stale
-from trainers.run.episode_metrics import episode_metrics
+from trainers.settings import GiGPOConfig
+from trainers.settings.checks import check_config, check_parts, check_processes, check_targets
 
 
 def episode_reward(*, episode_reward: list[float | None], **_: Any) -> list[float | None]:

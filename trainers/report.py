@@ -13,10 +13,10 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from sandboxes.guard import Parser
 from trainers.errors import RunFolderError
-from trainers.reporting.data import comparison, default_output, headline, view_run
-from trainers.reporting.figures import overlay
-from trainers.run.folder import RunFolder, read_run
-from trainers.run.jsonl import write_whole
+from trainers.jsonl import write_whole
+from trainers.reporting.charts import overlay
+from trainers.reporting.folder import RunFolder, read_run
+from trainers.reporting.page import comparison, default_output, headline, view_run
 from trainers.run.pipes import start
 
 

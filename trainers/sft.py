@@ -36,9 +36,7 @@ from agents.models.card import MANIFEST, ModelCard, ModelError, find_card, write
 from agents.models.loading import ModelKind, load_model, resolve_model
 from sandboxes.guard import Parser
 from tasks.families.words import ALL_WORDS
-from trainers.run.disk import disk_full
-from trainers.run.occupied import refuse_occupied
-from trainers.run.writable import refuse_unwritable
+from trainers.run.folder import disk_full, refuse_occupied, refuse_unwritable
 from trainers.warmstart.config import (
     CONFIGS,
     DEMONSTRATIONS,
@@ -48,11 +46,16 @@ from trainers.warmstart.config import (
     demonstration_maker,
     load_settings,
 )
-from trainers.warmstart.corpus import Corpus, CorpusError
-from trainers.warmstart.data import read_corpus, spoken_in
-from trainers.warmstart.loop import Progress, train
-from trainers.warmstart.model import build_model
-from trainers.warmstart.tokenizer import TokenizerError, save_tokenizer, train_tokenizer
+from trainers.warmstart.corpus import (
+    Corpus,
+    CorpusError,
+    TokenizerError,
+    read_corpus,
+    save_tokenizer,
+    spoken_in,
+    train_tokenizer,
+)
+from trainers.warmstart.model import Progress, build_model, train
 
 RECIPE = "recipe.json"
 METRICS = "metrics.jsonl"

@@ -11,7 +11,7 @@ from agents.trajectory import Trajectory, Turn
 from tasks.splits import Split
 from tasks.task import Task
 from trainers.heldout import Evaluation
-from trainers.measuring.measure import Measurement, measure
+from trainers.measure import Measurement, measure
 from trainers.run.record import RunRecord
 from trainers.run.summary import Clock, RunSummary
 

@@ -9,10 +9,9 @@ from trl import GRPOTrainer
 
 from agents.rollout import RolloutResult, Timing
 from tests.trainers.toy import NotingTrainer, ToyEnv, make_config, make_model, make_task, make_tokenizer, make_trainer
+from trainers.construction import pool_dataset
 from trainers.gigpo import GiGPOTrainer, episode_reward
-from trainers.pool import pool_dataset
-from trainers.rollouts.completion import as_completion
-from trainers.rollouts.played import Draw, Played
+from trainers.rollouts.rules import Draw, Played, as_completion
 
 
 def record(tmp_path, batches: int, rows: int = 8) -> list[Played]:

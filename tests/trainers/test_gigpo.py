@@ -10,8 +10,8 @@ import torch
 from trl import GRPOTrainer
 
 from tests.trainers.toy import make_config, make_model, make_tokenizer, make_trainer
-from trainers.config.refusals import check_config
 from trainers.errors import ConfigError
+from trainers.settings.checks import check_config
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 

@@ -13,13 +13,13 @@ from peft import LoraConfig
 from trl import GRPOConfig
 
 from tests.trainers.toy import ToyEnv, make_config, make_model, make_task, make_tokenizer
-from trainers.config import GiGPOConfig
 from trainers.errors import ConfigError
 from trainers.gigpo import GiGPOTrainer
 from trainers.guards import Guard, Watch
 from trainers.guards.guard import stop
 from trainers.heldout import HeldOut
-from trainers.run.guarding import GuardCallback
+from trainers.run.callback import GuardCallback
+from trainers.settings import GiGPOConfig
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 MANUAL = Path(__file__).parents[2] / "docs" / "library.md"

@@ -12,7 +12,7 @@ import pytest
 from agents.models.card import CARD_FILE, MANIFEST, ModelCard, read_card, write_card, write_manifest
 from sandboxes import probe
 from trainers import evaluate, grpo, sft
-from trainers.measuring.manner import manner_of
+from trainers.rollouts.manner import manner_of
 from trainers.warmstart.config import SFTConfigError, SFTSettings
 
 SANDBOX = next((name for name in ("bubblewrap", "landlock") if probe(name).ok), None)

@@ -16,12 +16,11 @@ from trl import GRPOConfig
 from tests.shared_data import REPOSITORY
 from tests.trainers.test_gigpo import rows_of
 from tests.trainers.toy import make_config, make_tokenizer, make_trainer
-from trainers.config import GiGPOConfig
-from trainers.config.inherited import ALWAYS
-from trainers.config.refusals import check_config, check_parts, config_notes
-from trainers.config.trl_fields import LOSSES
 from trainers.errors import ConfigError
-from trainers.run.cli import parse
+from trainers.settings import GiGPOConfig
+from trainers.settings.checks import check_config, check_parts, config_notes
+from trainers.settings.parsing import parse
+from trainers.settings.trl_options import ALWAYS, LOSSES
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 

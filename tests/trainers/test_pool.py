@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.trainers.toy import make_config, make_task, make_trainer
-from trainers.pool import pool_dataset
+from trainers.construction import pool_dataset
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 

@@ -25,9 +25,9 @@ from tests.trainers import two_processes
 from tests.trainers.runs import start_together
 from tests.trainers.toy import make_config, make_task
 from trainers import grpo, processes
-from trainers.config.refusals import check_processes
 from trainers.errors import ConfigError
 from trainers.gigpo import GiGPOTrainer
+from trainers.settings.checks import check_processes
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore"),

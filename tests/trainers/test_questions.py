@@ -22,9 +22,9 @@ from tests.envs.fakes import task as shell_task
 from tests.envs.questions import question, questions
 from tests.trainers.toy import NotingTrainer, make_config, make_model, make_tokenizer
 from trainers import evaluate, grpo
-from trainers.measuring.measure import measure, tag_counts, wrote_on
-from trainers.run.episode_metrics import episode_metrics
-from trainers.run.machine import environment_settings, unfit_task
+from trainers.measure import measure, tag_counts, wrote_on
+from trainers.rollouts.metrics import episode_metrics
+from trainers.run.setup import environment_settings, unfit_task
 
 SANDBOX = next((name for name in ("bubblewrap", "landlock") if probe(name).ok), None)
 needs_sandbox = pytest.mark.skipif(SANDBOX is None, reason="no sandbox backend works on this machine")

@@ -11,12 +11,11 @@ from pathlib import Path
 import pytest
 
 from tests.trainers.fake_run import HOSTILE, make_run
-from trainers.measuring.confirmation import Confirmation
+from trainers.heldout.confirm import Confirmation
 from trainers.report import main, write_report
-from trainers.reporting.data import headline, view_run
-from trainers.reporting.figures import smooth
-from trainers.reporting.samples import sample_episodes, shown
-from trainers.run.folder import read_run
+from trainers.reporting.charts import smooth
+from trainers.reporting.folder import read_run
+from trainers.reporting.page import headline, sample_episodes, shown, view_run
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 

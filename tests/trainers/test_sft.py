@@ -17,10 +17,8 @@ from benchmarks.warm_start.corpus import generated_corpus
 from tests.trainers.toy import make_model, make_tokenizer
 from trainers import sft
 from trainers.warmstart.config import WARM_START, SFTConfigError, SFTSettings, load_settings
-from trainers.warmstart.corpus import ConversationEncoder, Corpus, CorpusError
-from trainers.warmstart.data import read_corpus
-from trainers.warmstart.loop import Batch, schedule, train, weighted_loss
-from trainers.warmstart.tokenizer import train_tokenizer
+from trainers.warmstart.corpus import ConversationEncoder, Corpus, CorpusError, read_corpus, train_tokenizer
+from trainers.warmstart.model import Batch, schedule, train, weighted_loss
 
 TINY = {
     "model": {"hidden": 32, "layers": 1, "heads": 2, "feed_forward": 48, "context": 256, "init_std": 0.08},

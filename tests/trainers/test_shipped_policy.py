@@ -12,7 +12,7 @@ from agents.models.loading import QUICKSTART, load_model
 from tasks.families.words import ALL_WORDS
 from trainers.sft import RECIPE, new_policy
 from trainers.warmstart.config import WARM_START, load_settings
-from trainers.warmstart.tokenizer import MARKERS
+from trainers.warmstart.corpus import MARKERS
 
 
 @pytest.fixture(scope="module")

@@ -16,8 +16,8 @@ from tests.envs.questions import questions
 from tests.trainers.toy import NotingTrainer, make_config, make_model, make_tokenizer
 from trainers.errors import ConfigError
 from trainers.guards import Watch
-from trainers.guards.rewards import expected
-from trainers.run.guarding import GuardCallback
+from trainers.guards.signal import expected
+from trainers.run.callback import GuardCallback
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 Env = gym.Env[Any, Any]

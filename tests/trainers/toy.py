@@ -11,8 +11,8 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 from agents.trajectory import Trajectory
 from envs.conversation import StopReason
 from tasks.task import Task
-from trainers.config import GiGPOConfig
 from trainers.gigpo import GiGPOTrainer
+from trainers.settings import GiGPOConfig
 
 TEMPLATE = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"

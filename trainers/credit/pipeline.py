@@ -10,15 +10,65 @@ from numpy.typing import NDArray
 
 from trainers.credit.batch import CreditBatch
 from trainers.credit.episode import EpisodeOperator, advantage_bound, negative_groups
-from trainers.credit.normalise import batch_norm, cap_advantages
+from trainers.credit.metrics import cosine_figure, signal_metrics, step_metrics, weight_figures
 from trainers.credit.planning import Planning
-from trainers.credit.settings import CreditSettings
-from trainers.credit.step_metrics import cosine_figure, signal_metrics, step_metrics, weight_figures
+from trainers.credit.settings import CreditSettings, SepaSchedule, follows_schedule
 from trainers.credit.token import OPERATORS, TokenSignal, make_tokens, operator_names, token_signal, token_weights
-from trainers.credit.token.operator import keep_freed_memory
-from trainers.credit.token.settings import SepaSchedule, follows_schedule
-from trainers.credit.token.state import TokenState
+from trainers.credit.token.tokens import TokenState, keep_freed_memory
 from trainers.credit.turn import TurnCredit, credit_terms, gigpo_advantages
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What comes last: normalising over the step (REINFORCE++) and the advantage cap, each with its figures for the log.
+
+NORM_EPS = 1e-8
+"""Added to the standard deviation; a step whose spread is below it is only centred."""
+
+
+def batch_norm(values: NDArray[np.float64], mask: NDArray[np.bool_]) -> tuple[NDArray[np.float64], dict[str, float]]:
+    """`(a - mean) / (std + eps)` over the tokens where `mask` is on, population deviation; 0 elsewhere.
+
+    A reference takes the tokens whose value is not 0 instead, which also drops tokens whose advantage happens to be 0.
+
+    Args:
+        values: Shape (B, T), finite.
+        mask: Shape (B, T).
+
+    Returns:
+        The normalised values, and `credit/norm_mean` and `credit/norm_std`: what was subtracted and divided by.
+    """
+    count = int(np.count_nonzero(mask))
+    if not count:
+        return np.zeros(values.shape), {"credit/norm_mean": 0.0, "credit/norm_std": 0.0}
+    kept = values * mask
+    mean = float(kept.sum()) / count
+    kept -= mean
+    kept *= mask
+    std = float(np.sqrt(np.einsum("ij,ij->", kept, kept) / count))
+    if std >= NORM_EPS:
+        kept /= std + NORM_EPS
+    return kept, {"credit/norm_mean": mean, "credit/norm_std": std}
+
+
+def cap_advantages(values: NDArray[np.float64], cap: float) -> tuple[NDArray[np.float64], dict[str, float]]:
+    """Cut advantages to [-cap, cap].
+
+    Returns:
+        The advantages, and of those that are not 0 `credit/capped_frac` (the share that was cut) and
+        `credit/capped_magnitude` (mean |advantage| of these before the cut; 0 without any).
+
+    Raises:
+        ValueError: `cap` is not above 0.
+    """
+    if not cap > 0:
+        raise ValueError(f"advantage cap {cap}: it must be above 0")
+    out = np.clip(values, -cap, cap)
+    cut = np.abs(values[out != values])
+    share = cut.size / int(np.count_nonzero(values)) if cut.size else 0.0
+    magnitude = float(cut.mean()) if cut.size else 0.0
+    return out, {"credit/capped_frac": share, "credit/capped_magnitude": magnitude}
+
+
+# -- The whole of credit: one step's episodes in, one advantage per token out, with what it did as metrics ------------
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,15 +1,186 @@
-"""Settings of credit: which operators share a reward out over episodes, turns and tokens."""
+"""Every setting of credit, and the names that it may take."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 
-from tasks.settings import setting, unless, without
+from tasks.settings import Need, Settings, setting, unless, without
 from trainers.credit.episode import EpisodeOperator, EpisodeScale
 from trainers.credit.grouping import TurnGrouping, TurnSignal
 from trainers.credit.planning import WINDOW
-from trainers.credit.token.settings import TokenSettings
+from trainers.credit.token.signals import TokenSignal
 from trainers.credit.turn import SIMILARITY, TurnRevisits
+
+# -- Settings of token operators: how the episode term is shared out over tokens. Off by default ----------------------
+
+
+class SepaMode(StrEnum):
+    """What SEPA does to the signal of execution tokens."""
+
+    POOL = "pool"
+    """Moves it towards the execution tokens' mean."""
+    AMP = "amp"
+    """Moves it away from the mean; it may become negative."""
+    AMP_CLAMPED = "amp_clamped"
+    """The same, at least 0."""
+
+
+class SepaSchedule(StrEnum):
+    """How lambda grows."""
+
+    LINEAR = "linear"
+    """From 0 after `delay` optimizer steps to 1 after `delay + steps`."""
+    AUTO = "auto"
+    """As the variance of the execution signal falls below its first value; at least the linear value."""
+
+
+class MaskScope(StrEnum):
+    """Among which tokens the most uncertain share is chosen."""
+
+    GROUP = "group"
+    """The K episodes of a task."""
+    BATCH = "batch"
+    """All episodes of a generation."""
+
+
+class DelightMode(StrEnum):
+    """How Delight gates tokens."""
+
+    SOFT = "soft"
+    """A sigmoid of advantage times signal."""
+    ANNEALED = "annealed"
+    """The same, blended in by lambda."""
+    HARD = "hard"
+    """The most surprising tokens of a good episode, the least surprising of a bad one."""
+
+
+class DelightNorm(StrEnum):
+    """What divides the signal within an episode before Delight reads it."""
+
+    NONE = "none"
+    SCALE = "scale"
+    """Its standard deviation."""
+    MAD = "mad"
+    """1.4826 times its median absolute deviation, or the standard deviation where that is 0."""
+
+
+BUILT_IN = ("sepa", "gtpo", "hicra", "delight", "entropy_mask")
+"""Ours, in the order in which they act."""
+
+
+def named_operators(text: str) -> list[str]:
+    """The names in a comma list, as they stand there; none for `none`."""
+    named = [part.strip() for part in text.split(",") if part.strip()]
+    return [] if named == ["none"] else named
+
+
+def _reads(*operators: str) -> Need:
+    """The need for a token operator that reads the setting."""
+    return unless(
+        lambda c: not set(operators) & set(named_operators(c.token_operators)),
+        f" without token_operators={' or '.join(operators)}",
+    )
+
+
+def follows_schedule(settings: TokenSettings) -> bool:
+    """Whether Delight's own blending follows the schedule of lambda."""
+    return settings.delight_mode == DelightMode.ANNEALED and settings.delight_lambda is None
+
+
+_GTPO, _HICRA, _MASK, _DELIGHT = _reads("gtpo"), _reads("hicra"), _reads("entropy_mask"), _reads("delight")
+_SEPA = (
+    _reads("sepa", "delight"),
+    unless(
+        lambda c: "sepa" not in named_operators(c.token_operators) and not follows_schedule(c),
+        ": delight_mode={c.delight_mode} follows no schedule here",
+    ),
+)
+_AUTO = (*_SEPA, without("sepa_schedule", "auto"))
+_RANKS = unless(lambda c: c.delight_mode == DelightMode.HARD, " with delight_mode=hard: it only ranks tokens")
+_ADAPTIVE = (_DELIGHT, without("delight_adaptive"))
+
+
+@dataclass
+class TokenSettings(Settings):
+    """Token operators and their constants. Source of the defaults: the SEPA study's code, but where one says else."""
+
+    token_operators: str = setting(
+        "none",
+        f"Weights per token on the episode term: none, or of {', '.join(BUILT_IN)} and yours with commas.",
+        common=True,
+    )
+    token_signal: TokenSignal = setting(
+        TokenSignal.SURPRISAL,
+        "What they read: surprisal | predictive_variance | entropy (true entropy, if sampled).",
+        choices=TokenSignal,
+    )
+    gtpo_beta: float = setting(
+        0.1, "GTPO: weights lie at or above 1 - beta (0.1 is little).", low=-1, high=1000, needs=(_GTPO,)
+    )
+    hicra_alpha: float = setting(0.2, "HICRA: gain of planning tokens, 0 to 1.", low=0, high=1, needs=(_HICRA,))
+    sepa_mode: SepaMode = setting(
+        SepaMode.POOL, "SEPA: pool | amp | amp_clamped.", choices=SepaMode, needs=(*_SEPA, _reads("sepa"))
+    )
+    sepa_schedule: SepaSchedule = setting(
+        SepaSchedule.LINEAR, "Growth of SEPA's lambda: linear | auto (variance).", choices=SepaSchedule, needs=_SEPA
+    )
+    sepa_steps: int = setting(
+        500, "Optimizer steps of the linear ramp; 0: no linear part.", low=0, unit="steps", needs=_SEPA
+    )
+    sepa_delay: int = setting(50, "Optimizer steps before the linear ramp starts.", low=0, unit="steps", needs=_SEPA)
+    sepa_gate: float = setting(
+        0.1,
+        "Share of passed episodes in a generation that lets lambda leave 0; 0: no gate.",
+        low=0,
+        high=1,
+        needs=_SEPA,
+    )
+    sepa_decay: float = setting(0.99, "Auto: decay of the running variance.", low=0, high=1, needs=_AUTO)
+    sepa_variance: float = setting(0.2, "Auto: share of the first variance where it starts.", above=0, needs=_AUTO)
+    sepa_warmup: int = setting(
+        50, "Auto: optimizer steps that make the first variance.", above=0, unit="steps", needs=_AUTO
+    )
+    entropy_mask_share: float = setting(
+        0.2, "entropy_mask: share of tokens kept, exactly.", above=0, high=1, source="Wang et al. 2025", needs=(_MASK,)
+    )
+    entropy_mask_scope: MaskScope = setting(
+        MaskScope.GROUP, "Among: group | batch (a generation).", choices=MaskScope, needs=(_MASK,)
+    )
+    delight_mode: DelightMode = setting(
+        DelightMode.SOFT, "Delight: soft | annealed | hard.", choices=DelightMode, needs=(_DELIGHT,)
+    )
+    delight_norm: DelightNorm = setting(
+        DelightNorm.NONE,
+        "Signal over its spread in an episode: none | scale | mad.",
+        choices=DelightNorm,
+        needs=(_DELIGHT, _RANKS),
+    )
+    delight_eta: float = setting(1.0, "Delight: temperature of the gate.", above=0, needs=(_DELIGHT, _RANKS))
+    delight_adaptive: bool = setting(False, "Calibrate the temperature instead.", needs=(_DELIGHT, _RANKS))
+    delight_neutral: float = setting(0.5, "Adaptive: share of gates within 0.4 to 0.6.", low=0, high=1, needs=_ADAPTIVE)
+    delight_eta_min: float = setting(0.05, "Adaptive: smallest temperature.", above=0, needs=_ADAPTIVE)
+    delight_eta_max: float = setting(5.0, "Adaptive: largest temperature.", above=0, needs=_ADAPTIVE)
+    delight_eta_decay: float = setting(
+        0.8, "Adaptive: decay of the running temperature.", low=0, high=1, needs=_ADAPTIVE
+    )
+    delight_lambda: float | None = setting(
+        None,
+        "Fixed share of the gate; default: the sepa_* schedule (annealed), 1 (hard).",
+        low=0,
+        high=1,
+        needs=(_DELIGHT, unless(lambda c: c.delight_mode == DelightMode.SOFT, " with delight_mode=soft")),
+    )
+    delight_keep: float = setting(
+        0.2,
+        "Hard: share of an episode's tokens kept.",
+        above=0,
+        high=1,
+        needs=(_DELIGHT, without("delight_mode", "hard")),
+    )
+
+
+# -- Settings of credit: which operators share a reward out over episodes, turns and tokens ---------------------------
 
 _TURNS = (
     unless(lambda c: c.turn_grouping == TurnGrouping.NONE, " with turn_grouping=none"),

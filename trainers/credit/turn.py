@@ -31,9 +31,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from trainers.credit.episode import episode_advantages
+from trainers.credit.episode import CONSTANT, centred_rows, episode_advantages
 from trainers.credit.grouping import TurnGrouping, TurnRecord, turn_labels
-from trainers.credit.numeric import CONSTANT, centred_rows
 
 if TYPE_CHECKING:
     from trainers.credit.settings import CreditSettings

@@ -5,11 +5,9 @@ every event of a run to all of them: its beginning, the episodes of a step, an o
 the metrics of a step.
 """
 
-from trainers.guards.events import Facts, Measured, Update
-from trainers.guards.guard import Alarm, Finding, Guard, Severity
+from trainers.guards.guard import Alarm, Facts, Finding, Guard, Measured, Severity, Update
 from trainers.guards.levels import GuardName, parse_levels
-from trainers.guards.registry import GUARDS
-from trainers.guards.watch import Watch
+from trainers.guards.watch import GUARDS, Watch
 
 __all__ = [
     "GUARDS",

@@ -1,4 +1,4 @@
-"""Which guards are on and how hard each is, from one setting: `all`, `none`, or `name=off|note|warn|stop` items."""
+"""Which guards are on and how hard each is, from one setting."""
 
 from __future__ import annotations
 
@@ -6,7 +6,21 @@ import difflib
 from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
 
-from trainers.guards.severity import Severity
+# -- What happens when a guard fires. Apart from the guards, so that settings can name it -----------------------------
+
+
+class Severity(StrEnum):
+    """What happens when a guard fires."""
+
+    NOTE = "note"
+    """It is written down, and counted in the summary."""
+    WARN = "warn"
+    """It is also shown at once and in the summary."""
+    STOP = "stop"
+    """The run also ends after this step; `best/` and the last checkpoint stay."""
+
+
+# -- Which guards are on and how hard each is, from one setting: `all`, `none`, or `name=off|note|warn|stop` items ----
 
 ALL, NONE, OFF = "all", "none", "off"
 

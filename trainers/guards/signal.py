@@ -1,23 +1,28 @@
-"""Guard 9, signal meter: which groups can teach something, and why the others cannot."""
+"""Guards of the signal: groups that teach nothing, rewards that are not the grade's, interventions that do nothing."""
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import combinations
+from statistics import fmean, stdev
 from typing import ClassVar
 
 from agents.rollout import RolloutResult
-from agents.trajectory import Trajectory
+from agents.trajectory import OWN_REWARD, Trajectory
+from envs.rewards import RewardKind
 from trainers.credit import CreditSettings, TurnSignal
-from trainers.guards.events import Facts
-from trainers.guards.guard import Alarm, Guard, note, warn
+from trainers.guards.guard import Alarm, Facts, Guard, Window, note, stop, warn
 from trainers.guards.levels import GuardName
-from trainers.guards.window import Window
-from trainers.rollouts.flat import told_apart
+from trainers.measure import is_graded
 from trainers.rollouts.groups import trained_groups
+from trainers.rollouts.rules import told_apart
 from trainers.stats import wilson
+
+# -- Guard 9, signal meter: which groups can teach something, and why the others cannot -------------------------------
 
 SAME = 1e-6
 """Rewards closer than this are equal."""
@@ -210,3 +215,288 @@ class SignalMeter(Guard):
         if passed == 0.0:
             return "no attempt passes: the tasks are too hard, or the policy cannot act"
         return "all attempts of a task earn the same"
+
+
+# -- Guard 15, reward against grade: that what is learned from is what the grade says ---------------------------------
+
+CLOSE = 1e-6
+"""Rewards and rates closer than this are equal."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """The reward that a built-in rule gives: between `low` and `high`, which differ where the start is unknown.
+
+    Attributes:
+        start: The rate of doing nothing that the reward implies, where the rule subtracts it: the same in all episodes
+            of a task.
+    """
+
+    low: float
+    high: float
+    start: float | None = None
+
+    def holds(self, reward: float) -> bool:
+        """Whether the reward is the one."""
+        return self.low - CLOSE <= reward <= self.high + CLOSE
+
+    def __str__(self) -> str:
+        """For people."""
+        return f"{self.low:.4g}" if self.high - self.low <= CLOSE else f"between {self.low:.4g} and {self.high:.4g}"
+
+
+def expected(episode: Trajectory) -> Expected | None:
+    """What `envs.rewards` gives for the episode's grade, computed from its record; `None` for a reward of the user's.
+
+    The rate is computed anew from the verdicts, too. Where the rate at the start enters, which no record has, the
+    reward must lie where some start in [0, 1) puts it.
+    """
+    setting = episode.environment
+    if "reward" not in setting or setting.get(OWN_REWARD):
+        return None
+    kind, rate, reward = setting["reward"], _rate(episode), episode.reward
+    if rate is None or reward is None:
+        return None
+    if kind == RewardKind.BINARY:
+        value = 1.0 if _passed(episode) else 0.0
+        return Expected(value, value)
+    cost = 0.0
+    if kind == RewardKind.SHAPED:
+        cost = setting["turn_penalty"] * min(len(episode.turns) / setting["max_turns"], 1.0)
+    gain = reward + cost
+    if setting["subtract_baseline"]:  # (rate - start) / (1 - start), which falls as the start grows
+        low = 1.0 if rate >= 1 - CLOSE else -math.inf
+        start = (rate - gain) / (1 - gain) if rate < 1 - CLOSE and gain < 1 else None
+        return Expected(low - cost, rate - cost, start)
+    if kind == RewardKind.DELTA:  # rate - start
+        return Expected(rate - 1, rate, rate - gain)
+    return Expected(rate - cost, rate - cost)
+
+
+def _counting(episode: Trajectory) -> list[tuple[float, float | None, str]]:
+    """Weight, score and verdict of the assertions that count."""
+    records = [(float(r.get("weight", 1.0)), r.get("score"), str(r["verdict"])) for r in episode.assertions]
+    return [record for record in records if record[0] > 0]
+
+
+def _rate(episode: Trajectory) -> float | None:
+    """Weighted mean score of the assertions that count; the record's own where it lists none."""
+    scored = [(weight, score) for weight, score, _ in _counting(episode) if score is not None]
+    if not scored:
+        return episode.rate
+    return sum(weight * score for weight, score in scored) / sum(weight for weight, _ in scored)
+
+
+def _passed(episode: Trajectory) -> bool:
+    """All assertions that count pass; the record's own word where it lists none."""
+    verdicts = [verdict for _, _, verdict in _counting(episode)]
+    return all(verdict == "pass" for verdict in verdicts) if verdicts else bool(episode.passed)
+
+
+@dataclass
+class RewardOfGrade(Guard):
+    """A built-in reward that is not what its grade gives: constant, with the wrong sign or size, or of another episode.
+
+    Attributes:
+        many: Share of a step's episodes with another reward from which on the run ends; fewer are a warning.
+    """
+
+    name: ClassVar[str] = GuardName.REWARD_AGAINST_GRADE
+    many: float = 0.05
+
+    def episodes(self, step: int, played: RolloutResult) -> Iterator[Alarm]:
+        """Compute each reward anew."""
+        known = [(e, want) for e in played.trajectories if is_graded(e) and (want := expected(e)) is not None]
+        wrong = [(e, want) for e, want in known if not want.holds(e.reward or 0.0)]
+        wrong = wrong or _unequal_starts(known)
+        if not wrong:
+            return
+        episode, want = wrong[0]
+        kind = episode.environment["reward"]
+        text = (
+            f"reward: {len(wrong)} of {len(known)} episodes of step {step} have another reward than {kind} gives for "
+            f"their grade. The first (task {episode.task_id}, attempt {episode.attempt}): {episode.reward:.6g}, where "
+            f"rate {_rate(episode):.4g}{', passed' if episode.passed else ''}, {len(episode.turns)} turns give {want}"
+        )
+        if len(wrong) > self.many * len(known):
+            yield stop(
+                "not_the_grades",
+                f"{text}. The policy would learn something else than the tasks ask for. Something stands between grade "
+                "and reward: a patched `envs.rewards`, a wrapper, code that changes episodes. A reward of your own is "
+                "a subclass of the environment or of `RewardRule`, and is judged as one.",
+            )
+        else:
+            yield warn("some_not_the_grades", f"{text}. `python -m agents show` has the episode.")
+
+
+def _unequal_starts(known: Sequence[tuple[Trajectory, Expected]]) -> list[tuple[Trajectory, Expected]]:
+    """Episodes of a task whose rewards imply another rate of doing nothing than most of the task's others."""
+    tasks: dict[str, list[tuple[Trajectory, Expected]]] = {}
+    for pair in known:
+        if pair[1].start is not None:
+            tasks.setdefault(pair[0].task_id, []).append(pair)
+    out = []
+    for pairs in tasks.values():
+        starts = sorted(want.start for _, want in pairs if want.start is not None)
+        usual = starts[len(starts) // 2]
+        for episode, want in pairs:
+            assert want.start is not None
+            if abs(want.start - usual) > 1e3 * CLOSE:
+                out.append((episode, want))
+    return out
+
+
+@dataclass
+class OwnReward(Guard):
+    """A reward of the user's that does not rise with the grade: what passes more does not earn more.
+
+    Of each group the pairs of attempts are taken whose grades and rewards both differ; its score is the share of them
+    in which the better grade earns more less the share in which it earns less (Goodman and Kruskal's gamma): 1 for a
+    reward that follows the grade, 0 for one that is drawn at random, -1 for one with the wrong sign.
+
+    Attributes:
+        enough: Groups with such pairs before a weak relation is judged; a sure one of the wrong sign needs `few`.
+        limit: Score that even a lucky reward (mean + `z` standard errors) must reach.
+    """
+
+    name: ClassVar[str] = GuardName.REWARD_AGAINST_GRADE
+    enough: int = 40
+    few: int = 10
+    limit: float = 0.3
+    z: float = 2.33
+    _scores: Window = field(default_factory=lambda: Window(60))
+    _alike: int = 0
+    """Groups in a row with passes and failures that all have the same reward."""
+
+    def episodes(self, step: int, played: RolloutResult) -> Iterator[Alarm]:
+        """Compare rewards with grades within each group."""
+        for group in trained_groups(played.trajectories):
+            own = [e for e in group if is_graded(e) and _is_own(e)]
+            pairs = [(_grade(a) - _grade(b), (a.reward or 0.0) - (b.reward or 0.0)) for a, b in combinations(own, 2)]
+            differ = [(grade, reward) for grade, reward in pairs if abs(grade) > CLOSE]
+            if not differ:
+                continue
+            rises = [grade * reward > 0 for grade, reward in differ if abs(reward) > CLOSE]
+            if rises:
+                self._alike = 0
+                self._scores.add(2 * fmean(rises) - 1)
+            elif len({e.passed for e in own}) > 1:  # where none passed, a reward for passes is equal by right
+                self._alike += 1
+        if self._alike >= self.few:
+            yield warn(
+                "constant",
+                f"reward: in {self._alike} groups in a row some attempts passed and some failed, and all have the same "
+                "reward: nothing can be learned from it. Is it paid at all?",
+            )
+        n = len(self._scores)
+        if n < self.few:
+            return
+        mean, error = self._scores.mean, stdev(self._scores.values) / math.sqrt(n)
+        if mean + self.z * error < (self.limit if n >= self.enough else 0.0):
+            how = "falls as the grade rises" if mean + self.z * error < 0 else "does not rise with the grade"
+            yield warn(
+                "not_rising",
+                f"reward: your reward {how}: over {n} groups the attempt with the better grade earns more in "
+                f"{(1 + mean) / 2:.0%} of the pairs (+-{self.z * error / 2:.0%}; 50 % is chance). The policy learns "
+                "that reward, and the pass rate need not rise. Check its sign, and that it is of the same episode.",
+            )
+
+
+def _is_own(episode: Trajectory) -> bool:
+    return "reward" not in episode.environment or bool(episode.environment.get(OWN_REWARD))
+
+
+def _grade(episode: Trajectory) -> float:
+    return float(bool(episode.passed)) if episode.rate is None else episode.rate
+
+
+# -- Guard 8, inert intervention: a switch that is on and changes next to nothing -------------------------------------
+
+_NO_TURN_TERM = {
+    TurnSignal.PROGRESS: "no file assertions, no two turns from the same state, or all of them earn the same). Set "
+    "beta_turn=0, or turn_signal=outcome, which needs no file assertions",
+    TurnSignal.OUTCOME: "turn_signal=outcome: no two turns from the same state, or the attempts at a task earn the "
+    "same and are equally long). Mix in tasks that some attempts pass and some fail, or set beta_turn=0",
+    TurnSignal.EXIT_CODE: "turn_signal=exit_code: no two turns that are compared, or all commands end alike). Set "
+    "beta_turn=0, or another turn_signal",
+}
+"""Why no turn has an advantage, and what to do."""
+
+
+@dataclass
+class InertIntervention(Guard):
+    """Token operators that leave the advantages as they were, and a turn term without turns.
+
+    Reads `credit/weight_min`, `credit/weight_max`, `credit/changed_frac` (share of tokens changed by more than 1 %),
+    `credit/cosine_uniform` (to the advantages without the operator), `credit/mask_kept` and `credit/mask_requested`
+    (shares of tokens) and `credit/capped_frac`, where they are logged: while an operator is on.
+
+    Attributes:
+        changed_limit: Share of changed tokens below which an operator does next to nothing.
+        cosine_limit: Cosine above which the condition is close to its baseline.
+        mask_gap: Difference between the share of tokens that a mask keeps and the share it was asked for.
+        capped_limit: Share of tokens at the advantage cap above which the cap, not the reward, sets the size.
+    """
+
+    name: ClassVar[str] = GuardName.INERT_INTERVENTION
+    changed_limit: float = 0.01
+    cosine_limit: float = 0.99
+    mask_gap: float = 0.1
+    capped_limit: float = 0.5
+    beta_turn: float = 0.0
+    turn_signal: TurnSignal = TurnSignal.PROGRESS
+    _changed: Window = field(default_factory=lambda: Window(5))
+    _cosine: Window = field(default_factory=lambda: Window(5))
+    _kept: Window = field(default_factory=lambda: Window(5))
+    _capped: Window = field(default_factory=lambda: Window(5))
+    _turn: Window = field(default_factory=lambda: Window(6))
+
+    def begin(self, facts: Facts) -> None:
+        """The weight of the turn term, and what a turn earns in it."""
+        self.beta_turn, self.turn_signal = facts.config.beta_turn, TurnSignal(facts.config.turn_signal)
+
+    def step(self, step: int, metrics: Mapping[str, float]) -> Iterator[Alarm]:
+        """The figures that credit logs."""
+        changed, cosine = metrics.get("credit/changed_frac"), metrics.get("credit/cosine_uniform")
+        same = self._changed.add(changed) and self._changed.mean < self.changed_limit
+        close = self._cosine.add(cosine) and self._cosine.mean > self.cosine_limit
+        if same or close:
+            parts = []
+            if "credit/weight_min" in metrics and "credit/weight_max" in metrics:
+                parts.append(f"weights {metrics['credit/weight_min']:.3g} to {metrics['credit/weight_max']:.3g}")
+            if len(self._changed):
+                parts.append(f"{self._changed.mean:.1%} of the tokens changed by more than 1 %")
+            if len(self._cosine):
+                parts.append(f"cosine to the plain advantages {self._cosine.mean:.3f}")
+            head = f"credit: the token operator does next to nothing ({', '.join(parts)})"
+            if metrics.get("credit/lambda") == 0:
+                yield note("inert_yet", f"{head}: its schedule still holds lambda at 0 (a delay, or a gate to open).")
+            else:
+                yield warn(
+                    "inert",
+                    f"{head}: this condition is close to the baseline, and no difference can be laid to it. Raise its "
+                    "strength, or leave it off.",
+                )
+        yield from self._mask(metrics)
+        if self._capped.add(metrics.get("credit/capped_frac")) and self._capped.mean > self.capped_limit:
+            yield note(
+                "capped",
+                f"credit: the cap holds {self._capped.mean:.0%} of the tokens' advantages: their size is the cap's, "
+                "not the reward's. Raise it.",
+            )
+        if self.beta_turn and self._turn.add(metrics.get("gigpo/turn_adv_abs_mean")) and self._turn.high == 0:
+            yield warn(
+                "no_turn_signal",
+                f"beta_turn={self.beta_turn:g} does nothing: no turn had an advantage for {len(self._turn)} steps "
+                f"({_NO_TURN_TERM[self.turn_signal]}.",
+            )
+
+    def _mask(self, metrics: Mapping[str, float]) -> Iterator[Alarm]:
+        wanted = metrics.get("credit/mask_requested")
+        full = self._kept.add(metrics.get("credit/mask_kept"))
+        if wanted is not None and full and abs(self._kept.mean - wanted) > self.mask_gap:
+            yield warn(
+                "mask",
+                f"credit: the mask was asked for {wanted:.0%} of the tokens and keeps {self._kept.mean:.0%}: ties, or "
+                "a signal that is 0 nearly everywhere. Use exact entropies, or leave the mask off.",
+            )

@@ -1,4 +1,4 @@
-"""Guard 10, update health: whether a step still improves the policy, or has begun to destroy it."""
+"""Guards of the optimizer step: spikes, collapse, dead updates."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from statistics import median
 from typing import ClassVar
 
 from agents.rollout import RolloutResult
-from trainers.guards.events import Facts
-from trainers.guards.guard import Alarm, Guard, note, stop, warn
+from trainers.guards.guard import Alarm, Facts, Guard, Update, Window, note, stop, warn
 from trainers.guards.levels import GuardName
-from trainers.guards.window import Window
+
+# -- Guard 10, update health: whether a step still improves the policy, or has begun to destroy it --------------------
 
 DELTA_SHARE = "update/weight_delta_share"
 """How far the weights moved in the step, in units of lr * sqrt(n): 1 where Adam knows nothing but this gradient."""
@@ -173,3 +173,128 @@ class UpdateHealth(Guard):
         if full and name not in self._start:
             self._start[name] = window.mean
         return full
+
+
+# -- Guard 14, dead update: steps that have something to learn and change nothing -------------------------------------
+
+
+@dataclass
+class DeadUpdate(Guard):
+    """The weights stand still, or have no gradient, although some advantage is not 0 and the learning rate is above 0.
+
+    A step without an advantage (all groups flat) or with a rate of 0 (the first of a warm-up) says nothing and is left
+    out. Weights that stand still because a step of the learning rate is smaller than the spacing of their number format
+    are said apart, and only warned of: nothing is broken, the settings do not go together.
+
+    Attributes:
+        limit: Such steps in a row.
+        rounded: Share of the weights that a step of the learning rate must be able to change for standing still to be
+            no rounding.
+    """
+
+    name: ClassVar[str] = GuardName.DEAD_UPDATE
+    limit: int = 3
+    rounded: float = 0.01
+    _still: int = 0
+    """Steps in a row in which nothing moved, and `_flat` those without a gradient."""
+    _flat: int = 0
+
+    def update(self, step: int, update: Update) -> Iterator[Alarm]:
+        """Judge one optimizer step."""
+        if not update.advantages or update.rate <= 0:
+            return
+        self._still = self._still + 1 if update.moved == 0 else 0
+        self._flat = self._flat + 1 if update.slope is False else 0
+        told = f"{update.advantages:g} trained tokens of step {step} have an advantage, learning_rate {update.rate:g}"
+        if self._flat >= self.limit:
+            yield stop(
+                "no_gradient",
+                f"dead update: for {self._flat} steps every gradient was 0 ({told}): the loss reaches no weight, so "
+                "that the run learns nothing from its rewards, and weight decay or momentum are all that moves. "
+                "Something multiplies the loss or a part of the model by 0, or cuts the graph: an adapter that is "
+                "switched off or scaled by 0, a frozen copy in place of the policy, a loss that was detached.",
+            )
+        elif self._still >= self.limit and update.visible < self.rounded:
+            yield warn(
+                "rounded",
+                f"dead update: for {self._still} steps no weight moved ({told}): a step of that size changes only "
+                f"{update.visible:.2%} of the weights in {update.dtype}, and is rounded away in the others. Use "
+                "--dtype float32, or a larger learning_rate, or an adapter, whose weights begin at 0.",
+            )
+        elif self._still >= self.limit:
+            why = {
+                True: "there are gradients, so the optimizer's step has no effect: it holds other tensors than the "
+                "model does (a model that was wrapped or loaded after the optimizer was made), or its step is skipped",
+                False: "every gradient is 0",
+                None: "no trained weight has a gradient: what is trained (an adapter, perhaps) takes no part in the "
+                "loss, or is switched off",
+            }[update.slope]
+            yield stop(
+                "still",
+                f"dead update: for {self._still} steps no trained weight moved ({told}); {why}. Nothing is learned.",
+            )
+
+
+# -- Part of guard 10: a policy that submits at once, or never any more -----------------------------------------------
+
+
+@dataclass
+class StopsAtOnce(Guard):
+    """Collapse to an immediate submission: episodes of one turn where there were more, nearly all submitted.
+
+    Attributes:
+        able: Pass rate that a policy must have had once, for less of it to be a fall.
+    """
+
+    name: ClassVar[str] = GuardName.UPDATE_HEALTH
+    able: float = 0.05
+    _turns: Window = field(default_factory=lambda: Window(4))
+    _submitted: Window = field(default_factory=lambda: Window(4))
+    _passed: Window = field(default_factory=lambda: Window(4))
+    _best: float = 0.0
+    _start: float | None = None
+    """Mean turns of the first window."""
+
+    def step(self, step: int, metrics: Mapping[str, float]) -> Iterator[Alarm]:
+        """Turns near 1 and fewer than at the start, submitted near 1, the pass rate under half of its best window."""
+        if "env/pass_rate" not in metrics:
+            return
+        self._turns.add(metrics["env/mean_turns"])
+        self._submitted.add(metrics["env/submitted"])
+        if not self._passed.add(metrics["env/pass_rate"]):
+            return
+        passed = self._passed.mean
+        if self._start is None:
+            self._start = self._turns.mean
+        self._best = max(self._best, passed)
+        fallen = self._best > self.able and passed < 0.5 * self._best
+        if self._turns.mean <= 1.25 < self._start and self._submitted.mean >= 0.9 and fallen:
+            yield warn(
+                "stops_at_once",
+                f"collapse: the policy stops at once (mean turns {self._turns.mean:.2f}, was {self._start:.2f}; "
+                f"submitted {self._submitted.mean:.0%}, pool pass {passed:.0%}, was {self._best:.0%}). "
+                "Lower learning_rate, keep scale_rewards=none, or start from a stronger policy; `best/` "
+                "holds the weights from before.",
+            )
+
+
+@dataclass
+class NeverStops(Guard):
+    """Collapse to never submitting: nearly every episode spends its whole turn budget."""
+
+    name: ClassVar[str] = GuardName.UPDATE_HEALTH
+    _submitted: Window = field(default_factory=lambda: Window(4))
+    _first: float | None = None
+
+    def step(self, step: int, metrics: Mapping[str, float]) -> Iterator[Alarm]:
+        """Almost nothing is submitted any more, and more was at the start."""
+        if "env/submitted" not in metrics:
+            return
+        if self._first is None:
+            self._first = metrics["env/submitted"]
+        if self._submitted.add(metrics["env/submitted"]) and self._submitted.mean <= 0.05 and self._first > 0.2:
+            yield warn(
+                "never_stops",
+                f"collapse: the policy never submits (submitted {self._submitted.mean:.0%}, was {self._first:.0%} at "
+                "the start): every episode spends its turn budget. Raise turn_penalty or lower learning_rate.",
+            )

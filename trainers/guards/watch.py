@@ -1,4 +1,4 @@
-"""The guards of a run together: every event to each of them, each kind of alarm once."""
+"""The guards of a run together: which classes make which guard, every event to each, each kind of alarm once."""
 
 from __future__ import annotations
 
@@ -6,13 +6,39 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from trainers.guards.events import Facts, LeftBehind, Measured, Update
-from trainers.guards.guard import Alarm, Finding, Guard, Severity
+from trainers.guards.guard import Alarm, Facts, Finding, Guard, LeftBehind, Measured, Severity, Update
 from trainers.guards.levels import GuardName, Levels, parse_levels
-from trainers.guards.registry import GUARDS
+from trainers.guards.sampling import LogprobParity, MaskByLength, PromptParity, ResampleBudget, Seeds, StopAndTruncation
+from trainers.guards.signal import InertIntervention, OwnReward, RewardOfGrade, SignalMeter
+from trainers.guards.tasks import ExclusionsFollowPolicy, ShipByHeldOut, SplitLint, VerifierHealth
+from trainers.guards.update import DeadUpdate, NeverStops, StopsAtOnce, UpdateHealth, UpdateLint
 
 if TYPE_CHECKING:
     from agents.rollout import RolloutResult
+
+
+# -- Which classes make which guard. A new guard is one class, one name and one line here -----------------------------
+
+GUARDS: dict[GuardName, tuple[type[Guard], ...]] = {
+    GuardName.SHIP_BY_HELD_OUT: (ShipByHeldOut,),
+    GuardName.SPLIT_LINT: (SplitLint,),
+    GuardName.LOGPROB_PARITY: (LogprobParity,),
+    GuardName.MASK_BY_LENGTH: (MaskByLength,),
+    GuardName.SEEDS: (Seeds,),
+    GuardName.PROMPT_PARITY: (PromptParity,),
+    GuardName.STOP_AND_TRUNCATION: (StopAndTruncation,),
+    GuardName.INERT_INTERVENTION: (InertIntervention,),
+    GuardName.SIGNAL_METER: (SignalMeter,),
+    GuardName.UPDATE_HEALTH: (UpdateLint, UpdateHealth, StopsAtOnce, NeverStops),
+    GuardName.VERIFIER_HEALTH: (VerifierHealth,),
+    GuardName.RESAMPLE_BUDGET: (ResampleBudget,),
+    GuardName.EXCLUSIONS_FOLLOW_POLICY: (ExclusionsFollowPolicy,),
+    GuardName.DEAD_UPDATE: (DeadUpdate,),
+    GuardName.REWARD_AGAINST_GRADE: (RewardOfGrade, OwnReward),
+}
+
+
+# -- The guards of a run together: every event to each of them, each kind of alarm once -------------------------------
 
 
 class Watch:

@@ -5,7 +5,7 @@
 tasks that nothing chose on.
 """
 
-from trainers.heldout.best import Best
+from trainers.checkpoint import Best
 from trainers.heldout.held_out import Evaluation, HeldOut, Player, PoolRate
 
 __all__ = ["Best", "Evaluation", "HeldOut", "Player", "PoolRate"]

@@ -1,7 +1,7 @@
 """Held-out measurement during training: the figure that chooses the checkpoint, and when to stop.
 
 The pool never decides. The step-0 baseline competes, so a run that never beats its start ships its start. Ties keep
-the earlier checkpoint. `best/` is written beside the checkpoints, never rotated away (see `trainers.heldout.best`).
+the earlier checkpoint. `best/` is written beside the checkpoints, never rotated away (see `trainers.checkpoint`).
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from agents.rollout import Job, RolloutResult
 from agents.seeds import derive_seed
 from agents.trajectory import Trajectory
 from tasks.task import Task
-from trainers.config.held_out import UNSEEN, Arm, Figure, HeldOutFields, take_apart
+from trainers.checkpoint import Best, check_kept, forget_old, go_back, list_files, remake, save_best
 from trainers.errors import ConfigError
-from trainers.heldout.best import Best, check_kept, forget_old, go_back, list_files, remake, save_best
-from trainers.measuring.measure import Measurement, is_graded, measure
+from trainers.measure import Measurement, is_graded, measure
 from trainers.processes import is_main
+from trainers.settings.held_out import UNSEEN, Arm, Figure, HeldOutFields, take_apart
 from trainers.stats import paired_test
 
 COVERAGE = 0.9

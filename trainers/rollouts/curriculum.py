@@ -1,9 +1,4 @@
-"""Curriculum: tasks in the order of a measured pass rate, or only those that are neither always nor never solved.
-
-The order comes from a file that an earlier evaluation wrote. Which task stands in a place of a generation follows from
-the number of groups drawn before, and from nothing else: not from the sampler's epochs (which drop a last part batch,
-here the hardest tasks), not from the number of processes. That number is the state.
-"""
+"""Curriculum: tasks in the order of a measured pass rate, or only those that are neither always nor never solved."""
 
 from __future__ import annotations
 
@@ -19,7 +14,20 @@ from typing import Any
 from agents.seeds import derive_seed
 from agents.trajectory import RecordError, read_records
 from tasks.task import Task
-from trainers.rollouts.errors import RulesError
+
+# -- What a rule of the rollouts cannot work with ---------------------------------------------------------------------
+
+
+class RulesError(ValueError):
+    """A rule cannot work with this file, pool or number of processes; the message says what to do."""
+
+
+# -- Curriculum: tasks in the order of a measured pass rate, or only those that are neither always nor never solved ---
+# The order comes from a file that an earlier evaluation wrote. Which task stands in a place of a generation follows
+# from
+# the number of groups drawn before, and from nothing else: not from the sampler's epochs (which drop a last part
+# batch,
+# here the hardest tasks), not from the number of processes. That number is the state.
 
 EVALUATION = "evaluation.json"
 _IDS, _PASSES, _ATTEMPTS = ("task_id", "prompt_id"), ("passes", "num_correct"), ("n", "num_completions")

@@ -22,14 +22,11 @@ from agents.rollout.progress import Timing
 from agents.seeds import derive_seed, find_duplicates
 from agents.t2po import T2PO
 from tasks.task import Task
-from trainers.measuring.manner import card_of_env
-from trainers.rollouts.completion import as_completion
-from trainers.rollouts.errors import RulesError
-from trainers.rollouts.flat import other_tasks
+from trainers.rollouts.curriculum import RulesError
 from trainers.rollouts.groups import FIRST_DRAW, TRAINED, Fates, Group
-from trainers.rollouts.played import Draw, Played
+from trainers.rollouts.manner import card_of_env
+from trainers.rollouts.rules import Draw, Played, Rules, as_completion, other_tasks
 from trainers.rollouts.samplers import Sampler
-from trainers.rollouts.settings import Rules
 
 
 class Rollouts:

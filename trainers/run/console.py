@@ -19,11 +19,10 @@ from rich.table import Column, Table
 
 from agents.rollout.progress import Lines, RolloutState, describe
 from envs.episode import StopReason
-from trainers.config import GiGPOConfig
 from trainers.guards import Finding, Severity
 from trainers.heldout import Evaluation, HeldOut
-from trainers.run.summary import RunSummary
-from trainers.run.tables import (
+from trainers.run.summary import (
+    RunSummary,
     both_ways,
     confirmation_lines,
     counts_text,
@@ -37,6 +36,7 @@ from trainers.run.tables import (
     stop_mix,
     wide,
 )
+from trainers.settings import GiGPOConfig
 
 REWARD = "reward"
 PASS_RATE = "env/pass_rate"

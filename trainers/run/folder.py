@@ -1,162 +1,250 @@
-"""The run folder, read: what `RunRecord` wrote, as plain data, also of a run that was killed or is still going."""
+"""An output folder: free, writable, locked, full; and what machine wrote it."""
 
 from __future__ import annotations
 
-import json
-from dataclasses import dataclass, field
+import errno
+import fcntl
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from agents.trajectory import LOSSES, Trajectory
-from tasks.atomic_file import LONE_SURROGATES
+from tasks.atomic_file import SUFFIX
+from trainers.checkpoint import Checkpoint
 from trainers.errors import RunFolderError
-from trainers.guards import Finding, Severity
-from trainers.measuring.confirmation import Confirmation
-from trainers.measuring.measure import Measurement
-from trainers.run import record
-from trainers.run.jsonl import read_lines
+
+# -- An output folder that is taken: refused, moved out of the way, or locked against a second writer -----------------
+
+LOCK = ".lock"
+MARKS = ("tasks.lock", "metrics.jsonl")
+"""A folder with one of these is a run folder."""
+FIRST_MADE = {"trajectories", "held_out", LOCK}
+"""What a run folder has before it has anything else."""
+REPLACES = "--overwrite replaces runs only"
+GOES_ON = "--resume goes on with runs only"
+OCCUPIED = "go on with --resume, start anew with --overwrite (the old run is kept), or choose another --output_dir"
 
 
-@dataclass(frozen=True, slots=True)
-class HeldOutPoint:
-    """One held-out evaluation; `settings` by decode setting, `best` when it became the best."""
+def refuse_no_run(path: Path, *, how: str) -> None:
+    """Refuse a folder that holds something that is no run, before what looks like a run's is cut, moved or removed.
 
-    step: int
-    settings: dict[str, Measurement]
-    best: bool
-
-
-@dataclass(slots=True)
-class RunFolder:
-    """Everything in a run folder but the episodes, which are read when asked for.
-
-    Attributes:
-        name: Last part of the path, for titles and legends.
-        intents: What each task asks for, by its id.
-        steps: One mapping per logged training step (metric name to value), in order.
-        held_out: Held-out evaluations in order.
-        confirmation: Start and chosen weights on tasks that nothing chose on; `None` before it is done.
-        summary: summary.json; `None` while the run goes on or after it was killed.
-        warnings: Notes on the run, and what guards warned of or stopped it for (runs of release 0.5 and earlier
-            have all of them in warnings.jsonl).
-        findings: What guards found, notes included.
-        notes: What is missing or torn, for people.
-    """
-
-    path: Path
-    name: str = ""
-    config: dict[str, Any] = field(default_factory=dict)
-    environment: dict[str, Any] = field(default_factory=dict)
-    intents: dict[str, str] = field(default_factory=dict)
-    steps: list[dict[str, Any]] = field(default_factory=list)
-    held_out: list[HeldOutPoint] = field(default_factory=list)
-    summary: dict[str, Any] | None = None
-    confirmation: Confirmation | None = None
-    warnings: list[str] = field(default_factory=list)
-    findings: list[Finding] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-
-    @property
-    def best(self) -> HeldOutPoint | None:
-        """The chosen evaluation: the last that became the best."""
-        return next((point for point in reversed(self.held_out) if point.best), None)
-
-    @property
-    def baseline(self) -> HeldOutPoint | None:
-        """The evaluation at step 0."""
-        return self.held_out[0] if self.held_out and self.held_out[0].step == 0 else None
-
-    def series(self, metric: str) -> list[tuple[float, float]]:
-        """(step, value) of a logged metric, steps without it left out."""
-        return [(float(s["step"]), float(s[metric])) for s in self.steps if isinstance(s.get(metric), int | float)]
-
-    def held_out_episodes(self, step: int, setting: str) -> list[Trajectory]:
-        """Episodes of one held-out evaluation; none when they were not kept."""
-        return self._episodes(self.path / record.HELD_OUT_EPISODES / f"step_{step:06d}_{setting}.jsonl")
-
-    def training_steps(self) -> list[int]:
-        """Steps whose episodes were kept, ascending."""
-        return sorted(int(p.name[5:11]) for p in (self.path / record.EPISODES).glob("step_*.jsonl"))
-
-    def training_episodes(self, step: int) -> list[Trajectory]:
-        """Episodes of one training step; none when they were not kept."""
-        return self._episodes(self.path / record.EPISODES / f"step_{step:06d}.jsonl")
-
-    def pool_losses(self) -> list[Trajectory]:
-        """Kept training episodes in which a sandbox was lost. Other lines are not even read as JSON."""
-        out: list[Trajectory] = []
-        for path in sorted((self.path / record.EPISODES).glob("step_*.jsonl")):
-            with open(path, encoding="utf-8", errors=LONE_SURROGATES) as file:
-                if any(f'"{LOSSES}": [' in line for line in file):
-                    out += [episode for episode in self._episodes(path) if LOSSES in episode.notes]
-        return out
-
-    def _episodes(self, path: Path) -> list[Trajectory]:
-        lines, torn = read_lines(path)
-        if torn:
-            self.notes.append(torn)
-        try:
-            return [Trajectory.from_json(line) for line in lines]
-        except (TypeError, KeyError, ValueError) as error:
-            raise RunFolderError(f"{path}: not a trajectory ({error})") from error
-
-
-def read_run(path: str | Path) -> RunFolder:
-    """Read a run folder.
+    Args:
+        path: The folder, or where it would be.
+        how: What was going to be done there, and to what.
 
     Raises:
-        RunFolderError: It is no run folder, or a file in it is damaged (other than a torn last line).
+        RunFolderError: It holds no run, or it is a file.
     """
-    run = RunFolder(Path(path), Path(path).resolve().name)
-    if not run.path.is_dir():
-        raise RunFolderError(f"no such run folder: {path}")
-    if not (run.path / record.METRICS).exists() and not (run.path / record.HELD_OUT).exists():
-        raise RunFolderError(f"{path} is no run folder: neither {record.METRICS} nor {record.HELD_OUT} is in it")
-    run.config = read_mapping(run.path / record.CONFIG)
-    run.environment = read_mapping(run.path / record.ENVIRONMENT)
-    run.summary = read_mapping(run.path / record.SUMMARY) or None
-    if found := read_mapping(run.path / record.CONFIRMATION):
-        try:
-            run.confirmation = Confirmation.from_json(found)
-        except (TypeError, ValueError) as error:
-            raise RunFolderError(f"{run.path / record.CONFIRMATION}: not a confirmation ({error})") from error
-    for line in _lines(run, record.INTENTS):
-        run.intents[line["id"]] = line["intent"]
-    run.steps = [line for line in _lines(run, record.METRICS) if "reward" in line]
-    run.findings = [record.finding_of(line) for line in _lines(run, record.FINDINGS)]
-    run.warnings = [str(line["message"]) for line in _lines(run, record.WARNINGS)]
-    run.warnings += [finding.message for finding in run.findings if finding.severity is not Severity.NOTE]
-    for line in _lines(run, record.HELD_OUT):
-        try:
-            settings = {name: Measurement.from_json(m) for name, m in line["settings"].items()}
-            run.held_out.append(HeldOutPoint(line["step"], settings, line["best"]))
-        except (KeyError, TypeError, ValueError) as error:
-            raise RunFolderError(f"{run.path / record.HELD_OUT}: step {line.get('step')}: {error}") from error
-    if run.summary is None:
-        run.notes.append("This run has no summary.json: it is still going, or it was stopped before its end.")
-    return run
+    content = _content(path)
+    foreign = [name for name in content if name not in FIRST_MADE and not _unfinished_lock(name)]
+    if foreign and not any((path / name).is_file() for name in MARKS):
+        raise RunFolderError(
+            f"{path} holds no run ({len(content)} entries, such as {foreign[0]}), and {how}: choose another "
+            "--output_dir"
+        )
 
 
-def _lines(run: RunFolder, name: str) -> list[dict[str, Any]]:
-    lines, torn = read_lines(run.path / name)
-    if torn:
-        run.notes.append(torn)
-    return lines
-
-
-def read_mapping(path: Path) -> dict[str, Any]:
-    """A JSON or YAML file of a folder; empty where there is none, or where it holds something else.
+def replace_run(path: Path) -> Path | None:
+    """Move a run folder out of the way, whole; returns where to, `None` where nothing was.
 
     Raises:
-        RunFolderError: It cannot be read.
+        RunFolderError: What is there is no run folder, is written by another process, or cannot be moved.
     """
-    if not path.exists():
-        return {}
-    text, is_yaml = path.read_text(encoding="utf-8"), path.suffix == ".yaml"
+    if not path.exists() or (path.is_dir() and not any(path.iterdir())):
+        return None
+    refuse_no_run(path, how=REPLACES)
+    os.close(lock_folder(path))
+    real = path.resolve()
+    number = 1
+    while (target := real.with_name(f"{real.name}.replaced-{number}")).exists():
+        number += 1
     try:
-        value = yaml.safe_load(text) if is_yaml else json.loads(text)
-    except (ValueError, yaml.YAMLError) as error:
-        raise RunFolderError(f"{path}: not {'YAML' if is_yaml else 'JSON'} ({error})") from error
-    return value if isinstance(value, dict) else {}
+        real.rename(target)
+    except OSError as error:
+        raise RunFolderError(f"{path}: cannot be moved to {target} ({error.strerror}): move it by hand") from error
+    return target
+
+
+def refuse_occupied(path: Path, *, hint: str) -> None:
+    """Refuse a folder that holds something.
+
+    Args:
+        path: The folder, or where it would be.
+        hint: What to do.
+
+    Raises:
+        RunFolderError: It is occupied, or it is a file.
+    """
+    if content := _content(path):
+        raise RunFolderError(f"{path} is occupied ({len(content)} entries, such as {content[0]}): {hint}")
+
+
+def _unfinished_lock(name: str) -> bool:
+    """What a process that was killed during its first write left."""
+    return name.startswith(f"{MARKS[0]}.") and name.endswith(SUFFIX)
+
+
+def _content(path: Path) -> list[str]:
+    """Names of what is in a folder; none where there is no folder."""
+    if path.exists() and not path.is_dir():
+        raise RunFolderError(f"{path} is a file, not a folder: choose another --output_dir")
+    try:
+        return sorted(p.name for p in path.iterdir()) if path.exists() else []
+    except OSError as error:
+        raise RunFolderError(f"cannot read the run folder {path}: {error.strerror}") from error
+
+
+def lock_folder(path: Path) -> int:
+    """A lock on a run folder, held until it is closed or the process ends, however that comes about.
+
+    Raises:
+        RunFolderError: Another process holds it, or there can be none.
+    """
+    try:
+        handle = os.open(path / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError as error:
+        raise RunFolderError(f"cannot write the run folder {path}: {error.strerror}") from error
+    try:
+        fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)  # of the process, so that no child of it holds it on
+    except OSError as error:
+        os.close(handle)
+        if error.errno not in (errno.EACCES, errno.EAGAIN):
+            raise RunFolderError(
+                f"{path}: its file system gives no lock ({error.strerror}), so a second writer would go unseen; choose "
+                "an --output_dir on another one"
+            ) from error
+        raise RunFolderError(
+            f"{path}: another process writes this run; wait for it, end it, or choose another --output_dir"
+        ) from error
+    return handle
+
+
+# -- Whether an output folder can be made: known before a model loads, not after --------------------------------------
+
+
+def refuse_unwritable(folder: Path) -> None:
+    """Refuse a folder that cannot be made or written; nothing is made yet.
+
+    Raises:
+        RunFolderError: It cannot; the message names the folder that is in the way.
+    """
+    there = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
+    if not there.is_dir():
+        raise RunFolderError(f"{folder}: {there} is a file, not a folder: choose another --output_dir")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise RunFolderError(f"{folder}: {there} cannot be written by you: choose another --output_dir")
+
+
+# -- A disk that is full: told apart from other errors, and said in one line with how much is missing -----------------
+
+_NUMBERS = (errno.ENOSPC, errno.EDQUOT)
+_WORDS = ("No space left on device", "os error 28", "Disk quota exceeded", "inline_container", "PytorchStreamWriter")
+"""What writers say that give no error number: safetensors and its tokenizers in Rust, torch in C++."""
+_MEGA = 1e6
+
+
+def disk_full(error: BaseException | None) -> bool:
+    """Whether an error, or one behind it, comes of a disk that is full."""
+    while error is not None:
+        if isinstance(error, OSError) and error.errno in _NUMBERS:
+            return True
+        written = isinstance(error, OSError | RuntimeError) or type(error).__name__ == "SafetensorError"
+        if written and any(words in str(error) for words in _WORDS):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def missing(folder: Path, needed: int) -> str:
+    """How much space is missing in a folder for `needed` bytes, in words."""
+    free = shutil.disk_usage(folder).free
+    short = max(needed - free, 0)
+    there = f"{needed / _MEGA:.1f} MB are needed and {free / _MEGA:.1f} MB are free"
+    return f"about {short / _MEGA:.1f} MB are missing ({there})" if short else f"space was missing, now {there}"
+
+
+def full_line(folder: Path, needed: int) -> str:
+    """What to say of a run that ended because its disk is full.
+
+    Args:
+        folder: Of the run; what was half written is removed already.
+        needed: Bytes that the next checkpoint and the weights of a new best take.
+    """
+    checkpoint = Checkpoint.newest_whole(folder)
+    on = f"goes on from step {checkpoint.step}" if checkpoint else "starts over: there is no checkpoint yet"
+    return f"the disk of {folder} is full: {missing(folder, needed)}. Make room, then --resume {on}"
+
+
+# -- What a run ran on: versions, machine, commit. Goes into the run folder, so that a figure can be repeated ---------
+
+PACKAGES = ("turngym", "torch", "transformers", "trl", "peft", "accelerate", "datasets", "gymnasium", "numpy")
+
+
+def describe_environment() -> dict[str, Any]:
+    """Versions, machine and commit of this process, JSON-able. Asks nothing of the network.
+
+    Without torch its threads and the GPUs are `None`: nobody was there to ask.
+    """
+    try:
+        import torch
+    except ModuleNotFoundError:
+        threads, gpus = None, None
+    else:
+        threads = torch.get_num_threads()
+        gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
+    return {
+        "python": platform.python_version(),
+        "packages": {name: _version(name) for name in PACKAGES},
+        "platform": platform.platform(),
+        "cpu": _cpu_name(),
+        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "memory_gb": _memory_gb(),
+        "torch_threads": threads,
+        "gpus": gpus,
+        "git_commit": _git_commit(),
+        "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
+    }
+
+
+def _version(name: str) -> str | None:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _cpu_name() -> str:
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        for line in info.read_text(errors="replace").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def _memory_gb() -> float | None:
+    try:
+        return round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1)
+    except (ValueError, OSError, AttributeError):
+        return None
+
+
+def _git_commit() -> str | None:
+    """Commit of the checkout that this file is in, with `+changes` when tracked files differ; `None` without one."""
+    root = Path(__file__).resolve().parents[2]
+    if not (root / ".git").exists():
+        return None
+    try:
+        commit = _git(root, "rev-parse", "HEAD")
+        return commit + ("+changes" if _git(root, "status", "--porcelain", "--untracked-files=no") else "")
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+def _git(root: Path, *arguments: str) -> str:
+    done = subprocess.run(["git", "-C", str(root), *arguments], capture_output=True, text=True, timeout=10, check=True)
+    return done.stdout.strip()

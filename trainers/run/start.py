@@ -1,32 +1,140 @@
-"""Where a run begins: at the first step or at the checkpoint that it goes on from; its policy and its folder, opened.
-
-What can refuse comes first, so that a folder that cannot be gone on with stays as it was.
-"""
+"""Where a run begins: its first step or a checkpoint; what is damaged; what an evaluation will find in the last one."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agents.models.card import ModelError, read_card
-from agents.models.loading import load_model
-from sandboxes import SandboxUnavailable
+import torch
+
+from agents.models.card import Damage, ModelError, damage_of, read_card
+from agents.models.loading import load_model, load_tokenizer
+from agents.policies.transformers import TransformersPolicy
+from agents.policy import PolicyError, Sampling
+from agents.rollout import Job, RolloutEngine
+from agents.trajectory import Trajectory, read_jsonl
+from envs.conversation import ConversationEnv
+from envs.registry import environment
+from sandboxes import SandboxPool, SandboxUnavailable
 from tasks.problems import TaskError
+from tasks.task import Task
+from trainers.checkpoint import Best, Checkpoint, can_remake, kept, set_aside, tidy
 from trainers.errors import BestLostError, ConfigError, DamagedError, RunFolderError
+from trainers.guards.guard import LeftBehind
+from trainers.heldout.selection import random_states_kept, saved_weights
 from trainers.processes import from_main, is_main, together
-from trainers.run.checkpoints import Checkpoint, set_aside, tidy
-from trainers.run.facts import facts_of
-from trainers.run.going_on import damaged_best, going_on
-from trainers.run.record import REPORT, SUMMARY, SUPERSEDED, RunRecord
-from trainers.run.setup import Run, make_held_out, unseen_text
+from trainers.rollouts.manner import manner_of
+from trainers.run.callback import facts_of
+from trainers.run.record import HELD_OUT_EPISODES, REPORT, SUMMARY, SUPERSEDED, RunRecord
+from trainers.run.setup import Run, environment_settings, make_held_out, unseen_text
 from trainers.run.summary import Stopped
-from trainers.run.t2po_setup import check_t2po
+from trainers.settings.checks import check_t2po
+from trainers.settings.held_out import Arm
 
 if TYPE_CHECKING:
     from trainers.gigpo import GiGPOTrainer
     from trainers.run.callback import RunCallback
+
+
+# -- What `--resume` goes on from: the newest checkpoint, if it and the best that it points to are what was written ---
+# A checkpoint that is damaged is not one that is absent: a run that has one is refused, with the file that is wrong
+# and
+# the newest checkpoint that is whole, and nothing in its folder changes. It starts over only where there is none.
+
+
+def going_on(folder: Path, start: int | None = None) -> Checkpoint | None:
+    """The checkpoint that a run goes on from; `None` where there is none, so that it starts over.
+
+    Args:
+        folder: Of the run.
+        start: `--from`: the step of the checkpoint to go back to; `None` takes the newest.
+
+    Raises:
+        DamagedError: It, or the best that it points to, is not what was written, or there is no such checkpoint.
+    """
+    found = Checkpoint.all_of(folder)
+    if start is not None:
+        found = [checkpoint for checkpoint in found if checkpoint.step == start]
+        if not found:
+            raise DamagedError(f"--from {start}: {folder} has no checkpoint of this step. {_remedy(folder)}")
+    if not found:
+        return None
+    checkpoint = found[-1]
+    if not checkpoint.whole:
+        raise DamagedError(f"{_said(checkpoint.damage)}: checkpoint-{checkpoint.step} is damaged. {_remedy(folder)}")
+    if why := _best_problem(checkpoint, goes_back=start is not None):
+        raise DamagedError(why)
+    return checkpoint
+
+
+def damaged_best(folder: Path) -> str | None:
+    """What is wrong with the `best/` that a run which is over left, with what to do; `None` where it is whole."""
+    damage = damage_of(folder / "best")
+    if not damage:
+        return None
+    return f"{_said(damage)}: what the run ended with is damaged. {_remedy(folder)}"
+
+
+def _best_problem(checkpoint: Checkpoint, *, goes_back: bool) -> str | None:
+    """Why a run cannot go on with the best of its checkpoint; `None` where it can, or its absence is told elsewhere."""
+    folder, (best, listed) = checkpoint.folder.parent, _best_of(checkpoint)
+    if best is None or kept(folder, best, listed=listed):
+        return None
+    if goes_back and can_remake(folder, best):
+        return None
+    places = (folder / "best", folder / "best.old")
+    damage = [one for place in places if place.exists() for one in damage_of(place, needs_list=listed)]
+    if can_remake(folder, best):
+        remedy = f"`--resume --from {checkpoint.step}` goes on from this checkpoint and writes best/ again, from " + (
+            f"checkpoint-{best.step}" if best.step else "the policy that the run started with"
+        )
+    else:
+        remedy = f"Its weights are those of step {best.step}, which no checkpoint has any more. {_remedy(folder)}"
+    if damage:
+        return f"{_said(damage)}: the best that checkpoint-{checkpoint.step} points to is damaged. {remedy}"
+    return (
+        f"{folder / 'best'} is not step {best.step}, the best that checkpoint-{checkpoint.step} points to: its weights "
+        f"are gone. {remedy}"
+    )
+
+
+def _best_of(checkpoint: Checkpoint) -> tuple[Best | None, bool]:
+    """The best as a whole checkpoint has it, and whether it counts on a list of the best's files."""
+    held_out = checkpoint.state.get("held_out")
+    best = Best(**held_out["best"]) if held_out and held_out["best"] else None
+    return best, checkpoint.lists_files
+
+
+def _said(damage: Sequence[Damage]) -> str:
+    more = len(damage) - 1
+    return f"{damage[0]}" + (f" (and {more} more file{'s' * (more > 1)})" if more else "")
+
+
+def _remedy(folder: Path) -> str:
+    """The newest checkpoint that can be gone on from, in words."""
+    for checkpoint in reversed(Checkpoint.all_of(folder)):
+        if checkpoint.whole:
+            best, listed = _best_of(checkpoint)
+            if best is None or kept(folder, best, listed=listed) or can_remake(folder, best):
+                step = checkpoint.step
+                return (
+                    f"The newest whole checkpoint is that of step {step}: `--resume --from {step}` goes on from it. "
+                    "Nothing was changed"
+                )
+    return (
+        "No checkpoint of this run can be gone on from: `--overwrite` starts anew (the old run is kept under another "
+        "name). Nothing was changed"
+    )
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Where a run begins: at the first step or at the checkpoint that it goes on from; its policy and its folder, opened.
+#
+# What can refuse comes first, so that a folder that cannot be gone on with stays as it was.
 
 REFUSALS = (ConfigError, TaskError, SandboxUnavailable, RunFolderError, ModelError, BestLostError, DamagedError)
 """Errors that are meant for people: what is wrong and what to do."""
@@ -177,3 +285,102 @@ def introduce(run: Run, trainer: GiGPOTrainer, callback: RunCallback, first_step
 
 def _millions(model: Any) -> str:
     return f"{sum(p.numel() for p in model.parameters()) / 1e6:.1f} M parameters"
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What a run leaves, seen as somebody who measures it later will see it: the newest checkpoint, read from its folder.
+#
+# At the end of a run a few held-out episodes are played once more with a checkpoint as `python -m trainers.evaluate`
+# would open it: tokenizer, style, caps and ends from the folder, weights that are those of its files. What the policy
+# is
+# told, and what it answers, must be what the measurement in the run had. Nothing of the run changes: its random
+# states,
+# its figures, its files.
+
+FEW = 6
+"""Episodes that are played again: no more than a pool of sandboxes has beyond those of the run's own engine."""
+
+
+def look_back(folder: Path, trainer: GiGPOTrainer, sandboxes: SandboxPool) -> LeftBehind | None:
+    """Play a few held-out episodes of the last step with its checkpoint as the folder says.
+
+    Args:
+        folder: Of the run.
+        trainer: Its weights are those of the step, so that no second model is loaded.
+        sandboxes: Of the run.
+
+    Returns:
+        What was played then and now; `None` where the step has no checkpoint, or was not measured.
+    """
+    step, held_out = trainer.state.global_step, trainer.held_out
+    checkpoint = folder / f"checkpoint-{step}"
+    if held_out is None or not checkpoint.is_dir():
+        return None
+    then: list[Trajectory] = []
+    for arm in (Arm.GREEDY.value, Arm.SAMPLED.value):
+        path = folder / HELD_OUT_EPISODES / f"step_{step:06d}_{arm}.jsonl"
+        if not then and path.is_file() and arm in held_out.arms:
+            then, sampling = read_few(path), held_out.arms[arm]
+    if not then:
+        return None
+    tasks = {task.id: task for task in held_out.tasks}
+    try:
+        problems = tuple(_other_weights(trainer, checkpoint))
+        now = _play(trainer, checkpoint, tasks, then, sampling.temperature, sandboxes)
+    except (ModelError, PolicyError, ValueError) as error:
+        return LeftBehind(step, str(checkpoint), skipped=str(error))
+    return LeftBehind(step, str(checkpoint), then, now, problems, compares_replies=trainer.plain_sampling)
+
+
+def read_few(path: Path) -> list[Trajectory]:
+    """The first episodes of a file that the machinery did not end."""
+    out: list[Trajectory] = []
+    for episode in read_jsonl(path):
+        if episode.stop_reason != "infrastructure":
+            out.append(episode)
+        if len(out) == FEW:
+            break
+    return out
+
+
+def _play(
+    trainer: GiGPOTrainer,
+    checkpoint: Path,
+    tasks: Mapping[str, Task],
+    then: Sequence[Trajectory],
+    temperature: float,
+    sandboxes: SandboxPool,
+) -> list[Trajectory]:
+    """The episodes as they come out when only the folder is known."""
+    card = read_card(checkpoint)
+    manner = manner_of(card)
+    jobs = [Job(tasks[e.task_id], e.attempt, e.seed or 0) for e in then]
+    cap = manner.max_turn_tokens or max(job.task.budget.turn_tokens for job in jobs)
+    kind: Callable[..., ConversationEnv] = environment(manner.env)
+    make_env = partial(
+        kind,
+        tasks=[jobs[0].task],
+        sandbox=sandboxes,
+        max_turns=manner.max_turns or None,
+        prompt_style=manner.prompt_style,
+        allow_exposed_judges=True,  # the run has refused them, or was asked to allow them
+        **environment_settings(manner.env, tools=manner.tools, revise=manner.revise),
+    )
+    model: Any = trainer.accelerator.unwrap_model(trainer.model)
+    was_training = model.training
+    model.eval()
+    try:
+        with random_states_kept():
+            policy = TransformersPolicy(model, load_tokenizer(checkpoint), eos_ids=card.end_ids or None)
+            with RolloutEngine(policy, make_env, slots=len(jobs), workers=1) as engine:
+                return engine.run(jobs, Sampling(temperature, cap)).trajectories
+    finally:
+        model.train(was_training)
+
+
+def _other_weights(trainer: GiGPOTrainer, checkpoint: Path) -> Iterator[str]:
+    """Weights of the checkpoint that are not those in memory."""
+    model: Any = trainer.accelerator.unwrap_model(trainer.model)
+    for name, saved, own in saved_weights(model, checkpoint):
+        if own is None or saved.shape != own.shape or not torch.equal(saved.cpu(), own.detach().cpu().to(saved.dtype)):
+            yield f"the weight {name} in the folder is not the one that was trained"

@@ -1,16 +1,25 @@
-"""The end of a run in one record: held-out figures before and after, what was chosen, where the time went."""
+"""The end of a run in one record, and figures as people read them."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
 from agents.rollout.progress import Timing
+from envs.episode import StopReason
 from trainers.guards import Finding
-from trainers.measuring.confirmation import Confirmation
-from trainers.measuring.measure import Measurement
-from trainers.stats import PairedTest, paired_test
+from trainers.heldout.confirm import Confirmation
+from trainers.measure import Measurement
+from trainers.stats import Interval, PairedTest, paired_test, wilson
+
+# -- The end of a run in one record: held-out figures before and after, what was chosen, where the time went ----------
 
 DECIDING = "sampled"
 """The decode setting whose figures stand under `held_out.before` and `held_out.after`."""
@@ -208,3 +217,160 @@ def _figures(m: Measurement) -> dict[str, Any]:
         "broke": m.broke,
         "stops": m.stops,
     }
+
+
+# -- Figures as people read them: counts with intervals, tables for the terminal. Used by console and evaluate --------
+
+STOPS = tuple(reason.value for reason in StopReason)
+"""Stop reasons, in the order shown."""
+
+
+LOG_WIDTH = 120
+"""Columns of a table where there is no terminal: a line of a log may be long, and a cell is not broken."""
+
+
+def wide(console: Console) -> Console:
+    """The console, at least `LOG_WIDTH` wide where it writes into a pipe or a file."""
+    if not console.is_terminal:
+        console.width = max(console.width, LOG_WIDTH)
+    return console
+
+
+def percent(value: float | None, digits: int = 1) -> str:
+    """A share as percent; `-` for one that does not exist."""
+    return "-" if value is None else f"{100 * value:.{digits}f} %"
+
+
+def number(value: float | None, digits: int = 2) -> str:
+    """A number; `-` for one that does not exist."""
+    return "-" if value is None else f"{value:.{digits}f}"
+
+
+def p_text(p_value: float | None) -> str:
+    """A p-value in two digits; `-` without one."""
+    if p_value is None:
+        return "-"
+    return f"{p_value:.2g}" if p_value >= 1e-4 else "<0.0001"
+
+
+def passes(m: Measurement) -> str:
+    """Counts, rate, 95 % interval, and the rate with what was excluded: `152/320 = 47.5 % [42.1, 53.0], 0 excluded`."""
+    return f"{rate_text(m)}, {both_ways(m.passed, m.graded, m.infrastructure)}"
+
+
+def rate_text(m: Measurement) -> str:
+    """Counts, rate and 95 % interval of the graded episodes."""
+    if m.pass_rate is None or m.low is None or m.high is None:
+        return f"nothing graded of {m.n}"
+    return f"{m.passed}/{m.graded} = {percent(m.pass_rate)} [{100 * m.low:.1f}, {100 * m.high:.1f}]"
+
+
+def excluded_text(m: Measurement) -> str:
+    """Beside `rate_text`, in a cell of its own: `0`, or how many, and the rate with them counted as not passed."""
+    return both_ways(m.passed, m.graded, m.infrastructure).replace(" excluded", "")
+
+
+def both_ways(passed: int, graded: int, excluded: int) -> str:
+    """What stands beside a pass rate: how many episodes have no grade, and the rate with them counted as not passed."""
+    if not excluded:
+        return "0 excluded"
+    return f"{excluded} excluded: {passed}/{graded + excluded} = {percent(passed / (graded + excluded))}"
+
+
+def counts_text(counts: Mapping[str, int]) -> str:
+    """Names with their counts: `script 3, command 1`."""
+    return ", ".join(f"{name} {count}" for name, count in sorted(counts.items(), key=lambda item: -item[1]))
+
+
+def apart(m: Measurement) -> str:
+    """What judges said that run the agent's code in their own process: `3 of 6 passed, not counted`."""
+    return "{} of {} passed, not counted".format(*m.in_process) if m.in_process else "-"
+
+
+def stop_mix(m: Measurement) -> str:
+    """Stop reasons with their shares of all episodes: `submitted 83 %, max_turns 17 %`."""
+    known = [s for s in STOPS if s in m.stops] + sorted(set(m.stops) - set(STOPS))
+    return ", ".join(f"{name or 'unfinished'} {percent(m.stops[name] / m.n, 0)}" for name in known) or "-"
+
+
+def measurement_table(title: str, columns: Mapping[str, Measurement]) -> Table:
+    """One column per measurement, one row per figure."""
+    table = Table(title=title, title_justify="left", title_style="bold", show_edge=False, pad_edge=False)
+    table.add_column("")
+    for name in columns:
+        table.add_column(name)
+    ms = list(columns.values())
+    table.add_row("passed", *(rate_text(m) for m in ms))
+    if any(m.in_process for m in ms):
+        table.add_row("in-process judges", *(apart(m) for m in ms))
+    table.add_row("excluded", *(excluded_text(m) for m in ms))
+    if any(m.infrastructure for m in ms):
+        table.add_row("[yellow]because of[/]", *(escape(counts_text(m.excluded)) for m in ms))
+    if any(m.broke for m in ms):
+        table.add_row("[yellow]fails that broke[/]", *(escape(counts_text(m.broke)) or "0" for m in ms))
+    table.add_row("assertion rate", *(percent(m.assertion_rate) for m in ms))
+    table.add_row("mean reward", *(number(m.reward, 3) for m in ms))
+    table.add_row("mean turns", *(number(m.mean_turns) for m in ms))
+    table.add_row("stop mix", *(stop_mix(m) for m in ms))
+    table.add_row("decode", *(m.sampling for m in ms))
+    return table
+
+
+def confirmation_lines(c: Confirmation) -> list[str]:
+    """The headline of a run in plain lines: one per arm, or why there is none."""
+    if c.why:
+        return [f"confirmed: nothing ({c.why})"]
+    lines = [f"confirmed on {c.source}, on which nothing was trained or chosen: start against step {c.step}"]
+    return [*lines, *(f"  {arm}: {_against(c.before[arm], c.after[arm], c.interval(arm))}" for arm in c.before)]
+
+
+def _against(before: Measurement, after: Measurement, interval: Interval | None = None) -> str:
+    """Two policies on the same tasks, in one line; with the interval of their difference, if it is given."""
+    how = before.sampling if before.sampling == after.sampling else f"{before.sampling}, then {after.sampling}"
+    test = paired_test(before.outcomes, after.outcomes)
+    return f"{passes(before)} -> {passes(after)}; decode: {how}; {difference_text(test, interval)}"
+
+
+def difference_text(test: PairedTest, interval: Interval | None = None) -> str:
+    """The difference of two pass rates with its paired p, and with its interval, if that is given."""
+    if not test.tasks:
+        return "no task was graded in both"
+    between = f" [{100 * interval.low:+.1f}, {100 * interval.high:+.1f}]" if interval else ""
+    return (
+        f"difference {100 * test.difference:+.1f} points{between}, paired p {p_text(test.p_value)} "
+        f"({test.test}: {test.better} tasks better, {test.worse} worse)"
+    )
+
+
+def summary_page(summary: RunSummary) -> str:
+    """The end of a run as a page of Markdown: the headline, what chose the step, what was warned of."""
+    headline, *arms = confirmation_lines(summary.confirmation)
+    lines = [f"# Run: {summary.stopped}", "", f"**{headline}**", "", *(f"- {line.strip()}" for line in arms)]
+    lines += ["", "## What chose the step (its figures lean high)", ""]
+    for arm in summary.before:
+        lines.append(f"- held-out, {arm}: {_against(summary.before[arm], summary.after[arm])}")
+    chosen = f"step {summary.best_step} of {summary.last_step} by held-out {summary.best_metric}"
+    lines.append(f"- chosen: {chosen}" if summary.best_metric else f"- nothing: the last step is {summary.last_step}")
+    said = [*summary.warnings, *(finding.message for finding in summary.findings)]
+    if said:
+        lines += ["", "## Warnings", "", *(f"- {' '.join(message.split())}" for message in said)]
+    return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)) + "\n"
+
+
+def count_table(title: str, names: str, columns: Mapping[str, Mapping[str, Sequence[int]]]) -> Table:
+    """Passed of total with interval, one row per key (family or assertion kind), one column per measurement."""
+    table = Table(title=title, title_justify="left", title_style="bold", show_edge=False, pad_edge=False)
+    table.add_column(names)
+    for name in columns:
+        table.add_column(name)
+    for key in sorted({k for counts in columns.values() for k in counts}):
+        table.add_row(escape(key), *(_cell(counts.get(key)) for counts in columns.values()))
+    return table
+
+
+def _cell(count: Sequence[int] | None) -> str:
+    if not count or not count[1]:
+        return "-"
+    passed, n = count
+    interval = wilson(passed, n)
+    return f"{passed}/{n} = {percent(passed / n, 0)} [{100 * interval.low:.0f}, {100 * interval.high:.0f}]"

@@ -10,9 +10,9 @@ from typing import Any
 
 from envs.prompts import ANSWER_STYLES, STYLES
 from tasks.settings import Settings, problems, setting, written
-from trainers.config.policy import DTYPES
 from trainers.errors import ConfigError
-from trainers.run.config_file import known_settings, read_config, suggest
+from trainers.settings.environment import DTYPES
+from trainers.settings.parsing import known_settings, read_config, suggest
 from trainers.warmstart.model import ModelShape
 
 CONFIGS = Path(__file__).resolve().parent.parent / "configs"

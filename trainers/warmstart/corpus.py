@@ -1,20 +1,164 @@
-"""Conversations as flat arrays of token ids with a mask, ready to be cut into batches of equal length.
-
-A conversation is encoded the way a rollout meets it: the text between two replies and each reply by itself, never the
-whole text at once, so that a trained prefix has exactly the ids that the policy sees when it acts.
-"""
+"""Conversations as arrays of ids with a mask: the tokenizer that makes them, the files they come from."""
 
 from __future__ import annotations
 
 import hashlib
+import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from agents.chat import without_clock
-from trainers.warmstart.tokenizer import CHAT_TEMPLATE, chatml
+from agents.models.card import ModelCard
+from agents.trajectory import RecordError, Trajectory, read_records
+from envs.registry import BUILT_IN
+
+# -- The small tokenizer of a warm start: byte-level BPE in which every word of the task vocabulary is one token ------
+# A policy of a million parameters spends most of its learning on copying names from the intent into a command. That
+# is
+# far easier when a name is one token wherever it stands, so the merges are trained to exhaustion on a fixed list of
+# pieces: each word with and without a space before it, the frequent pieces of some demonstrations, and the markers of
+# a reply. Any other text still encodes, in smaller pieces, down to single bytes.
+#
+# The chat format is ChatML (`<|im_start|>role\n...<|im_end|>\n`).
+
+PAD, START, END = "<|pad|>", "<|im_start|>", "<|im_end|>"
+SPECIALS = (PAD, START, END)
+
+MARKERS = ("```bash\n", "\n```", "TASK_COMPLETE")
+"""What frames a reply: each one token."""
+
+ROLES = ("system", "user", "assistant")
+
+PIECE = (
+    r"```bash\n"
+    r"|\n```(?![a-z])"  # the closing fence only: a reply that opens a fence follows the template's own newline
+    r"|TASK_COMPLETE"
+    r"| --?[A-Za-z]+"  # a flag, after a space: inside a name the dash stays by itself
+    r"| ?[A-Za-z]+(?:\.[a-z]{1,5}(?![A-Za-z]))?"  # a word, or a file name with its extension
+    r"|\.[a-z]{1,5}(?![A-Za-z])"  # an extension by itself, as in *.txt
+    r"| ?(?:>>|<<|&&|\|\||\.\./|\./|\$\()"
+    r"| ?[0-9]"  # digits stand alone, so that numbers are read and written digit by digit
+    r"| ?[^\sA-Za-z0-9]"
+    r"|\n"
+    r"|[^\S\n]+"
+)
+"""Where text is cut before merging; a merge never crosses a cut."""
+
+CHAT_TEMPLATE = (
+    "{%- for message in messages -%}"
+    "{%- if message['role'] not in ['system', 'user', 'assistant'] -%}"
+    "{{- raise_exception('this chat template knows the roles system, user and assistant') -}}"
+    "{%- endif -%}"
+    "{{- '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>\\n' -}}"
+    "{%- endfor -%}"
+    "{%- if add_generation_prompt -%}{{- '<|im_start|>assistant\\n' -}}{%- endif -%}"
+)
+"""Prefix-preserving: a longer conversation begins with exactly the text of the shorter one."""
+
+
+def chatml(messages: Sequence[Mapping[str, str]], *, prompt: bool) -> str:
+    """What `CHAT_TEMPLATE` renders, for messages of its three roles."""
+    text = "".join(f"{START}{message['role']}\n{message['content']}{END}\n" for message in messages)
+    return f"{text}{START}assistant\n" if prompt else text
+
+
+class TokenizerError(ValueError):
+    """The trained tokenizer does not keep what it promises; the message says which words are split."""
+
+
+def pieces(text: str) -> list[str]:
+    """Cut `text` where the tokenizer would, without training one."""
+    return [piece for piece, _ in _splitter().pre_tokenize_str(text)]
+
+
+def frequent_pieces(texts: Iterable[str], min_count: int) -> list[str]:
+    """Pieces that occur at least `min_count` times in `texts`, sorted."""
+    counts: Counter[str] = Counter()
+    splitter = _splitter()
+    for text in texts:
+        counts.update(piece for piece, _ in splitter.pre_tokenize_str(text))
+    return sorted(piece for piece, count in counts.items() if count >= min_count)
+
+
+def train_tokenizer(
+    words: Iterable[str], texts: Iterable[str] = (), *, min_count: int = 20, context: int = 2048
+) -> PreTrainedTokenizerFast:
+    """Train the tokenizer. Same arguments, same bytes, in whatever order `words` come.
+
+    Args:
+        words: The vocabulary: each becomes one token, with and without a space before it. A word that `PIECE` cuts
+            (`a/b`, `x2`) contributes its parts.
+        texts: Sample text (such as demonstrations), whose frequent pieces become single tokens too.
+        min_count: How often a piece of `texts` must occur.
+        context: Longest conversation the model takes, in tokens (`model_max_length`).
+
+    Raises:
+        TokenizerError: A word is not one token after all.
+    """
+    wanted: set[str] = {piece for word in words for form in (word, " " + word) for piece in pieces(form)}
+    wanted.update(MARKERS, ROLES, frequent_pieces(texts, min_count))
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [_splitter(), pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
+    )
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=1_000_000,  # no limit: merge until every piece of the list is one token
+        min_frequency=0,
+        special_tokens=[AddedToken(token, special=True, normalized=False) for token in SPECIALS],
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(sorted(wanted), trainer)
+    split = sorted(piece for piece in wanted if len(tokenizer.encode(piece).ids) != 1)
+    if split:
+        raise TokenizerError(f"{len(split)} piece(s) of the vocabulary are not one token: {', '.join(split[:10])}")
+    fast = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        pad_token=PAD,
+        eos_token=END,
+        additional_special_tokens=[START],
+        clean_up_tokenization_spaces=False,
+        model_max_length=context,
+        padding_side="left",
+    )
+    fast.chat_template = CHAT_TEMPLATE
+    return fast
+
+
+def save_tokenizer(tokenizer: PreTrainedTokenizerBase, folder: str | Path, *, plain: bool = True) -> None:
+    """Write `tokenizer.json`, `tokenizer_config.json` and the chat template.
+
+    Args:
+        tokenizer: Ours, or that of an existing model.
+        folder: The model folder.
+        plain: Name the class that every version reads; right for `train_tokenizer`'s, not for an existing model's.
+    """
+    tokenizer.save_pretrained(folder)
+    if not plain:
+        return
+    path = Path(folder) / "tokenizer_config.json"
+    config = json.loads(path.read_text(encoding="utf-8"))
+    # Newer versions write the name of their own back end; this class is known to all of them.
+    config["tokenizer_class"] = "PreTrainedTokenizerFast"
+    path.write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+
+
+def _splitter() -> pre_tokenizers.Split:
+    return pre_tokenizers.Split(Regex(PIECE), behavior="isolated")
+
+
+# -- Conversations as flat arrays of token ids with a mask, ready to be cut into batches of equal length --------------
+# A conversation is encoded the way a rollout meets it: the text between two replies and each reply by itself, never
+# the
+# whole text at once, so that a trained prefix has exactly the ids that the policy sees when it acts.
 
 
 class CorpusError(ValueError):
@@ -209,3 +353,102 @@ def _after_last(ids: Sequence[int], eos_id: int) -> int:
         if ids[index] == eos_id:
             return index + 1
     return len(ids)
+
+
+# -- Supervised data of a file: trajectories of a run, or chat messages of the user -----------------------------------
+
+
+def read_corpus(path: Path, tokenizer: Any, *, passed_only: bool = True) -> Corpus:
+    """Trajectories or chat messages of a JSONL file; each line may be either.
+
+    Trajectories keep the ids that were sampled, and forced ids stay untrained.
+
+    Raises:
+        CorpusError: A line is neither, was made with another tokenizer, or nothing is left; names file and line.
+    """
+    encode: ConversationEncoder | None = None
+    sequences: list[tuple[list[int], list[bool]]] = []
+    failed = 0
+    for number, record in _records(path):
+        try:
+            if "turns" in record:
+                trajectory = Trajectory.from_json(record)
+                if passed_only and trajectory.passed is not True:
+                    failed += 1
+                elif trajectory.turns:
+                    sequences.append(_trajectory_ids(trajectory, tokenizer))
+            elif "messages" in record:
+                encode = encode or ConversationEncoder(tokenizer)
+                sequences.append(encode(_checked(record["messages"])))
+            else:
+                raise CorpusError("neither a trajectory (`turns`) nor a conversation (`messages`)")
+        except (CorpusError, ValueError, TypeError, KeyError) as error:
+            raise CorpusError(f"{path}:{number}: {error}") from error
+    if not sequences:
+        reason = f"none of its {failed} trajectories passed; train on all with --no-passed_only" if failed else "empty"
+        raise CorpusError(f"{path}: nothing to train on: {reason}")
+    return Corpus.of(sequences)
+
+
+def spoken_in(path: Path, *, passed_only: bool = True) -> set[ModelCard]:
+    """How the environments of a file's trajectories spoke to the policy; empty where no line says it.
+
+    Args:
+        path: As `read_corpus` reads it.
+        passed_only: Of trajectories that passed.
+
+    Raises:
+        CorpusError: The file cannot be read.
+    """
+    told: set[ModelCard] = set()
+    for _, record in _records(path):
+        said = record.get("environment")
+        if "turns" not in record or not isinstance(said, dict) or not said.get("prompt_style"):
+            continue
+        if passed_only and record.get("passed") is not True:
+            continue
+        told_env = str(said.get("env") or "")
+        names = (name for name, place in BUILT_IN.items() if place.endswith(f":{told_env}"))
+        stops = said.get("stops")
+        told.add(
+            ModelCard(
+                prompt_style=str(said["prompt_style"]),
+                environment=next(names, told_env if ":" in told_env else ""),
+                prompt_hash=str(said.get("prompt_hash") or ""),
+                tools=said.get("tools"),
+                revise=said.get("revise"),
+                stops=None if stops is None else tuple(stops),
+            )
+        )
+    return told
+
+
+def _records(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    try:
+        yield from read_records(path)
+    except RecordError as error:
+        raise CorpusError(str(error)) from error
+    except OSError as error:
+        raise CorpusError(f"{path}: cannot be read ({error.strerror})") from error
+
+
+def _trajectory_ids(trajectory: Trajectory, tokenizer: Any) -> tuple[list[int], list[bool]]:
+    flat = trajectory.flat()
+    ids = [*trajectory.prompt_ids, *flat.ids]
+    first = trajectory.turns[0]
+    same = max(ids) < len(tokenizer) and tokenizer.decode(first.ids, skip_special_tokens=True).strip() in (
+        first.reply.strip(),
+        tokenizer.decode(tokenizer.encode(first.reply, add_special_tokens=False), skip_special_tokens=True).strip(),
+    )
+    if not same:
+        raise CorpusError("the ids of this trajectory are not this model's: it was sampled with another tokenizer")
+    return ids, [False] * len(trajectory.prompt_ids) + [bool(flag) for flag in flat.mask]
+
+
+def _checked(messages: Any) -> Sequence[Mapping[str, str]]:
+    if not isinstance(messages, list) or not messages:
+        raise CorpusError("`messages` must be a list with at least one message")
+    for index, message in enumerate(messages, start=1):
+        if not isinstance(message, dict) or not all(isinstance(message.get(key), str) for key in ("role", "content")):
+            raise CorpusError(f"message {index}: needs `role` and `content`, both text")
+    return messages

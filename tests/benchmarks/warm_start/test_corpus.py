@@ -21,7 +21,7 @@ def test_every_measured_task_is_known(seed):
 
 def test_the_shipped_defaults_are_among_them():
     from trainers.evaluate import DEFAULT_TASKS
-    from trainers.run.cli import parse
+    from trainers.settings.parsing import parse
 
     held_out = parse(["--use_cpu", "true"]).env.held_out
     sources = {f"generated:{MIX}?n=320&seed={seed}" for seed, _ in MEASURED}

@@ -5,7 +5,7 @@ import torch
 from benchmarks.warm_start.probe import probe, table
 from tasks.families import MIX, generate
 from tasks.families.words import ALL_WORDS
-from trainers.warmstart.tokenizer import train_tokenizer
+from trainers.warmstart.corpus import train_tokenizer
 
 
 class Oracle:

@@ -14,7 +14,7 @@ from sandboxes import SandboxError, SandboxUnavailable
 from tests.agents.speakers import trl_template
 from tests.agents.toys import model, tokenizer
 from tests.envs.fakes import FakeSandboxes, task
-from trainers.adapters.trl_environment import BROKEN, OVER, ShellTask, ShellTasks, episode_reward
+from trainers.stock_trl import BROKEN, OVER, ShellTask, ShellTasks, episode_reward
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 

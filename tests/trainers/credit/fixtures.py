@@ -11,7 +11,7 @@ import numpy as np
 from tests.shared_data import shared
 from trainers.credit import TokenText
 from trainers.credit.token import TokenSettings, make_tokens
-from trainers.credit.token.operator import Tokens
+from trainers.credit.token.tokens import Tokens
 
 
 def cases(group: str) -> list[dict[str, Any]]:

@@ -7,8 +7,8 @@ import dataclasses
 import pytest
 
 from tasks.settings import idle, problems
-from trainers.config.credit import credit_problems, idle_credit
 from trainers.credit import Credit, CreditSettings
+from trainers.settings.checks import credit_problems, idle_credit
 
 
 @dataclasses.dataclass

@@ -12,7 +12,6 @@ import pytest
 
 from agents.trajectory import Flat, Trajectory
 from tests.trainers.credit.fixtures import one_row, padded
-from trainers.config.credit import idle_credit
 from trainers.credit import (
     Credit,
     CreditBatch,
@@ -38,6 +37,7 @@ from trainers.credit.token import (
     token_weights,
 )
 from trainers.errors import ConfigError
+from trainers.settings.checks import idle_credit
 
 EVERY: dict[str, Any] = dict(
     token_operators=",".join(OPERATORS),

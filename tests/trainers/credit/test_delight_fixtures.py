@@ -7,9 +7,8 @@ import pytest
 
 from tests.trainers.credit.fixtures import cases, one_row, padded
 from trainers.credit import episode_advantages
-from trainers.credit.token.delight import delight, hard_gate, soft_gate, spreads
-from trainers.credit.token.eta import adaptive_eta
-from trainers.credit.token.settings import DelightMode, DelightNorm, TokenSettings
+from trainers.credit.settings import DelightMode, DelightNorm, TokenSettings
+from trainers.credit.token.operators import adaptive_eta, delight, hard_gate, soft_gate, spreads
 from trainers.credit.token.signals import surprisal
 
 NORMS = {"none": DelightNorm.NONE, "scale": DelightNorm.SCALE, "mad_scale": DelightNorm.MAD}

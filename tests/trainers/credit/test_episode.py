@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from tests.shared_data import shared
-from trainers.config.credit import credit_problems
 from trainers.credit import CreditSettings, EpisodeScale, advantage_bound, episode_advantages
 from trainers.credit.episode import OPERATORS
+from trainers.settings.checks import credit_problems
 
 
 def test_centred_and_scaled():

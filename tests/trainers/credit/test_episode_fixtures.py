@@ -8,8 +8,8 @@ import pytest
 from tests.trainers.credit.fixtures import block, cases, padded
 from trainers.credit import EpisodeOperator, EpisodeScale, advantage_bound, episode_advantages
 from trainers.credit.episode import discover, entropic_beta, entropic_kl, maxrl
-from trainers.credit.normalise import batch_norm, cap_advantages
-from trainers.credit.step_metrics import tied_pairs
+from trainers.credit.metrics import tied_pairs
+from trainers.credit.pipeline import batch_norm, cap_advantages
 
 
 def near(case, got):

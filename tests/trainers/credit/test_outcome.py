@@ -15,8 +15,8 @@ from trainers.credit import CreditSettings, EpisodeScale, TurnSignal, credit_ter
 from trainers.credit.batch import turn_records, turn_signals
 from trainers.guards import GuardName
 from trainers.guards.signal import GroupKind, read_groups
-from trainers.rollouts.flat import weightless
-from trainers.run.episode_metrics import episode_metrics
+from trainers.rollouts.metrics import episode_metrics
+from trainers.rollouts.rules import weightless
 
 OUTCOME = TurnSignal.OUTCOME
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.trainers.credit.fixtures import cases, padded, text_of
 from trainers.credit import Credit, CreditBatch, CreditSettings, EpisodeOperator
-from trainers.credit.step_metrics import moments
+from trainers.credit.metrics import moments
 from trainers.credit.token import DelightMode, DelightNorm, SepaMode, TokenSignal, token_signal
 
 MODES = {

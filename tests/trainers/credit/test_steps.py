@@ -6,8 +6,8 @@ import pytest
 
 from tests.trainers.rollouts.planted import make_trainer as make_planted
 from tests.trainers.toy import make_trainer
-from trainers.credit.token.schedule import Schedule
-from trainers.credit.token.settings import SepaSchedule
+from trainers.credit.settings import SepaSchedule
+from trainers.credit.token.tokens import Schedule
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 SEPA = {"token_operators": "sepa,gtpo", "sepa_gate": 0.0, "sepa_delay": 0, "sepa_steps": 10}

@@ -8,14 +8,11 @@ import numpy as np
 import pytest
 
 from tests.trainers.credit.fixtures import cases, one_row
-from trainers.credit.step_metrics import moments
-from trainers.credit.token.entropy_mask import exact_top
-from trainers.credit.token.gtpo import gtpo
-from trainers.credit.token.hicra import hicra
-from trainers.credit.token.schedule import Schedule
-from trainers.credit.token.sepa import sepa_signal
-from trainers.credit.token.settings import SepaMode, SepaSchedule
+from trainers.credit.metrics import moments
+from trainers.credit.settings import SepaMode, SepaSchedule
+from trainers.credit.token.operators import exact_top, gtpo, hicra, sepa_signal
 from trainers.credit.token.signals import TokenSignal, entropy, predictive_variance, surprisal, token_signal
+from trainers.credit.token.tokens import Schedule
 
 
 def weighted(advantage, signal, beta):

@@ -16,7 +16,7 @@ from agents.trajectory import Trajectory
 from tests.trainers.fake_run import episode, task
 from tests.trainers.toy import make_config
 from trainers.guards import Facts, Finding, GuardName, Measured, Watch
-from trainers.measuring.measure import measure
+from trainers.measure import measure
 
 POOL = [task(i, "pool") for i in range(8)]
 HELD_OUT = [task(100 + i, "held") for i in range(60)]

@@ -17,7 +17,7 @@ from tests.trainers.toy import NotingTrainer, ToyEnv, make_config, make_model, m
 from trainers import grpo
 from trainers.gigpo import GiGPOTrainer
 from trainers.guards import Finding, GuardName, Severity, Update, Watch
-from trainers.run.guarding import GuardCallback
+from trainers.run.callback import GuardCallback
 
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.timeout(300)]
 

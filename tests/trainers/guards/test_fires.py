@@ -28,12 +28,12 @@ from tests.trainers.guards.planted import (
     steps,
 )
 from trainers.guards import GuardName, Severity, Watch
-from trainers.guards.held_out import risen
-from trainers.guards.prompts import repeats_itself
+from trainers.guards.sampling import repeats_itself
 from trainers.guards.signal import GroupKind, read_groups
-from trainers.measuring.measure import measure
+from trainers.guards.tasks import risen
+from trainers.measure import measure
 from trainers.rollouts.groups import FIRST_DRAW, TRAINED
-from trainers.run.help import QUICKSTART
+from trainers.settings.help import QUICKSTART
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 

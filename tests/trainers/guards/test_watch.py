@@ -17,21 +17,19 @@ from tests.shared_data import REPOSITORY
 from tests.trainers.guards.planted import METRICS, attempts, evaluation, facts, kinds, result, steps
 from tests.trainers.toy import make_config, make_task, make_trainer
 from trainers import grpo
-from trainers.config.refusals import check_config
+from trainers import resume as exact
+from trainers.checkpoint import STATE_FILE, Checkpoint
 from trainers.errors import ConfigError
 from trainers.guards import GUARDS, Finding, GuardName, Severity, Watch, parse_levels
-from trainers.guards.guard import Guard, stop
-from trainers.guards.window import Window
+from trainers.guards.guard import Guard, Window, stop
 from trainers.heldout import HeldOut
-from trainers.resume import exact
-from trainers.run.callback import RunCallback
-from trainers.run.checkpoints import STATE_FILE, Checkpoint
+from trainers.reporting.folder import read_run
+from trainers.run.callback import RunCallback, facts_of
 from trainers.run.console import RunConsole
-from trainers.run.facts import facts_of
-from trainers.run.folder import read_run
 from trainers.run.record import RunRecord
 from trainers.run.summary import Stopped
-from trainers.run.tasksets import TaskSets
+from trainers.run.tasks import TaskSets
+from trainers.settings.checks import check_config
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -275,7 +273,7 @@ def test_guards_see_tasks_of_unseen_families(tmp_path):
     )  # fmt: skip
     trainer = make_trainer(tmp_path)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("trainers.run.facts.reply_cap", lambda run: 12)
+        patch.setattr("trainers.run.callback.reply_cap", lambda run: 12)
         seen = facts_of(run, trainer, trainer.processing_class)
     trainer.close()
     assert seen.held_out == (unseen,) and seen.exact

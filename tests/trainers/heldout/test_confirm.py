@@ -13,11 +13,10 @@ from peft import LoraConfig, get_peft_model
 from agents.policy import Sampling
 from benchmarks.selection import main, simulate
 from tests.trainers.toy import make_model, make_task, make_tokenizer, make_trainer
+from trainers.checkpoint import save_best
 from trainers.errors import BestLostError
 from trainers.heldout import Best, HeldOut
-from trainers.heldout.best import save_best
-from trainers.heldout.confirm import PREFIX, Weights, confirm
-from trainers.measuring.confirmation import Confirmation
+from trainers.heldout.confirm import PREFIX, Confirmation, Weights, confirm
 from trainers.stats import bootstrap_mean, paired_test
 
 pytestmark = pytest.mark.filterwarnings("ignore")

@@ -10,12 +10,12 @@ from transformers import EarlyStoppingCallback, TrainerCallback
 from agents.policy import Sampling
 from tests.trainers.resume.test_exact import Told
 from tests.trainers.toy import make_config, make_model, make_task, make_tokenizer, make_trainer
-from trainers.config.refusals import check_config
+from trainers.checkpoint import Best
 from trainers.errors import ConfigError
 from trainers.heldout import HeldOut
-from trainers.heldout.best import Best
-from trainers.heldout.stock import load_weights
-from trainers.run.cli import parse
+from trainers.heldout.selection import load_weights
+from trainers.settings.checks import check_config
+from trainers.settings.parsing import parse
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 EVERY_STEP = {
@@ -203,7 +203,7 @@ def test_a_run_with_both_sets_and_several_samples_goes_on_where_it_stood(tmp_pat
 
 
 def test_early_stopping_where_nothing_is_measured_is_refused(tmp_path):
-    from trainers.heldout.stock import satisfy_callbacks
+    from trainers.heldout.selection import satisfy_callbacks
 
     config = make_config(tmp_path)
     with pytest.raises(ConfigError, match="it would never stop"):
@@ -234,7 +234,7 @@ def test_other_tasks_can_be_measured_and_data_sets_cannot(tmp_path):
 
 def test_trls_record_is_the_first_of_the_largest_without_the_baseline(tmp_path):
     from tests.trainers.heldout.test_held_out import FakeTrainer, make, passing
-    from trainers.heldout.stock import stock_best
+    from trainers.heldout.selection import stock_best
 
     rule, player = make(tmp_path, min_delta=0.35), FakeTrainer()
     for step, n in ((0, 6), (1, 4), (2, 9), (3, 9)):

@@ -6,7 +6,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, BloomConfig, FalconConfig, OPTConfig, PreTrainedConfig
 
-from trainers.loss.dropout import active_dropout, silence_dropout
+from trainers.loss import active_dropout, silence_dropout
 
 SMALL = {"vocab_size": 32, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
 

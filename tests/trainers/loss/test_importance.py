@@ -10,10 +10,10 @@ import torch
 from tests.trainers.replay import record, replay
 from tests.trainers.test_options import gradient_of
 from tests.trainers.toy import make_config, make_trainer
-from trainers.config.refusals import check_config
-from trainers.config.trl_fields import LOSSES
 from trainers.errors import ConfigError
-from trainers.loss.importance import correct, importance_weights, log_ratios
+from trainers.loss import correct, importance_weights, log_ratios
+from trainers.settings.checks import check_config
+from trainers.settings.trl_options import LOSSES
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 

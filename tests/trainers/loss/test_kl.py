@@ -13,7 +13,7 @@ from peft import LoraConfig
 from tests.shared_data import shared
 from tests.trainers.replay import record, replay
 from tests.trainers.toy import NotingTrainer, ToyEnv, make_config, make_model, make_task, make_tokenizer, make_trainer
-from trainers.loss.reference import k3_tail
+from trainers.loss import k3_tail
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 

@@ -9,10 +9,9 @@ import torch
 from peft import LoraConfig, PeftModel, get_peft_model
 
 from tests.trainers.toy import NotingTrainer, ToyEnv, make_config, make_model, make_task, make_tokenizer, make_trainer
+from trainers.checkpoint import Checkpoint
 from trainers.errors import ConfigError
-from trainers.loss.dropout import active_dropout
-from trainers.loss.reference import frozen_copy
-from trainers.run.checkpoints import Checkpoint
+from trainers.loss import active_dropout, frozen_copy
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 LORA = LoraConfig(r=4, lora_alpha=8, target_modules="all-linear", task_type="CAUSAL_LM")

@@ -12,8 +12,7 @@ from agents.policies.opening import read_name
 from agents.policies.scripted import NoOpPolicy
 from agents.policy import Completion, Request, Sampling, decode_label
 from sandboxes import SandboxUnavailable, open_sandbox
-from trainers.evaluate import _parser, main
-from trainers.measuring.endpoints import check_arguments, read_body, usage_line
+from trainers.evaluate import _parser, check_arguments, main, read_body, usage_line
 
 
 def test_the_label_holds_what_was_added_to_each_request() -> None:

@@ -6,8 +6,8 @@ import random
 import pytest
 
 from tests.trainers.fake_run import episode, task
-from trainers.measuring.measure import Measurement, measure
-from trainers.run.tables import apart, passes
+from trainers.measure import Measurement, measure
+from trainers.run.summary import apart, passes
 from trainers.stats import wilson
 
 

@@ -4,8 +4,7 @@ import random
 
 from tasks.splits import Split
 from tests.trainers.fake_run import episode, task
-from trainers.measuring.measure import measure
-from trainers.measuring.sides import side_rates
+from trainers.measure import measure, side_rates
 
 
 def test_each_side_has_its_own_rate_and_a_gap_is_said() -> None:

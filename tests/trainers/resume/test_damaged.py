@@ -12,11 +12,10 @@ import pytest
 from agents.models.card import MANIFEST
 from agents.policy import Sampling
 from tests.trainers.toy import make_task, make_trainer
+from trainers.checkpoint import BEST_FILE, STATE_FILE, Checkpoint
 from trainers.errors import DamagedError
 from trainers.heldout import HeldOut
-from trainers.heldout.best import BEST_FILE
-from trainers.run.checkpoints import STATE_FILE, Checkpoint
-from trainers.run.going_on import damaged_best, going_on
+from trainers.run.start import damaged_best, going_on
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 

@@ -15,13 +15,12 @@ from transformers import TrainerCallback
 from agents.policy import Sampling
 from agents.t2po import T2POConfig
 from tests.trainers.toy import make_config, make_task, make_trainer
-from trainers.config.refusals import check_config
+from trainers.checkpoint import FORMAT, STATE_FILE, Best, Checkpoint, save_best
 from trainers.errors import ConfigError
 from trainers.heldout import HeldOut
-from trainers.heldout.best import Best, save_best
 from trainers.heldout.selection import random_states_kept
-from trainers.run.checkpoints import FORMAT, STATE_FILE, Checkpoint
 from trainers.run.start import load
+from trainers.settings.checks import check_config
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 

@@ -17,7 +17,7 @@ from sandboxes import probe
 from sandboxes.sweep import sweep
 from tests.trainers.runs import Moment, run_name, start
 from trainers.errors import DamagedError
-from trainers.run.going_on import going_on
+from trainers.run.start import going_on
 
 SANDBOX = next((name for name in ("bubblewrap", "landlock") if probe(name).ok), None)
 pytestmark = [

@@ -10,8 +10,8 @@ from sandboxes.sandbox import SandboxError
 from tests.trainers.toy import NotingTrainer, ToyEnv, make_config, make_model, make_task, make_tokenizer
 from trainers.gigpo import GiGPOTrainer
 from trainers.rollouts.play import Rollouts
+from trainers.rollouts.rules import Rules
 from trainers.rollouts.samplers import make_sampler
-from trainers.rollouts.settings import Rules
 
 Plan = Callable[[str, int], float | None]
 """Task id and seed of an attempt to its reward (passed: above 0); `None` breaks the machinery."""

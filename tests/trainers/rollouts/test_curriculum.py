@@ -10,10 +10,8 @@ import torch
 from tests.trainers.rollouts.planted import make_rollouts, make_trainer
 from tests.trainers.toy import make_config, make_task
 from trainers.errors import ConfigError
-from trainers.rollouts.curriculum import Curriculum, CurriculumOrder, load_curriculum
-from trainers.rollouts.errors import RulesError
-from trainers.rollouts.played import Draw
-from trainers.rollouts.settings import Rules
+from trainers.rollouts.curriculum import Curriculum, CurriculumOrder, RulesError, load_curriculum
+from trainers.rollouts.rules import Draw, Rules
 from trainers.run.setup import read_rules
 
 POOL = [make_task(i) for i in range(6)]

@@ -20,8 +20,7 @@ from trainers.credit import (
     TurnSignal,
 )
 from trainers.credit.batch import batch_of
-from trainers.rollouts.completion import as_completion, is_truncated, without_tokens
-from trainers.rollouts.flat import weightless
+from trainers.rollouts.rules import as_completion, is_truncated, weightless, without_tokens
 
 LONG = ["the quick brown fox jumps", "over the lazy dog and runs", "the quick brown fox jumped"]
 

@@ -7,9 +7,8 @@ import json
 import pytest
 
 from tests.shared_data import shared
-from trainers.rollouts.adaptive import Adaptive
-from trainers.rollouts.schedule import schedule
-from trainers.rollouts.staleness import fresh
+from trainers.rollouts.groups import Adaptive
+from trainers.rollouts.samplers import fresh, schedule
 
 
 def cases(group: str):

@@ -9,11 +9,11 @@ from peft import LoraConfig, get_peft_model
 from agents.policy import Request, Sampling
 from tests.agents.policies.vllm.fake import Fake, running
 from tests.trainers.toy import ToyEnv, make_config, make_model, make_task, make_tokenizer, make_trainer
-from trainers.config.refusals import check_config
 from trainers.errors import ConfigError
 from trainers.gigpo import GiGPOTrainer
 from trainers.grpo import main
 from trainers.rollouts.samplers import Publisher, make_sampler
+from trainers.settings.checks import check_config
 
 LORA = LoraConfig(r=4, lora_alpha=8, lora_dropout=0.0, target_modules="all-linear", init_lora_weights=False)
 

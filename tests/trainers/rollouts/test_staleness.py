@@ -9,10 +9,9 @@ import torch
 
 from tests.trainers.rollouts.planted import make_trainer
 from tests.trainers.toy import make_config
-from trainers.config.refusals import check_config
 from trainers.errors import ConfigError
-from trainers.rollouts.schedule import schedule
-from trainers.rollouts.staleness import VERSION, drop_stale
+from trainers.rollouts.samplers import VERSION, drop_stale, schedule
+from trainers.settings.checks import check_config
 
 
 def brute_force(accumulation, passes):

@@ -11,8 +11,8 @@ import pytest
 
 from agents.models.card import MANIFEST
 from tasks.atomic_file import SUFFIX
-from trainers.run import checkpoints
-from trainers.run.checkpoints import FORMAT, LAST_WRITTEN, SAVING, STATE_FILE, Checkpoint, rotate
+from trainers import checkpoint as checkpoints
+from trainers.checkpoint import FORMAT, LAST_WRITTEN, SAVING, STATE_FILE, Checkpoint, rotate
 
 
 def staged(run: Path, step: int) -> Checkpoint:

@@ -7,9 +7,9 @@ import pytest
 import yaml
 
 from tests.shared_data import REPOSITORY
-from trainers.config.refusals import check_config
 from trainers.errors import ConfigError
-from trainers.run.cli import QUICKSTART, parse
+from trainers.settings.checks import check_config
+from trainers.settings.parsing import QUICKSTART, parse
 
 CPU = ["--use_cpu", "true"]
 

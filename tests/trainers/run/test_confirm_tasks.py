@@ -13,9 +13,9 @@ from tasks.problems import TaskError
 from tasks.sources import load_tasks
 from tasks.split_lock import write_lock
 from tasks.splits import meaning, split_tasks, take_confirm
-from trainers.config import EnvArguments
-from trainers.run import confirm_tasks
-from trainers.run.tasksets import TaskSets, load_task_sets
+from trainers.run import tasks as confirm_tasks
+from trainers.run.tasks import TaskSets, load_task_sets
+from trainers.settings import EnvArguments
 
 POOL, HELD = "generated:quickstart?n=180&seed=1", "generated:quickstart?n=60&seed=2"
 

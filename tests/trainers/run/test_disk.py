@@ -17,10 +17,9 @@ import torch
 from sandboxes import probe
 from tests.trainers.toy import make_trainer
 from trainers import grpo
-from trainers.heldout.best import Best, save_best
-from trainers.run.checkpoints import Checkpoint
-from trainers.run.disk import disk_full, full_line
-from trainers.run.jsonl import append_line, read_lines
+from trainers.checkpoint import Best, Checkpoint, save_best
+from trainers.jsonl import append_line, read_lines
+from trainers.run.folder import disk_full, full_line
 
 SANDBOX = next((name for name in ("bubblewrap", "landlock") if probe(name).ok), None)
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.timeout(600)]
@@ -88,7 +87,7 @@ def test_a_line_that_does_not_fit_leaves_no_half_of_itself(tmp_path: Path) -> No
     code = (
         "import resource, signal, sys; signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (30, 30))\n"
-        "from pathlib import Path\nfrom trainers.run.jsonl import append_line\n"
+        "from pathlib import Path\nfrom trainers.jsonl import append_line\n"
         "try:\n    append_line(Path(sys.argv[1]), {'step': 2, 'text': 'x' * 100})\n"
         "except OSError as error:\n    sys.exit(7)\n"
     )

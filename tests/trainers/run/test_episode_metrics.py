@@ -5,7 +5,7 @@ import pytest
 from agents.policy import FinishReason
 from agents.rollout import RolloutResult, Timing
 from agents.trajectory import Trajectory, Turn
-from trainers.run.episode_metrics import episode_metrics
+from trainers.rollouts.metrics import episode_metrics
 
 
 def result(*notes: dict[str, float]) -> RolloutResult:

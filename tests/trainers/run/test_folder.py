@@ -6,7 +6,7 @@ import pytest
 
 from tests.trainers.fake_run import make_run
 from trainers.errors import RunFolderError
-from trainers.run.folder import read_run
+from trainers.reporting.folder import read_run
 
 
 def test_no_run_folder_is_said(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from trainers.errors import RunFolderError
-from trainers.run.jsonl import append_line, cut_lines, plain, read_lines, write_json
+from trainers.jsonl import append_line, cut_lines, plain, read_lines, write_json
 
 
 def test_torn_last_line_is_left_out_and_named(tmp_path: Path) -> None:

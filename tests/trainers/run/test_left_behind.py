@@ -15,9 +15,9 @@ from sandboxes import probe
 from tests.trainers.guards.planted import attempts
 from trainers import grpo
 from trainers.guards import Severity, Watch
-from trainers.guards.events import LeftBehind
+from trainers.guards.guard import LeftBehind
 from trainers.guards.levels import GuardName
-from trainers.run import left_behind
+from trainers.run import start as left_behind
 
 SANDBOX = next((name for name in ("bubblewrap", "landlock") if probe(name).ok), None)
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.timeout(600)]

@@ -12,9 +12,8 @@ from trl.trainer.utils import add_fused_lm_head
 
 from agents.models.loading import QUICKSTART
 from tests.trainers.toy import make_model, make_tokenizer
-from trainers.run.dry_run import episodes_at_once
-from trainers.run.memory import GIB, Load, Machine, activation_bytes, estimate, lines
-from trainers.run.shapes import NAMED, shape_of, shape_of_name
+from trainers.run.dry_run import GIB, Load, Machine, activation_bytes, episodes_at_once, estimate, lines
+from trainers.run.policy import NAMED, shape_of, shape_of_name
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 SMALL = {

@@ -13,7 +13,7 @@ import pytest
 from tasks.atomic_file import atomic_file
 from trainers import grpo
 from trainers.errors import ConfigError, RunFolderError
-from trainers.run.occupied import LOCK, lock_folder
+from trainers.run.folder import LOCK, lock_folder
 from trainers.run.record import RunRecord
 
 HOLD = (

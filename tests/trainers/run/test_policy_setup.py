@@ -10,12 +10,11 @@ from agents.models.loading import QUICKSTART, ModelKind, load_model
 from tasks.settings import problems
 from tests.trainers.toy import make_tokenizer
 from trainers import sft
-from trainers.config import GiGPOConfig, PolicyArguments
-from trainers.config.backends import backend_problems, quantization_problem
-from trainers.config.refusals import check_config
 from trainers.errors import ConfigError
-from trainers.run.cli import parse
-from trainers.run.policy_setup import check_tokenizer, find_policy, make_peft, prefix_preserving, what_is_trained
+from trainers.run.policy import check_tokenizer, find_policy, make_peft, prefix_preserving, what_is_trained
+from trainers.settings import GiGPOConfig, PolicyArguments
+from trainers.settings.checks import backend_problems, check_config, quantization_problem
+from trainers.settings.parsing import parse
 from trainers.warmstart.config import SFTConfigError, SFTSettings
 
 pytestmark = pytest.mark.filterwarnings("ignore")

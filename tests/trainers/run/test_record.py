@@ -13,10 +13,9 @@ import yaml
 from tasks.splits import Split
 from tests.trainers.fake_run import episode, held_out_episodes, make_run, task
 from trainers.errors import RunFolderError
-from trainers.measuring.confirmation import Confirmation
-from trainers.run.folder import read_run
-from trainers.run.record import RunRecord
-from trainers.run.steps_csv import COLUMNS, StepRow
+from trainers.heldout.confirm import Confirmation
+from trainers.reporting.folder import read_run
+from trainers.run.record import COLUMNS, RunRecord, StepRow
 
 
 def rows(folder: Path) -> list[dict[str, str]]:

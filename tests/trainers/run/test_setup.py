@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from tests.agents.fakes import task
-from trainers.run.cli import parse
 from trainers.run.setup import (
     _setting_problems,
     idle_selection,
@@ -15,6 +14,7 @@ from trainers.run.setup import (
     most_turns,
     reply_cap,
 )
+from trainers.settings.parsing import parse
 
 
 def run(*, max_turn_tokens: int = 0, env: str = "ClawGym-v0", max_turns: int = 0, tools: bool = True) -> Any:

@@ -9,8 +9,8 @@ import pytest
 from agents.t2po import T2POConfig
 from tests.agents.toys import tokenizer
 from trainers.errors import ConfigError
-from trainers.run.cli import parse
-from trainers.run.t2po_setup import check_t2po, idle_settings, make_t2po
+from trainers.settings.checks import check_t2po, idle_settings, make_t2po
+from trainers.settings.parsing import parse
 
 OTHER: dict[str, Any] = {
     "think_budget": 100,

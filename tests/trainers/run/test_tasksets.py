@@ -9,10 +9,10 @@ from tasks.problems import TaskError
 from tasks.sources import load_tasks
 from tasks.split_lock import write_lock
 from tasks.splits import problem, split_by_outcome, split_tasks
-from trainers.config import EnvArguments, GiGPOConfig
 from trainers.errors import ConfigError
 from trainers.run.setup import check_metric
-from trainers.run.tasksets import TaskSets, load_task_sets
+from trainers.run.tasks import TaskSets, load_task_sets
+from trainers.settings import EnvArguments, GiGPOConfig
 
 SPEC = "generated:quickstart?n=60"
 SPLIT = split_tasks(load_tasks(SPEC), held_out_fraction=0.5, seed=3, unseen_families=2)

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from trainers.run.weight_delta import WeightDelta
+from trainers.run.callback import WeightDelta
 
 
 def shares(fresh: bool, steps: int = 8) -> list[dict[str, float]]:

@@ -7,7 +7,7 @@ import os
 import pytest
 
 from trainers.errors import RunFolderError
-from trainers.run.writable import refuse_unwritable
+from trainers.run.folder import refuse_unwritable
 
 
 def test_a_folder_that_can_be_made_is_not_made_yet(tmp_path):

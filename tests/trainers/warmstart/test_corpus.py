@@ -7,8 +7,7 @@ from agents.chat import Conversation
 from agents.policy import FinishReason
 from tasks.families.words import ALL_WORDS
 from tests.trainers.toy import make_tokenizer
-from trainers.warmstart.corpus import Batches, ConversationEncoder, Corpus, CorpusError
-from trainers.warmstart.tokenizer import train_tokenizer
+from trainers.warmstart.corpus import Batches, ConversationEncoder, Corpus, CorpusError, train_tokenizer
 
 COPY = "```bash\ncp notes.txt readme.md\n```"
 

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from tasks.families.words import ALL_WORDS
+from trainers.warmstart.corpus import train_tokenizer
 from trainers.warmstart.model import ModelShape, build_model
-from trainers.warmstart.tokenizer import train_tokenizer
 
 SMALL = ModelShape(hidden=32, layers=2, heads=4, feed_forward=48, context=64)
 

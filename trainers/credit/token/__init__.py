@@ -3,18 +3,10 @@
 All are null results at 4B parameters in the study they come from; they are off by default and there to be tried.
 """
 
-from trainers.credit.token.operator import Stage, TokenOperator, Tokens, make_tokens
-from trainers.credit.token.registry import OPERATORS, operator_names, token_weights
-from trainers.credit.token.settings import (
-    DelightMode,
-    DelightNorm,
-    MaskScope,
-    SepaMode,
-    SepaSchedule,
-    TokenSettings,
-)
+from trainers.credit.settings import DelightMode, DelightNorm, MaskScope, SepaMode, SepaSchedule, TokenSettings
+from trainers.credit.token.operators import OPERATORS, operator_names, token_weights
 from trainers.credit.token.signals import TokenSignal, token_signal
-from trainers.credit.token.state import TokenState
+from trainers.credit.token.tokens import Stage, TokenOperator, Tokens, TokenState, make_tokens
 
 __all__ = [
     "OPERATORS",

@@ -1,1 +1,0 @@
-"""Our tasks in other trainers."""

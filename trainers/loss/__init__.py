@@ -1,1 +1,0 @@
-"""What the loss rests on: sampled against trained probabilities, the reference of the KL, dropout."""

@@ -1,0 +1,162 @@
+"""The run folder, read: what `RunRecord` wrote, as plain data, also of a run that was killed or is still going."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from agents.trajectory import LOSSES, Trajectory
+from tasks.atomic_file import LONE_SURROGATES
+from trainers.errors import RunFolderError
+from trainers.guards import Finding, Severity
+from trainers.heldout.confirm import Confirmation
+from trainers.jsonl import read_lines
+from trainers.measure import Measurement
+from trainers.run import record
+
+
+@dataclass(frozen=True, slots=True)
+class HeldOutPoint:
+    """One held-out evaluation; `settings` by decode setting, `best` when it became the best."""
+
+    step: int
+    settings: dict[str, Measurement]
+    best: bool
+
+
+@dataclass(slots=True)
+class RunFolder:
+    """Everything in a run folder but the episodes, which are read when asked for.
+
+    Attributes:
+        name: Last part of the path, for titles and legends.
+        intents: What each task asks for, by its id.
+        steps: One mapping per logged training step (metric name to value), in order.
+        held_out: Held-out evaluations in order.
+        confirmation: Start and chosen weights on tasks that nothing chose on; `None` before it is done.
+        summary: summary.json; `None` while the run goes on or after it was killed.
+        warnings: Notes on the run, and what guards warned of or stopped it for (runs of release 0.5 and earlier
+            have all of them in warnings.jsonl).
+        findings: What guards found, notes included.
+        notes: What is missing or torn, for people.
+    """
+
+    path: Path
+    name: str = ""
+    config: dict[str, Any] = field(default_factory=dict)
+    environment: dict[str, Any] = field(default_factory=dict)
+    intents: dict[str, str] = field(default_factory=dict)
+    steps: list[dict[str, Any]] = field(default_factory=list)
+    held_out: list[HeldOutPoint] = field(default_factory=list)
+    summary: dict[str, Any] | None = None
+    confirmation: Confirmation | None = None
+    warnings: list[str] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def best(self) -> HeldOutPoint | None:
+        """The chosen evaluation: the last that became the best."""
+        return next((point for point in reversed(self.held_out) if point.best), None)
+
+    @property
+    def baseline(self) -> HeldOutPoint | None:
+        """The evaluation at step 0."""
+        return self.held_out[0] if self.held_out and self.held_out[0].step == 0 else None
+
+    def series(self, metric: str) -> list[tuple[float, float]]:
+        """(step, value) of a logged metric, steps without it left out."""
+        return [(float(s["step"]), float(s[metric])) for s in self.steps if isinstance(s.get(metric), int | float)]
+
+    def held_out_episodes(self, step: int, setting: str) -> list[Trajectory]:
+        """Episodes of one held-out evaluation; none when they were not kept."""
+        return self._episodes(self.path / record.HELD_OUT_EPISODES / f"step_{step:06d}_{setting}.jsonl")
+
+    def training_steps(self) -> list[int]:
+        """Steps whose episodes were kept, ascending."""
+        return sorted(int(p.name[5:11]) for p in (self.path / record.EPISODES).glob("step_*.jsonl"))
+
+    def training_episodes(self, step: int) -> list[Trajectory]:
+        """Episodes of one training step; none when they were not kept."""
+        return self._episodes(self.path / record.EPISODES / f"step_{step:06d}.jsonl")
+
+    def pool_losses(self) -> list[Trajectory]:
+        """Kept training episodes in which a sandbox was lost. Other lines are not even read as JSON."""
+        out: list[Trajectory] = []
+        for path in sorted((self.path / record.EPISODES).glob("step_*.jsonl")):
+            with open(path, encoding="utf-8", errors=LONE_SURROGATES) as file:
+                if any(f'"{LOSSES}": [' in line for line in file):
+                    out += [episode for episode in self._episodes(path) if LOSSES in episode.notes]
+        return out
+
+    def _episodes(self, path: Path) -> list[Trajectory]:
+        lines, torn = read_lines(path)
+        if torn:
+            self.notes.append(torn)
+        try:
+            return [Trajectory.from_json(line) for line in lines]
+        except (TypeError, KeyError, ValueError) as error:
+            raise RunFolderError(f"{path}: not a trajectory ({error})") from error
+
+
+def read_run(path: str | Path) -> RunFolder:
+    """Read a run folder.
+
+    Raises:
+        RunFolderError: It is no run folder, or a file in it is damaged (other than a torn last line).
+    """
+    run = RunFolder(Path(path), Path(path).resolve().name)
+    if not run.path.is_dir():
+        raise RunFolderError(f"no such run folder: {path}")
+    if not (run.path / record.METRICS).exists() and not (run.path / record.HELD_OUT).exists():
+        raise RunFolderError(f"{path} is no run folder: neither {record.METRICS} nor {record.HELD_OUT} is in it")
+    run.config = read_mapping(run.path / record.CONFIG)
+    run.environment = read_mapping(run.path / record.ENVIRONMENT)
+    run.summary = read_mapping(run.path / record.SUMMARY) or None
+    if found := read_mapping(run.path / record.CONFIRMATION):
+        try:
+            run.confirmation = Confirmation.from_json(found)
+        except (TypeError, ValueError) as error:
+            raise RunFolderError(f"{run.path / record.CONFIRMATION}: not a confirmation ({error})") from error
+    for line in _lines(run, record.INTENTS):
+        run.intents[line["id"]] = line["intent"]
+    run.steps = [line for line in _lines(run, record.METRICS) if "reward" in line]
+    run.findings = [record.finding_of(line) for line in _lines(run, record.FINDINGS)]
+    run.warnings = [str(line["message"]) for line in _lines(run, record.WARNINGS)]
+    run.warnings += [finding.message for finding in run.findings if finding.severity is not Severity.NOTE]
+    for line in _lines(run, record.HELD_OUT):
+        try:
+            settings = {name: Measurement.from_json(m) for name, m in line["settings"].items()}
+            run.held_out.append(HeldOutPoint(line["step"], settings, line["best"]))
+        except (KeyError, TypeError, ValueError) as error:
+            raise RunFolderError(f"{run.path / record.HELD_OUT}: step {line.get('step')}: {error}") from error
+    if run.summary is None:
+        run.notes.append("This run has no summary.json: it is still going, or it was stopped before its end.")
+    return run
+
+
+def _lines(run: RunFolder, name: str) -> list[dict[str, Any]]:
+    lines, torn = read_lines(run.path / name)
+    if torn:
+        run.notes.append(torn)
+    return lines
+
+
+def read_mapping(path: Path) -> dict[str, Any]:
+    """A JSON or YAML file of a folder; empty where there is none, or where it holds something else.
+
+    Raises:
+        RunFolderError: It cannot be read.
+    """
+    if not path.exists():
+        return {}
+    text, is_yaml = path.read_text(encoding="utf-8"), path.suffix == ".yaml"
+    try:
+        value = yaml.safe_load(text) if is_yaml else json.loads(text)
+    except (ValueError, yaml.YAMLError) as error:
+        raise RunFolderError(f"{path}: not {'YAML' if is_yaml else 'JSON'} ({error})") from error
+    return value if isinstance(value, dict) else {}

@@ -1,0 +1,376 @@
+"""What the report page shows."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from agents.trajectory import Trajectory, Turn
+from trainers.heldout.confirm import Confirmation
+from trainers.measure import Measurement, losses_of
+from trainers.reporting.charts import Figure, run_figures, time_figure
+from trainers.reporting.folder import RunFolder
+from trainers.run.summary import both_ways, counts_text, number, p_text, passes, percent, stop_mix
+from trainers.stats import paired_test
+
+# -- Sample episodes of the report: chosen, and made safe to show -----------------------------------------------------
+
+TEXT_CUT = 4000
+SAMPLES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class EpisodeView:
+    """One episode as shown.
+
+    Attributes:
+        verdict: `passed`, `failed` or `no grade`.
+        turns: Reply, observation and outcome of each.
+        assertions: Name, verdict and detail of each.
+    """
+
+    when: str
+    verdict: str
+    stop: str
+    reward: str
+    turns: list[tuple[str, str, str]]
+    assertions: list[tuple[str, str, str]]
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class SampleView:
+    """One task with its episodes, first and last."""
+
+    task: str
+    intent: str
+    change: str
+    episodes: list[EpisodeView]
+
+
+def sample_episodes(run: RunFolder) -> list[SampleView]:
+    """Up to three tasks, played first and last: one that got solved, one that broke, one that stayed unsolved.
+
+    From the held-out evaluations at the start and at the chosen step; without those, from the first and last step of
+    training that was kept.
+    """
+    first, last, names = _first_and_last(run)
+    before = {t.task_id: t for t in reversed(first)}
+    after = {t.task_id: t for t in reversed(last)}
+    if before and after and names[0] != names[1]:
+        wanted = [(False, True), (True, False), (False, False), (True, True)]
+        chosen: list[str] = []
+        for pair in wanted:
+            match = (k for k in after if k in before and (before[k].passed, after[k].passed) == pair)
+            chosen += [k for k in match if k not in chosen][:1]
+        chosen += [k for k in after if k in before and k not in chosen]
+        if not chosen:
+            chosen = list(after)
+    else:
+        chosen = list(after or before)
+    return [_sample(run, k, before.get(k), after.get(k), names) for k in chosen[:SAMPLES]]
+
+
+def _first_and_last(run: RunFolder) -> tuple[list[Trajectory], list[Trajectory], tuple[str, str]]:
+    best = run.best or (run.held_out[-1] if run.held_out else None)
+    if best is not None:
+        setting = "sampled" if "sampled" in best.settings else next(iter(best.settings))
+        first, last = run.held_out[0].step, best.step if best.step else run.held_out[-1].step
+        episodes = (run.held_out_episodes(first, setting), run.held_out_episodes(last, setting))
+        if any(episodes):
+            return *episodes, (f"held-out, {setting}, step {first}", f"held-out, {setting}, step {last}")
+    steps = run.training_steps()
+    if not steps:
+        return [], [], ("", "")
+    a, b = steps[0], steps[-1]
+    return run.training_episodes(a), run.training_episodes(b), (f"pool, step {a}", f"pool, step {b}")
+
+
+def _sample(
+    run: RunFolder, task_id: str, before: Trajectory | None, after: Trajectory | None, names: tuple[str, str]
+) -> SampleView:
+    views = [_episode(t, name) for t, name in ((before, names[0]), (after, names[1])) if t is not None]
+    if names[0] == names[1]:
+        views = views[-1:]
+    return SampleView(
+        task=shown(task_id),
+        intent=shown(run.intents.get(task_id, "")),
+        change=" to ".join(v.verdict for v in views),
+        episodes=views,
+    )
+
+
+def _episode(t: Trajectory, when: str) -> EpisodeView:
+    verdict = "no grade" if t.passed is None else ("passed" if t.passed else "failed")
+    return EpisodeView(
+        when=when,
+        verdict=verdict,
+        stop=t.stop_reason,
+        reward=number(t.reward, 3),
+        turns=[(shown(turn.reply), shown(turn.observation), _turn_outcome(turn)) for turn in t.turns],
+        assertions=[
+            (shown(str(a.get("name", ""))), str(a.get("verdict", "")), shown(str(a.get("detail") or ""), 400))
+            for a in t.assertions
+        ],
+        error=shown(t.error or ""),
+    )
+
+
+def _turn_outcome(turn: Turn) -> str:
+    parts = [turn.action]
+    if turn.exit_code is not None:
+        parts.append(f"exit {turn.exit_code}")
+    if turn.signal:
+        parts.append(f"progress {turn.signal:+.2f}")
+    if turn.candidates:
+        parts.append(f"{len(turn.candidates)} resampled")
+    return ", ".join(p for p in parts if p)
+
+
+def shown(text: str, limit: int = TEXT_CUT) -> str:
+    """Text from a policy or a sandbox, safe to show: control and direction characters made visible, length capped."""
+    if len(text) > limit:
+        text = f"{text[: limit // 2]}\n[... {len(text) - limit} characters left out ...]\n{text[-limit // 2 :]}"
+    return "".join(_visible(c) for c in text)
+
+
+def _visible(c: str) -> str:
+    if c in "\n\t":
+        return c
+    return f"<U+{ord(c):04X}>" if unicodedata.category(c) in ("Cc", "Cf", "Cs", "Co") else c
+
+
+# -- What the report page shows, computed from run folders: headline figures, charts, sample episodes -----------------
+# The template only lays this out; every number is made here.
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """One headline figure: what it is, before, after, and a line of detail."""
+
+    name: str
+    before: str
+    after: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunView:
+    """One run's part of the page."""
+
+    name: str
+    path: str
+    state: str
+    lead: str
+    cards: list[Card]
+    warnings: list[str]
+    notes: list[str]
+    losses: list[tuple[str, str, str, int]]
+    """Sandboxes that were lost: where it was played, task, command (empty while it was graded), how often."""
+    figures: list[Figure]
+    time: Figure | None
+    samples: list[SampleView]
+    decode: list[tuple[str, str]]
+    config: str
+    environment: str
+
+
+def view_run(run: RunFolder) -> RunView:
+    """Everything that the page shows of one run."""
+    samples = sample_episodes(run)  # first: reading episodes may add notes
+    return RunView(
+        name=run.name,
+        path=str(run.path),
+        state=_state(run),
+        lead=_lead(run),
+        cards=_cards(run),
+        warnings=[shown(w) for w in dict.fromkeys(run.warnings)],
+        notes=run.notes,
+        losses=_losses(run),
+        figures=run_figures(run),
+        time=time_figure(run),
+        samples=samples,
+        decode=_decode(run),
+        config=_yaml(run.config),
+        environment=_yaml(run.environment),
+    )
+
+
+def headline(runs: Sequence[RunFolder]) -> str:
+    """What came out, in one line."""
+    if len(runs) > 1:
+        return f"{len(runs)} runs compared"
+    if (c := runs[0].confirmation) is not None and not c.why:
+        sides = [
+            f"{percent(b.pass_rate, 0)} to {percent(c.after[arm].pass_rate, 0)} {arm}" for arm, b in c.before.items()
+        ]
+        return f"Confirmed pass: {', '.join(sides)}"
+    best, base = runs[0].best, runs[0].baseline
+    if best is None or base is None:
+        return f"Run {runs[0].name}"
+    parts = [
+        f"{percent(base.settings[s].pass_rate, 0)} to {percent(m.pass_rate, 0)} {s} "
+        f"({both_ways(m.passed, m.graded, m.infrastructure)})"
+        for s, m in best.settings.items()
+        if s in base.settings
+    ]
+    return f"Held-out pass: {', '.join(parts)}"
+
+
+def comparison(runs: Sequence[RunFolder]) -> list[tuple[str, ...]]:
+    """One row per run: name, seed, before and after by setting, chosen step."""
+    rows: list[tuple[str, ...]] = []
+    for run in runs:
+        best, base = run.best, run.baseline
+        for setting in best.settings if best else ():
+            assert best is not None
+            before = base.settings.get(setting) if base else None
+            rows.append(
+                (
+                    run.name,
+                    str(run.config.get("seed", "-")),
+                    setting,
+                    passes(before) if before else "-",
+                    passes(best.settings[setting]),
+                    str(best.step),
+                )
+            )
+    return rows
+
+
+# -- headline -----------------------------------------------------------------------------------------------------
+
+
+def _state(run: RunFolder) -> str:
+    return str(run.summary["stopped"]) if run.summary and "stopped" in run.summary else "unfinished"
+
+
+def _lead(run: RunFolder) -> str:
+    best, base = run.best, run.baseline
+    steps = int(run.steps[-1]["step"]) if run.steps else 0
+    if best is None or base is None:
+        return f"{steps} steps on the pool; nothing was measured on held-out tasks."
+    setting = "sampled" if "sampled" in best.settings else next(iter(best.settings))
+    n = best.settings[setting].tasks
+    text = f"{steps} steps on the pool, measured on {n} held-out tasks that were never trained on."
+    if best.step == 0:
+        return text + " No checkpoint beat the start, so the start was chosen."
+    text += f" Step {best.step} was chosen by its held-out score among {len(run.held_out)} evaluations, so its "
+    if run.confirmation is not None and not run.confirmation.why:
+        return f"{text}held-out figure leans high; the confirmed one, on {run.confirmation.source}, does not."
+    why = f" (not confirmed: {run.confirmation.why})" if run.confirmation is not None else ""
+    return (
+        f"{text}figure leans high: measure it on fresh tasks with python -m trainers.evaluate before you quote it.{why}"
+    )
+
+
+def _cards(run: RunFolder) -> list[Card]:
+    best, base = run.best, run.baseline
+    cards = _confirmed_cards(run.confirmation)
+    if best is not None and base is not None:
+        for setting in (s for s in best.settings if s in base.settings):
+            b, a = base.settings[setting], best.settings[setting]
+            test = paired_test(b.outcomes, a.outcomes)
+            detail = f"{passes(a)}; before {passes(b)}; paired p {p_text(test.p_value)}"
+            cards.append(Card(f"held-out pass, {setting}", percent(b.pass_rate), percent(a.pass_rate), detail))
+        setting = "sampled" if "sampled" in best.settings else next(iter(best.settings))
+        b, a = base.settings[setting], best.settings[setting]
+        cards.append(Card("assertion rate", percent(b.assertion_rate), percent(a.assertion_rate), setting))
+        cards.append(Card("mean turns", number(b.mean_turns), number(a.mean_turns), stop_mix(a)))
+        cards += _excluded_cards(base.settings, best.settings)
+        cards.append(Card("chosen step", "", str(best.step), _chosen_by(run)))
+    wall = (
+        run.summary.get("wall_seconds") if run.summary else (run.steps[-1].get("wall_seconds") if run.steps else None)
+    )
+    if isinstance(wall, int | float):
+        cards.append(Card("wall time", "", _duration(wall), _speed(run)))
+    return cards
+
+
+def _confirmed_cards(c: Confirmation | None) -> list[Card]:
+    """The headline: start and chosen weights on tasks that nothing chose on."""
+    if c is None:
+        return []
+    if c.why:
+        return [Card("confirmed pass", "", "none", c.why)]
+    cards = []
+    for arm, before in c.before.items():
+        after, test, interval = c.after[arm], c.test(arm), c.interval(arm)
+        detail = f"{passes(after)}; before {passes(before)}; {before.sampling}"
+        if interval is not None:
+            low, high = 100 * interval.low, 100 * interval.high
+            detail += (
+                f"; {100 * test.difference:+.1f} points [{low:+.1f}, {high:+.1f}], paired p {p_text(test.p_value)}"
+            )
+        name = f"confirmed pass, {arm} ({c.source})"
+        cards.append(Card(name, percent(before.pass_rate), percent(after.pass_rate), detail))
+    return cards
+
+
+def _excluded_cards(before: Mapping[str, Measurement], after: Mapping[str, Measurement]) -> list[Card]:
+    """Episodes without a grade, and fails that look like it, for each setting that has any."""
+    cards = []
+    for setting in (s for s in after if s in before):
+        b, a = before[setting], after[setting]
+        if any(m.infrastructure or m.lost or m.broke for m in (b, a)):
+            why = {**a.excluded, **({"lost (fails)": a.lost} if a.lost else {})}
+            why |= {f"{kind} broke (fails)": count for kind, count in a.broke.items()}
+            counts = str(b.infrastructure), str(a.infrastructure)
+            cards.append(Card(f"excluded, {setting}", *counts, f"of {a.n}; {counts_text(why) or 'none at this step'}"))
+    return cards
+
+
+def _losses(run: RunFolder) -> list[tuple[str, str, str, int]]:
+    """Those of held-out evaluations, and of the training episodes that were kept."""
+    found = {"pool": losses_of(run.pool_losses())}
+    for point in run.held_out:
+        for setting, m in point.settings.items():
+            if m.losses:
+                found[f"held-out, {setting}, step {point.step}"] = m.losses
+    return [
+        (where, shown(task), shown(command), count)
+        for where, tasks in found.items()
+        for task, commands in tasks.items()
+        for command, count in commands.items()
+    ]
+
+
+def _chosen_by(run: RunFolder) -> str:
+    metric = (run.summary or {}).get("held_out", {}).get("best_metric") or run.config.get("best_metric", "score")
+    return f"best held-out {str(metric).replace('_', ' ')}"
+
+
+def _speed(run: RunFolder) -> str:
+    per_turn = (run.summary or {}).get("timing", {}).get("ms_per_turn")
+    if not per_turn:
+        return ""
+    return "a turn: " + ", ".join(f"{name} {value:.1f} ms" for name, value in per_turn.items())
+
+
+def _duration(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {rest:02d} s"
+
+
+def _decode(run: RunFolder) -> list[tuple[str, str]]:
+    rows: list[tuple[str, str]] = []
+    for setting, m in (run.held_out[-1].settings if run.held_out else {}).items():
+        rows.append((f"held-out, {setting}", m.sampling))
+    if "temperature" in run.config:
+        rows.append(("pool (training)", f"T={run.config['temperature']}"))
+    return rows
+
+
+def _yaml(value: dict[str, Any]) -> str:
+    return shown(yaml.safe_dump(value, sort_keys=False, allow_unicode=True), 20_000) if value else ""
+
+
+def default_output(runs: Sequence[RunFolder]) -> Path:
+    """Where the page goes: into the folder of one run; for several, into the current folder."""
+    return runs[0].path / "report.html" if len(runs) == 1 else Path("comparison.html")

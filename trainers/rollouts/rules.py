@@ -1,0 +1,240 @@
+"""Which episodes become rows of a batch: truncated ones, flat groups and their replacements; the rules of a run."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from agents.rollout import RolloutResult
+from agents.seeds import derive_seed
+from agents.trajectory import Flat, Trajectory
+from envs.conversation import StopReason
+from tasks.task import Task
+from trainers.credit import NO_TURN, CreditSettings, TurnCredit, TurnSignal, credit_terms, gigpo_advantages
+from trainers.credit.batch import padded, turn_records
+from trainers.rollouts.curriculum import Curriculum, RulesError, load_curriculum
+from trainers.rollouts.groups import Adaptive
+
+if TYPE_CHECKING:
+    from trainers.settings import GiGPOConfig
+
+
+# -- What goes into a draw and what comes out -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Draw:
+    """The rows of this process of one generation batch.
+
+    Attributes:
+        task_ids: One per row; the K rows of a task are side by side, and may continue on the next process.
+        offset: Place of the first row among the rows of all processes.
+        micro_step: Micro-steps taken before, the same on every process: part of every seed.
+        version: Optimizer steps taken before: the weights that sample.
+    """
+
+    task_ids: Sequence[str]
+    offset: int
+    micro_step: int
+    version: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """The episodes of one draw, in the order of its rows.
+
+    Attributes:
+        episodes: One per row. Its task is the row's, unless a curriculum or a refill put another one there.
+        flats: The same as completions; one that does not count has an empty mask.
+        result: All that was played, for records and for where the time went.
+        metrics: Figures of the rules that chose, by name.
+        measured: The first K attempts at the tasks that were drawn first, for pass rates: what was played beyond them
+            depends on how they ended. Equal to `result` where no rule plays more.
+        version: Optimizer steps behind the weights that sampled.
+    """
+
+    episodes: list[Trajectory]
+    flats: list[Flat]
+    result: RolloutResult
+    metrics: dict[str, float]
+    measured: RolloutResult
+    version: int = 0
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# An episode as TRL takes it: one completion with a mask, and which episodes a token budget keeps out of the loss.
+#
+# TRL's own rule for truncated episodes (`mask_truncated_completions`) looks at the last id of a completion, which is
+# wrong for episodes: a capped reply in the middle is no end, and a last reply that was capped may have ended its
+# task.
+# Here an episode is truncated when its stop reason is `max_tokens`. Its reward stays in the mean of its group, as in
+# TRL
+# (overlong filtering, DAPO, Yu et al. 2025).
+
+
+def as_completion(episode: Trajectory, end_id: int) -> Flat:
+    """The episode as a completion; one that does not count keeps one token at least, and no token is trained."""
+    flat = episode.flat()
+    if not flat.ids:
+        flat = Flat(ids=[end_id], mask=[0], logprobs=[0.0], entropies=[0.0], turn_ids=[NO_TURN])
+    return flat if episode.reward is not None else without_tokens(flat)
+
+
+def is_truncated(episode: Trajectory) -> bool:
+    """Whether a token budget cut the episode off."""
+    return bool(episode.stop_reason == StopReason.MAX_TOKENS)
+
+
+def without_tokens(flat: Flat) -> Flat:
+    """The same completion with no token to train."""
+    return replace(flat, mask=[0] * len(flat.mask), turn_ids=[NO_TURN] * len(flat.turn_ids))
+
+
+def mask_truncated(played: Played) -> Played:
+    """The same episodes; no token of a truncated one is trained, and `env/truncated_masked_frac` counts them."""
+    cut = [is_truncated(episode) for episode in played.episodes]
+    flats = [without_tokens(flat) if truncated else flat for flat, truncated in zip(played.flats, cut, strict=True)]
+    return replace(played, flats=flats, metrics={**played.metrics, "env/truncated_masked_frac": sum(cut) / len(cut)})
+
+
+# -- Flat groups: every token of theirs would weigh 0. Which they are, and which tasks take their places --------------
+# A group whose rewards are all equal is not flat when its turns were told apart: the turn term then teaches although
+# the
+# episode term is 0 (a public trainer skips such groups and loses that signal).
+
+
+def weightless(
+    episodes: Sequence[Trajectory], settings: CreditSettings, signal: TurnSignal, *, mask_truncated: bool = False
+) -> bool:
+    """Whether credit gives every token of this group the weight 0.
+
+    Read from the episode and the turn term, by the function that credit itself uses, on the tokens that will be
+    trained: whatever divides or reshapes the terms afterwards leaves 0 at 0.
+
+    Args:
+        episodes: The K attempts at one task.
+        settings: Of the run.
+        signal: What a turn earns by itself.
+        mask_truncated: Episodes that a token budget cut off are kept out of the loss.
+    """
+    flats = [as_completion(episode, 0) for episode in episodes]
+    if mask_truncated:
+        flats = [without_tokens(f) if is_truncated(e) else f for e, f in zip(episodes, flats, strict=True)]
+    episode, turns = _terms(episodes, settings, signal)
+    turn_ids = padded([flat.turn_ids for flat in flats], NO_TURN)
+    alpha, beta = settings.alpha_episode, settings.beta_turn
+    return not gigpo_advantages(episode, turns.advantages, turn_ids, alpha=alpha, beta=beta).any()
+
+
+def told_apart(episodes: Sequence[Trajectory], settings: CreditSettings, signal: TurnSignal) -> bool:
+    """Whether any turn of this group has an advantage, whatever the turn term weighs; arguments as `weightless`."""
+    _, turns = _terms(episodes, settings, signal)
+    return any(map(any, turns.advantages))
+
+
+def _terms(
+    episodes: Sequence[Trajectory], settings: CreditSettings, signal: TurnSignal
+) -> tuple[NDArray[np.float64], TurnCredit]:
+    """Both terms of a group, by the function that credit itself uses; an episode without a reward brings no turns."""
+    states = settings.needs_states
+    turns = [turn_records(e, signal, states=states) if e.reward is not None else [] for e in episodes]
+    return credit_terms([episode.reward for episode in episodes], turns, len(episodes), settings)
+
+
+def other_tasks(ids: Collection[str], used: Collection[str], count: int, *seed: int | str) -> list[str]:
+    """Up to `count` of `ids` that are not in `used`, drawn without replacement; the same parts of a seed, the same."""
+    left = sorted(set(ids) - set(used))
+    return random.Random(derive_seed(*seed)).sample(left, min(count, len(left)))
+
+
+# -- The rules of a run's rollouts, and what they need of the pool and of the processes -------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """Which attempts are made. The default plays one episode per row, of the row's task.
+
+    Attributes:
+        adaptive: More attempts than K where the first K did not show both outcomes.
+        refill_rounds: How often flat groups are replaced by groups of other tasks.
+        weightless: Whether credit gives every token of these K episodes the weight 0.
+        curriculum: Names the tasks; the rows' own do not count then.
+        groups_per_draw: Groups of one generation, over all processes.
+    """
+
+    adaptive: Adaptive | None = None
+    refill_rounds: int = 0
+    weightless: Callable[[Sequence[Trajectory]], bool] | None = None
+    curriculum: Curriculum | None = None
+    groups_per_draw: int = 0
+
+    @property
+    def choose(self) -> bool:
+        """Whether more may be played than is trained on."""
+        return self.adaptive is not None or self.refill_rounds > 0
+
+
+def curriculum_of(config: GiGPOConfig, pool: Sequence[Task]) -> Curriculum | None:
+    """The curriculum of a run, fitted to its pool; `None` where there is none.
+
+    Raises:
+        RulesError: Its file cannot be used.
+    """
+    if not config.curriculum:
+        return None
+    allowed = config.curriculum_allow_missing
+    return load_curriculum(
+        config.curriculum, pool, order=config.curriculum_order, allow_missing=allowed, seed=config.seed
+    )
+
+
+def make_rules(config: GiGPOConfig, pool: Sequence[Task], processes: int) -> Rules:
+    """The rules of a run.
+
+    Raises:
+        RulesError: One line per thing that they need and do not have.
+    """
+    credit, signal = config, config.turn_signal
+    cut = bool(config.mask_truncated_completions)
+    rules = Rules(
+        adaptive=config.adaptive_rule(),
+        refill_rounds=config.refill_rounds,
+        weightless=lambda episodes: weightless(episodes, credit, signal, mask_truncated=cut),
+        curriculum=curriculum_of(config, pool),
+        groups_per_draw=config.generation_batch_size // config.num_generations,
+    )
+    drawn = len(rules.curriculum.order if rules.curriculum else pool)
+    rows = config.generation_batch_size // processes
+    problems = rule_problems(rules, pool=drawn, processes=processes, rows=rows, group_size=config.num_generations)
+    if found := list(problems):
+        raise RulesError("\n".join(found))
+    return rules
+
+
+def rule_problems(rules: Rules, *, pool: int, processes: int, rows: int, group_size: int) -> Iterator[str]:
+    """What the rules need and do not have, one line each.
+
+    Args:
+        rules: Of the run.
+        pool: Tasks that are drawn from.
+        processes: Processes that train.
+        rows: Rows of one generation on each of them.
+        group_size: K.
+    """
+    if rules.choose and rows % group_size:
+        yield (
+            f"adaptive sampling and refill need whole groups on a process: {rows} episodes on each of {processes} "
+            f"processes are no multiple of {group_size} attempts. Choose per_device_train_batch_size x "
+            "steps_per_generation so that they are, or switch both off."
+        )
+    groups = processes * rows // group_size
+    if rules.refill_rounds and pool <= groups:
+        yield (
+            f"refill_rounds={rules.refill_rounds}: a generation already draws all {pool} tasks of the pool "
+            f"({groups} groups), so no other task is left. Give more tasks, or leave it at 0."
+        )

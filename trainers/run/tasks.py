@@ -1,0 +1,334 @@
+"""Pool, held-out and confirmation tasks of a run, from its settings."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from agents.seeds import derive_seed
+from tasks.judges import JudgeUse
+from tasks.problems import TaskError, counted
+from tasks.sources import load_tasks, specs
+from tasks.sources.generated import GENERATED, read_generated
+from tasks.split_lock import ANEW, SUFFIX, apply_lock, locked_sides, parted_twins, verify_lock
+from tasks.splits import Choice, Sameness, Split, disjoint, meaning, problem, split_tasks, take_confirm
+from tasks.task import Task
+from trainers.errors import ConfigError
+from trainers.settings import EnvArguments
+
+# -- Which tasks the end of a run is measured on: tasks that nothing was trained and nothing was chosen on ------------
+# Generated tasks: fresh ones of the pool's families, from a seed of their own, and no twins of the run's other tasks.
+# Other tasks: a third side of the split, drawn out of the pool, so that what is held out stays as it was without it.
+# A
+# lock is taken at its word: its `confirm` side, or none.
+
+LEAST = 20
+"""Tasks below which nothing is confirmed: the interval of a pass rate then spans more than forty points."""
+MOST = 500
+"""Tasks above which a confirmation costs time and hardly says more: the interval then spans eight points or fewer."""
+ROUNDS = 4
+"""Times that twice as many tasks are made, where too many were twins, before a family counts as exhausted."""
+
+
+def with_confirm(env: EnvArguments, split: Split, seed: int, same: Sameness = meaning) -> tuple[Split, str]:
+    """Give a split its `confirm` side.
+
+    Args:
+        env: Which tasks, and how many to take.
+        split: Pool and what is held out, before a limit cuts it.
+        seed: Of the run.
+        same: What makes twins.
+
+    Returns:
+        The split, and one line for people: which tasks they are, or why there are none (the side is then empty).
+    """
+    if not (split.held_out or split.unseen):
+        return replace(split, confirm=()), "none: nothing is held out, so nothing is chosen that could be confirmed"
+    if env.confirm == 0:
+        return replace(split, confirm=()), "none: confirm=0"
+    if split.confirm:
+        return split, f"{counted(len(split.confirm), 'task')} of the lock's confirm side"
+    parts = [str(part) for part in specs(env.tasks)]
+    fresh = all(part.startswith(f"{GENERATED}:") for part in parts)
+    if env.held_out.endswith(SUFFIX) and not fresh:
+        return split, (
+            f"none: {env.held_out} has no confirm side, and the sides of a lock stay as they are. Lock anew "
+            f"({ANEW} --confirm 0.1), or measure best/ on other tasks (python -m trainers.evaluate)"
+        )
+    everything = len(split.pool) + len(split.held_out) + len(split.unseen)
+    share = f"confirm={env.confirm:g} of {counted(everything, 'task')}"
+    wanted = min(round(env.confirm * everything), MOST)
+    if env.held_out_limit and env.held_out_limit < wanted:
+        wanted, share = env.held_out_limit, f"held_out_limit={env.held_out_limit}"
+    if wanted < LEAST:
+        enough = LEAST / everything
+        remedy = f"confirm={enough + 0.005:.2f}" if enough < 0.5 and not env.held_out_limit else "more tasks"
+        return split, (
+            f"none: {share} is {wanted}, and fewer than {LEAST} say too little ({remedy} would do). Measure best/ on "
+            "other tasks (python -m trainers.evaluate)"
+        )
+    if fresh:
+        tasks = _fresh(parts, wanted, seed, split, same)
+        if len(tasks) < LEAST:
+            return split, (
+                f"none: {env.tasks} has no {wanted} tasks more that are no twins of the run's ({len(tasks)} were "
+                f"found, and fewer than {LEAST} say too little)"
+            )
+        return replace(split, confirm=tasks), f"{len(tasks)} fresh tasks of the pool's families"
+    if wanted >= len(split.pool):
+        return split, f"none: {share} is {wanted}, and the pool has {len(split.pool)}"
+    drawn = take_confirm(split, wanted, seed, same)
+    if len(drawn.confirm) < LEAST:
+        return split, (
+            f"none: only {len(drawn.confirm)} tasks of the pool may move (`split:` in their files keeps the others), "
+            f"and fewer than {LEAST} say too little"
+        )
+    return drawn, f"{len(drawn.confirm)} tasks taken out of the pool"
+
+
+def _fresh(parts: Sequence[str], wanted: int, seed: int, split: Split, same: Sameness) -> tuple[Task, ...]:
+    """Fresh tasks, from each part of the pool its share; fewer where the families have no more."""
+    read = [read_generated(part.partition(":")[2]) for part in parts]
+    total = sum(numbers["n"] for _, numbers in read)
+    trained = {task.family for task in split.pool}
+    known = [*split.pool, *split.held_out, *split.unseen]
+    found: list[Task] = []
+    for part, (family, numbers) in zip(parts, read, strict=True):
+        share = min(-(-wanted * numbers["n"] // total), wanted - len(found))
+        fresh = _of_family(family, share, derive_seed(seed, "confirm", part) % 2**31, [*known, *found], trained, same)
+        found += fresh
+    return tuple(found)
+
+
+def _of_family(
+    family: str, wanted: int, seed: int, known: Sequence[Task], trained: set[str | None], same: Sameness
+) -> tuple[Task, ...]:
+    from tasks.families import generate  # only here: other sources need not pay for this import
+
+    found: tuple[Task, ...] = ()
+    count = wanted
+    for _ in range(ROUNDS):
+        try:
+            made = generate(family, count, seed)
+        except TaskError:  # the family has no more: what was found before it is all
+            break
+        found = disjoint(known, [task for task in made if task.family in trained], same)
+        if len(found) >= wanted:
+            break
+        count *= 2
+    return found[:wanted]
+
+
+# -- Pool and held-out of a run, from its settings: loaded, and made disjoint -----------------------------------------
+
+FEW = 20
+"""Held-out tasks below which the interval of a pass rate spans more than forty points."""
+
+SHOWN = 5
+"""Ids that a line names before it stops."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskSets:
+    """Tasks of a run.
+
+    Attributes:
+        split: What is trained on and what is only measured on, disjoint by id and by meaning (but for old locks).
+        notes: What people should know (tasks moved, nothing held out).
+        confirm_text: What start and `best/` are measured on at the end, or why they are not.
+    """
+
+    split: Split
+    notes: tuple[str, ...] = ()
+    confirm_text: str = ""
+
+    @property
+    def pool(self) -> tuple[Task, ...]:
+        """Trained on."""
+        return self.split.pool
+
+    @property
+    def held_out(self) -> tuple[Task, ...]:
+        """Only measured on; of families that are also trained on."""
+        return self.split.held_out
+
+    @property
+    def unseen(self) -> tuple[Task, ...]:
+        """Only measured on; of families that are never trained on."""
+        return self.split.unseen
+
+    @property
+    def measured(self) -> tuple[Task, ...]:
+        """All that is only measured on."""
+        return self.held_out + self.unseen
+
+    @property
+    def confirm(self) -> tuple[Task, ...]:
+        """What start and `best/` are measured on once more, at the end; nothing is trained or chosen on them."""
+        return self.split.confirm
+
+    @property
+    def everything(self) -> tuple[Task, ...]:
+        """All that is played."""
+        return self.pool + self.measured + self.confirm
+
+
+def load_task_sets(env: EnvArguments, seed: int, resumed: Path | None = None) -> TaskSets:
+    """Load and split the tasks of a run.
+
+    Args:
+        env: Which tasks, and how to split them.
+        seed: Of the run.
+        resumed: Lock file of the run that goes on. One that version 0.6 or before drew keeps its sides.
+
+    Raises:
+        tasks.problems.TaskError: A task file is wrong (all of them are named), or the tasks are not those of a lock.
+        ConfigError: Nothing to train on.
+    """
+    unconfirmed: Path | None = None
+    if resumed is not None and resumed.exists():
+        unconfirmed = None if "confirm" in locked_sides(resumed) else resumed
+        former = _load(env, seed, problem, unconfirmed)
+        if _fits(former.split, resumed):
+            parted = map(str, parted_twins(former.split, resumed))
+            return replace(former, notes=tuple(dict.fromkeys((*former.notes, *parted))))
+    return _load(env, seed, meaning, unconfirmed)
+
+
+def _load(env: EnvArguments, seed: int, same: Sameness, unconfirmed: Path | None) -> TaskSets:
+    """See `load_task_sets`; `unconfirmed` is the lock of the run that goes on, where it has no confirm side."""
+    if _families(env.unseen_families) and env.held_out != "split":
+        raise ConfigError(
+            f"unseen_families={env.unseen_families}: only held_out=split draws families, and held_out is "
+            f"{env.held_out}. Leave it out, or lock a split with `python -m tasks split --unseen`."
+        )
+    judges, notes = _Judges(env.allow_in_process_judges), list[str]()
+    if env.held_out != "split" and env.held_out_fraction != EnvArguments.held_out_fraction:
+        notes.append(f"held_out_fraction={env.held_out_fraction:g} does nothing: held_out is {env.held_out}.")
+    split = _split(env, seed, same, judges, notes)
+    if judges.note():
+        notes.insert(0, judges.note())
+    confirmed, confirm_text = with_confirm(env, split, seed, same)
+    if confirmed.confirm and unconfirmed is not None:
+        confirm_text = f"none: the run began without ({unconfirmed} has no confirm side)"
+    else:
+        split = confirmed
+    if limit := env.held_out_limit:
+        split = replace(
+            split, held_out=split.held_out[:limit], unseen=split.unseen[:limit], confirm=split.confirm[:limit]
+        )
+    if 0 < len(split.held_out) < FEW:
+        notes.append(
+            f"held-out tasks: {len(split.held_out)}, too few to choose a checkpoint well (look at the interval). "
+            f"{FEW} or more say something; name some with --held_out."
+        )
+    if not split.pool:
+        raise ConfigError(f"tasks={env.tasks}: no task to train on{judges.reason()}")
+    if env.held_out not in ("none", "split") and not (split.held_out or split.unseen):
+        why = judges.reason() or ": every task of it is in the pool; name other tasks or another seed"
+        raise ConfigError(f"held_out={env.held_out}: no task to measure on{why}")
+    return TaskSets(split, tuple(notes), confirm_text)
+
+
+def _split(env: EnvArguments, seed: int, same: Sameness, judges: _Judges, notes: list[str]) -> Split:
+    """Pool and what is held out, as `held_out` says: `none`, `split`, a lock, or other tasks; `notes` are added to."""
+    everything = tuple(load_tasks(env.tasks))
+    if env.held_out.endswith(SUFFIX):
+        return _locked(env, everything, judges, notes)
+    everything = judges.keep(everything)
+    if env.held_out == "none":
+        notes.append("held_out=none: nothing is measured, so nothing selects a checkpoint; the last one is kept.")
+        return Split(everything, ())
+    if env.held_out != "split":
+        loaded = judges.keep(tuple(load_tasks(env.held_out)))
+        split = Split(everything, disjoint(everything, loaded, same))
+        if dropped := len(loaded) - len(split.held_out):
+            notes.append(f"{dropped} held-out tasks are also in the pool, or twins of tasks there, and were left out.")
+        return split
+    if len(everything) > 1:
+        return split_tasks(
+            everything,
+            held_out_fraction=env.held_out_fraction,
+            seed=seed,
+            unseen_families=_families(env.unseen_families),
+            same=same,
+        )
+    if everything:
+        notes.append(
+            f"{env.tasks} holds one task, which cannot be split: nothing is held out, so nothing selects a "
+            "checkpoint and the last one is kept. Add a second task, or name others with --held_out."
+        )
+    return Split(everything, ())
+
+
+def _locked(env: EnvArguments, everything: tuple[Task, ...], judges: _Judges, notes: list[str]) -> Split:
+    """The sides of a lock; it must find every task that it names, so those that are left out leave it afterwards."""
+    path = Path(env.held_out).expanduser()
+    split = apply_lock(everything, path, allow_outcome=True)
+    notes += _notes_on_lock(split, len(everything))
+    notes += map(str, parted_twins(split, path))
+    return replace(
+        split,
+        pool=judges.keep(split.pool),
+        held_out=judges.keep(split.held_out),
+        unseen=judges.keep(split.unseen),
+        confirm=judges.keep(split.confirm),
+    )
+
+
+def _fits(split: Split, lock: Path) -> bool:
+    """Whether a split is the one that a lock file holds."""
+    try:
+        verify_lock(split, lock)
+    except TaskError:
+        return False
+    return True
+
+
+class _Judges:
+    """Leaves out tasks whose judge runs the agent's code in its own process, unless they are asked for.
+
+    Training finds what pays: code that writes the verdict and leaves pays everything, and is no skill.
+    """
+
+    def __init__(self, allowed: bool) -> None:
+        self._allowed = allowed
+        self._found: dict[str, None] = {}
+
+    def keep(self, tasks: tuple[Task, ...]) -> tuple[Task, ...]:
+        """The tasks of these that are taken."""
+        found = dict.fromkeys(task.id for task in tasks if task.judge_use is JudgeUse.IN_PROCESS)
+        self._found |= found
+        return tasks if self._allowed else tuple(task for task in tasks if task.id not in found)
+
+    def note(self) -> str:
+        """Say which, in one line; empty where there is nothing to say."""
+        count = len(self._found)
+        if not count:
+            return "allow_in_process_judges does nothing: no task has such a judge." if self._allowed else ""
+        names = ", ".join([*list(self._found)[:SHOWN], *(["..."] if count > SHOWN else [])])
+        what = f"{counted(count, 'task')} with a judge that runs the agent's code in its own process ({names})"
+        if self._allowed:
+            return f"allow_in_process_judges: {what}: code that writes the verdict and leaves passes."
+        return f"left out: {what}. `python -m tasks check` says where; --allow_in_process_judges takes them."
+
+    def reason(self) -> str:
+        """Why nothing is left, as the end of a sentence; empty where this is not why."""
+        return f": {self.note()}" if self._found and not self._allowed else ""
+
+
+def _families(wanted: str) -> int | list[str]:
+    """What `unseen_families` says: a number, or names with commas between."""
+    if wanted.isdigit():
+        return int(wanted)
+    return [name.strip() for name in wanted.split(",") if name.strip()]
+
+
+def _notes_on_lock(split: Split, loaded: int) -> list[str]:
+    notes = []
+    if split.choice is Choice.OUTCOME:
+        notes.append("the split was chosen by outcome: a gap between pool and held-out is no sign of overfitting.")
+    if left_out := loaded - sum(map(len, split.sides.values())):
+        notes.append(f"{left_out} tasks are not in the lock file and were left out.")
+    return notes
