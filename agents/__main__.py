@@ -12,7 +12,7 @@ from agents.records import FORMATS
 from agents.trajectory import RecordError
 from sandboxes.guard import Parser, add_command, leave_with, started
 from sandboxes.sandbox import Backend
-from tasks.command_line import SPEC
+from tasks.cli import SPEC
 
 SANDBOX = f"auto, {', '.join(Backend)}"
 

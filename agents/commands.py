@@ -29,10 +29,9 @@ from agents.replay import Replayed, ReplayError, replay, template_for
 from agents.rollout import Job, RolloutEngine
 from agents.trajectory import FORGED, LOSSES, RecordError, Trajectory, Turn, write_jsonl
 from envs.mixed import MixedEnv
-from tasks.atomic_file import LONE_SURROGATES, atomic_file
-from tasks.problems import TaskError
+from tasks.model import LONE_SURROGATES, TaskError, atomic_file
 from tasks.sources import load_tasks
-from tasks.split_lock import SUFFIX
+from tasks.splits import SUFFIX
 from tasks.task import Task
 
 # -- The episodes of a file that a command is asked about -------------------------------------------------------------

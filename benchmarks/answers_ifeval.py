@@ -27,8 +27,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from tasks.assertions.instructions import IFEVAL, Instruction, InstructionType, Semantics, follows, make
-from tasks.assertions.instructions.language import warm_up
+from tasks.answers.ifeval.language import warm_up
+from tasks.answers.instructions import IFEVAL, Instruction, InstructionType, Semantics, follows, make
 
 NEEDS_DATA = frozenset({"length_constraints:number_sentences", "change_case:capital_word_frequency"})
 TARGET = 0.5

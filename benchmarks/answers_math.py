@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tasks.assertions.math import Pool, Reason, judge, judge_many
+from tasks.answers.math import Pool, Reason, judge, judge_many
 from tasks.sources import math as source
 
 GOLDEN = "fixtures/math_golden.json"

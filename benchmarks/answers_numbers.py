@@ -18,8 +18,8 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from tasks.assertions.answers import NumberEquals, NumberMode
-from tasks.outcome import Outcome
+from tasks.answers.number import NumberEquals, NumberMode
+from tasks.assertions.base import Outcome
 from tasks.sources import gsm8k
 
 TARGET = 50_000

@@ -23,10 +23,10 @@ from typing import Any
 
 from benchmarks.env import make_task
 from sandboxes import open_sandbox
+from tasks.assertions.base import Outcome
 from tasks.assertions.grade import grade
-from tasks.checking import prove_all
-from tasks.lint import Status
-from tasks.outcome import Outcome
+from tasks.check import prove_all
+from tasks.proof import Status
 from tasks.sources import load_tasks
 
 ARCHIVE = "data/clawgym/clawgym_train.tar.xz"

@@ -14,7 +14,7 @@ from envs.mixed import MixedEnv, kind_of_env
 from sandboxes.guard import Parser, add_command, leave_with, started
 from sandboxes.sandbox import Backend, SandboxError
 from tasks.assertions.grade import GradeError
-from tasks.command_line import SPEC
+from tasks.cli import SPEC
 from tasks.sources import load_tasks
 from tasks.task import TaskError
 

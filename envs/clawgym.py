@@ -10,9 +10,9 @@ from envs.prompts import listing
 from envs.rewards import ObservationClass, anchor, workspace_hash
 from envs.sandboxed import SandboxedEnv, TaskSource
 from sandboxes.sandbox import CommandResult, Snapshot
+from tasks.assertions.base import Outcome, cut_short
 from tasks.assertions.grade import grade_files
-from tasks.grader import SandboxGrader
-from tasks.outcome import Outcome, cut_short
+from tasks.assertions.run import SandboxGrader
 from tasks.task import Task
 
 

@@ -30,9 +30,9 @@ from envs.prompts import prompt_style as named_style
 from envs.rewards import BaselineError, RewardKind, reward_rule
 from envs.spaces import ACTION_LENGTH, OBSERVATION_LENGTH, UnicodeText
 from sandboxes.sandbox import JudgeIsolation
+from tasks.assertions.base import Outcome
 from tasks.assertions.grade import Grade, GradeError, grade
 from tasks.model import nearest
-from tasks.outcome import Outcome
 from tasks.task import Task
 
 __all__ = ["ConversationEnv", "Exchange", "Phase", "StopReason"]

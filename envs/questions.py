@@ -13,13 +13,12 @@ from envs.registry import asking_for
 from envs.rewards import ObservationClass, anchor
 from envs.sandboxed import SandboxedEnv, TaskSource
 from sandboxes.sandbox import CommandResult, Snapshot
-from tasks.assertions.base import AssertionResult, BaseAssertion, Verdict, leaves
-from tasks.assertions.final_number import final_number
+from tasks.answers.final_number import final_number
+from tasks.answers.instructions import InstructionFollowed
+from tasks.answers.math.extraction import find_answer
+from tasks.assertions.base import AssertionResult, BaseAssertion, Outcome, Verdict, cut_short, leaves
 from tasks.assertions.grade import Grade
-from tasks.assertions.instructions.assertion import InstructionFollowed
-from tasks.assertions.math.extraction import find_answer
-from tasks.grader import SandboxGrader
-from tasks.outcome import Outcome, cut_short
+from tasks.assertions.run import SandboxGrader
 from tasks.task import Task
 
 # -- Environments that ask a question: the agent may run bash blocks, and a reply without one is its answer -----------

@@ -6,8 +6,8 @@ import sys
 from collections.abc import Sequence
 
 from sandboxes.guard import leave_with, started
-from tasks.command_line import parser
-from tasks.problems import TaskError, counted
+from tasks.cli import parser
+from tasks.model import TaskError, counted
 
 
 def run(arguments: Sequence[str] | None = None) -> int:

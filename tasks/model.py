@@ -1,15 +1,92 @@
-"""The base of every task model (frozen, strict), the types they share, and the words for what is wrong."""
+"""The base of task models, the words for what is wrong with a task, and files that appear whole or not at all."""
 
 from __future__ import annotations
 
 import difflib
+import os
 import posixpath
 import re
-from collections.abc import Iterable
-from typing import Annotated, TypeVar
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, TextIO, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_core import PydanticCustomError
+
+# -- What is wrong with task files: one line per problem, with file, line, key and remedy, all of them in one error ---
+
+Item = TypeVar("Item")
+Made = TypeVar("Made")
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong.
+
+    Attributes:
+        message: What is wrong and what to do.
+        file: Where; empty if the task came from no file.
+        line: Line in the file, from 1; None if unknown.
+        key: Key in the file, such as `assertions[1].path`; empty if the whole file is meant.
+    """
+
+    message: str
+    file: str = ""
+    line: int | None = None
+    key: str = ""
+
+    def __str__(self) -> str:
+        """Return `file:line: key: message`, without the parts that are unknown."""
+        place = self.file if self.line is None else f"{self.file}:{self.line}"
+        return ": ".join(part for part in (place, self.key, self.message) if part)
+
+
+class TaskError(ValueError):
+    """Tasks could not be loaded. The text lists every problem, one a line.
+
+    Attributes:
+        problems: The same as data.
+    """
+
+    def __init__(self, *problems: Problem | str) -> None:
+        self.problems: tuple[Problem, ...] = tuple(
+            item if isinstance(item, Problem) else Problem(item) for item in problems
+        )
+        super().__init__("\n".join(str(problem) for problem in self.problems))
+
+
+def collected(errors: Sequence[TaskError]) -> TaskError:
+    """Merge errors into one that lists the problems of all."""
+    return TaskError(*(problem for error in errors for problem in error.problems))
+
+
+def each(items: Iterable[Item], make: Callable[[Item], Made]) -> list[Made]:
+    """Return what `make` makes of each item; one that is broken does not hide the problems of the others.
+
+    Raises:
+        TaskError: the problems of all that are broken.
+    """
+    made: list[Made] = []
+    errors: list[TaskError] = []
+    for item in items:
+        try:
+            made.append(make(item))
+        except TaskError as error:
+            errors.append(error)
+    if errors:
+        raise collected(errors)
+    return made
+
+
+def counted(number: int, what: str) -> str:
+    """Write a number with its noun: `1 problem`, `2 problems`."""
+    return f"{number} {what}" + ("" if number == 1 else "s")
+
+
+# -- The base of every task model (frozen, strict), the types they share, and the words for what is wrong -------------
 
 T = TypeVar("T")
 
@@ -94,3 +171,35 @@ def _octal(mode: str) -> str:
 
 Mode = Annotated[str, AfterValidator(_octal)]
 """Permission bits as octal text of four digits; three may be written."""
+
+
+# -- Files that appear whole or not at all, whatever interrupts their writer ------------------------------------------
+
+LONE_SURROGATES = "backslashreplace"
+"""How to open a file for JSON (`errors=`): a lone surrogate has no UTF-8, but a form in JSON, and is read back."""
+SUFFIX = ".tmp"
+"""How the names of unfinished files end; one is left only where its writer was killed."""
+
+
+@contextmanager
+def atomic_file(path: Path, *, sync: bool = True) -> Iterator[TextIO]:
+    """A file to write: readers see the old content or the new one, never a part; after an exception the old one.
+
+    Args:
+        path: Where it will stand; its folder must be there.
+        sync: Wait until it is on the disk, so that it outlives the machine and not only the process.
+
+    Raises:
+        OSError: It cannot be written.
+    """
+    fresh = path.with_name(f"{path.name}.{uuid.uuid4().hex}{SUFFIX}")
+    try:
+        with open(fresh, "x", encoding="utf-8", errors=LONE_SURROGATES, newline="\n") as file:
+            yield file
+            file.flush()
+            if sync:
+                os.fsync(file.fileno())
+        os.replace(fresh, path)
+    except BaseException:
+        fresh.unlink(missing_ok=True)
+        raise

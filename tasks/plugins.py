@@ -15,8 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, TypeVar
 
-from tasks.model import unknown_key
-from tasks.problems import TaskError
+from tasks.model import TaskError, unknown_key
 
 T = TypeVar("T")
 

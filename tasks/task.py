@@ -1,4 +1,4 @@
-"""A task: what to do, in which workspace, judged how, within which budget, and one way to do it."""
+"""A task: what to do, in which workspace, judged by which kinds of assertion, within which budget."""
 
 from __future__ import annotations
 
@@ -11,22 +11,95 @@ from enum import StrEnum
 from functools import cached_property
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, ValidatorFunctionWrapHandler, WrapValidator, field_validator, model_validator
 
 from sandboxes.boot import check_workdir
 from sandboxes.sandbox import EntryKind, FileEntry
-from tasks.assertions.base import BaseAssertion, leaves
-from tasks.assertions.files import FileUnchanged
-from tasks.assertions.graders import GraderAssertion
-from tasks.assertions.kinds import Assertion
-from tasks.assertions.paths import stands_at
-from tasks.assertions.script import Script
+from tasks.answers.instructions import InstructionFollowed
+from tasks.answers.math import MathEquivalent, MathFormat
+from tasks.answers.number import NumberEquals, NumberFormat
+from tasks.assertions.base import AssertionKind, BaseAssertion, leaves
+from tasks.assertions.files import (
+    DirExists,
+    FileContains,
+    FileCount,
+    FileEquals,
+    FileExists,
+    FileMatches,
+    FileMode,
+    FileNotExists,
+    FileUnchanged,
+    LineCount,
+    Sha256,
+)
+from tasks.assertions.grade import AllOf, AnyOf, Not
+from tasks.assertions.on_files import stands_at
+from tasks.assertions.run import Command, GraderAssertion, Script
+from tasks.assertions.tables import CsvCell, CsvRows, JsonFileValue, YamlFileValue
 from tasks.judges import Finding, JudgeUse, read_judge, worst
-from tasks.model import Items, StrictModel, Text, fault
-from tasks.problems import TaskError
+from tasks.model import Items, StrictModel, TaskError, Text, fault
+from tasks.plugins import ASSERTIONS, load_plugin, plugins
 from tasks.workspace import Workspace
 
-__all__ = ["Budget", "Difficulty", "Meaning", "Oracle", "Persona", "SplitName", "Task", "TaskError", "Workspace"]
+# -- Any assertion a task may hold, told apart by `kind`: those that ship, and those of other installed packages ------
+
+_SHIPPED = frozenset(str(kind) for kind in AssertionKind)
+
+
+def _foreign(value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
+    """Let another package's kind read what names it; all else goes the ordinary way."""
+    if isinstance(value, BaseAssertion) and value.kind not in _SHIPPED:
+        return value
+    kind = value.get("kind") if isinstance(value, dict) else None
+    if not isinstance(kind, str) or kind in _SHIPPED:
+        return handler(value)
+    entry = plugins(ASSERTIONS).get(kind)
+    if entry is None:
+        return handler(value)
+    model = load_plugin(entry)
+    if not (isinstance(model, type) and issubclass(model, BaseAssertion)):
+        raise fault(f"the kind '{kind}' of {entry.value} is no subclass of tasks.assertions.BaseAssertion")
+    return model.model_validate(value)
+
+
+Assertion = Annotated[
+    Annotated[
+        FileExists
+        | FileNotExists
+        | FileContains
+        | FileMatches
+        | FileUnchanged
+        | FileEquals
+        | DirExists
+        | FileCount
+        | FileMode
+        | LineCount
+        | Sha256
+        | JsonFileValue
+        | YamlFileValue
+        | CsvCell
+        | CsvRows
+        | Command
+        | Script
+        | NumberEquals
+        | NumberFormat
+        | MathEquivalent
+        | MathFormat
+        | InstructionFollowed
+        | AnyOf
+        | AllOf
+        | Not,
+        Field(discriminator="kind"),
+    ],
+    WrapValidator(_foreign),
+]
+"""Any assertion a task may hold."""
+
+for _model in (AnyOf, AllOf, Not):
+    _model.model_rebuild(_types_namespace={"Assertion": Assertion})
+
+
+# -- A task: what to do, in which workspace, judged how, within which budget, and one way to do it --------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -341,3 +414,6 @@ def _json(content: Any) -> str:
 
 def _digest(content: dict[str, Any]) -> str:
     return hashlib.sha256(_json(content).encode("utf-8")).hexdigest()
+
+
+__all__ = ["Budget", "Difficulty", "Meaning", "Oracle", "Persona", "SplitName", "Task", "TaskError", "Workspace"]

@@ -35,13 +35,12 @@ from envs.registry import environment, environment_ids
 from envs.sandboxed import ExposedJudge, refuse_exposed
 from sandboxes import Backend, SandboxPool, SandboxUnavailable, open_sandbox
 from sandboxes.guard import Parser
-from tasks.assertions.timing import reset_timings, timing_table
+from tasks.assertions.grade import reset_timings, timing_table
 from tasks.judges import JudgeUse
-from tasks.problems import TaskError, counted
+from tasks.model import TaskError, counted
 from tasks.sources import load_tasks
-from tasks.sources.self_test import Coverage, self_test
-from tasks.split_lock import apply_lock, parted_twins
-from tasks.splits import Split
+from tasks.sources.questions import Coverage, self_test
+from tasks.splits import Split, apply_lock, parted_twins
 from tasks.task import Task
 from trainers.errors import RunFolderError
 from trainers.measure import Measurement, measure, side_rates, tag_counts, wrote_on

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from agents.trajectory import RecordError, read_records
-from tasks.atomic_file import LONE_SURROGATES, SUFFIX, atomic_file
+from tasks.model import LONE_SURROGATES, SUFFIX, atomic_file
 from trainers.errors import RunFolderError
 
 

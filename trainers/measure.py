@@ -11,7 +11,7 @@ from typing import Any
 
 from agents.trajectory import LOSSES, Trajectory
 from envs.episode import StopReason
-from tasks.base_rates import BaseRates, base_rates
+from tasks.comparable import BaseRates, base_rates
 from tasks.splits import Split
 from tasks.task import Task
 from trainers.errors import RewardError

@@ -35,7 +35,7 @@ import transformers
 from agents.models.card import MANIFEST, ModelCard, ModelError, find_card, write_card, write_manifest
 from agents.models.loading import ModelKind, load_model, resolve_model
 from sandboxes.guard import Parser
-from tasks.families.words import ALL_WORDS
+from tasks.families.quickstart import ALL_WORDS
 from trainers.run.folder import disk_full, refuse_occupied, refuse_unwritable
 from trainers.warmstart.config import (
     CONFIGS,

@@ -162,7 +162,7 @@ class ShellTasks:
         agent_errors: `fail` or `error` (see `envs.episode.AgentErrors`).
 
     Raises:
-        tasks.problems.TaskError: The tasks could not be loaded.
+        tasks.model.TaskError: The tasks could not be loaded.
         ValueError: A setting is not among its choices.
 
     Example:

@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from tasks.atomic_file import atomic_file
+from tasks.model import atomic_file
 
 # -- The one error of this folder -------------------------------------------------------------------------------------
 

@@ -21,7 +21,7 @@ from envs.actions import STOP_WORD
 from envs.prompts import Compact
 from sandboxes.sandbox import CommandResult
 from tasks.families import MAX_TURNS, MIX, Family, TaskParts, stream
-from tasks.families.words import FILE_NAMES
+from tasks.families.quickstart import FILE_NAMES
 
 BLOCK = 1000
 """Demonstrations drawn from one random generator; blocks are what is spread over processes."""

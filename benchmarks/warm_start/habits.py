@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field
 from random import Random
 from typing import Any
 
-from tasks.families.words import FILE_NAMES, FOLDERS, WORDS
+from tasks.families.quickstart import FILE_NAMES, FOLDERS, WORDS
 
 
 def _clobber(command: str) -> str:

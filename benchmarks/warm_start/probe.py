@@ -22,9 +22,9 @@ from benchmarks.warm_start.emulator import State, UnsupportedCommandError, run, 
 from envs.actions import Command, Malformed, parse
 from envs.prompts import Compact
 from sandboxes.sandbox import CommandResult
+from tasks.assertions.base import Outcome
 from tasks.assertions.grade import grade
 from tasks.families import MAX_TURNS, MIX, generate
-from tasks.outcome import Outcome
 from tasks.task import Task
 from trainers.run.pipes import start
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from benchmarks.warm_start.emulator import snapshot
 from benchmarks.warm_start.episodes import Demonstration
 from benchmarks.warm_start.habits import Recipe
+from tasks.assertions.base import Outcome
 from tasks.assertions.grade import grade
 from tasks.families import MAX_TURNS, build
-from tasks.outcome import Outcome
 
 TURN_PENALTY = 0.2
 """Cost of using all turns in the shaped reward."""

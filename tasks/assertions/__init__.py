@@ -1,8 +1,6 @@
 """How an episode is judged: named checks, each with a verdict of pass, fail or error."""
 
 from tasks.assertions.base import AssertionKind, AssertionResult, BaseAssertion, Verdict
-from tasks.assertions.command import Command
-from tasks.assertions.compose import AllOf, AnyOf, Not
 from tasks.assertions.files import (
     FileContains,
     FileExists,
@@ -10,8 +8,8 @@ from tasks.assertions.files import (
     FileNotExists,
     FileUnchanged,
 )
-from tasks.assertions.grade import Grade, GradeError, grade, grade_files
-from tasks.assertions.script import Script, ScriptMode
+from tasks.assertions.grade import AllOf, AnyOf, Grade, GradeError, Not, grade, grade_files
+from tasks.assertions.run import Command, Script, ScriptMode
 
 __all__ = [
     "AllOf",

@@ -12,10 +12,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from tasks.judges.constructs import Finding, JudgeUse
-from tasks.judges.python_source import PythonText, read_python
-from tasks.judges.shell_source import ShellText, read_shell
-
-__all__ = ["REMEDY", "Finding", "JudgeUse", "in_process_line", "read_judge", "worst"]
+from tasks.judges.python import PythonText, read_python
+from tasks.judges.shell import ShellText, read_shell
 
 REMEDY = "Run the agent's program in a process of its own (subprocess.run) and compare what it prints"
 """What to do about a judge that runs the agent's code in its own process."""
@@ -55,3 +53,6 @@ def in_process_line(findings: Sequence[Finding]) -> str:
     more = f" (and {len(rest)} more)" if rest else ""
     said = "the judge runs the agent's code in its own process, where that code can write the verdict"
     return f"{said}: {first}{more}. {REMEDY}."
+
+
+__all__ = ["Finding", "JudgeUse", "REMEDY", "in_process_line", "read_judge", "worst"]

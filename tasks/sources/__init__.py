@@ -2,26 +2,168 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from importlib import import_module
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
-from tasks.model import nearest
+from tasks.model import Problem, TaskError, collected, nearest, unknown_key
 from tasks.plugins import TASKS, load_plugin, plugins
-from tasks.problems import Problem, TaskError, collected
 from tasks.sources.clawgym import SCHEME as CLAWGYM
+from tasks.sources.clawgym import is_clawgym
 from tasks.sources.clawgym import load as load_clawgym
-from tasks.sources.clawgym_files import is_clawgym
 from tasks.sources.fieldnotes import SCHEME as FIELDNOTES
 from tasks.sources.fieldnotes import SUFFIX as RECORDS
 from tasks.sources.fieldnotes import load as load_records
-from tasks.sources.generated import GENERATED, load_generated
-from tasks.sources.library import LIBRARY, load_library
-from tasks.sources.yaml import SUFFIXES, load_yaml, task_files, unreadable
 from tasks.task import Task
-from tasks.yaml_io import load_task
+from tasks.yaml import load_task
+
+# -- Task files: one YAML file is one task, a folder is all of them in it and below -----------------------------------
+
+SUFFIXES = (".yaml", ".yml")
+
+
+def load_yaml(path: Path) -> list[Task]:
+    """Load a file, or every task file in a folder and below, sorted by path.
+
+    Raises:
+        TaskError: nothing there, broken files (all problems of all files), or an id that two files share.
+    """
+    return load_files(task_files(path))
+
+
+def task_files(path: Path) -> list[Path]:
+    """Return the task files that `path` stands for, sorted; hidden files and folders are left out.
+
+    Raises:
+        TaskError: a folder without task files, one that may not be read, or a file of another kind.
+    """
+    if not path.is_dir():
+        if path.suffix.lower() not in SUFFIXES:
+            raise TaskError(Problem("is no task file: its name must end in .yaml or .yml", str(path)))
+        return [path]
+
+    def refuse(error: OSError) -> None:  # `rglob` would pass over what it may not read, and its tasks would be missing
+        raise unreadable(Path(error.filename or path), error) from error
+
+    found = sorted(
+        file
+        for folder, _, names in os.walk(path, onerror=refuse)
+        for file in (Path(folder, name) for name in names)
+        if file.suffix.lower() in SUFFIXES and not any(part.startswith(".") for part in file.relative_to(path).parts)
+    )
+    if not found:
+        raise TaskError(
+            Problem(f"holds no task files (*.yaml): `python -m tasks new NAME --dir {path}` writes one", str(path))
+        )
+    return found
+
+
+def unreadable(path: Path, error: OSError) -> TaskError:
+    """Word that a folder or a file may not be read."""
+    return TaskError(Problem(f"cannot be read ({error.strerror}): check its permissions", str(path)))
+
+
+def load_files(files: Iterable[Path]) -> list[Task]:
+    """Load task files; one broken file does not hide the problems of the others.
+
+    Raises:
+        TaskError: every problem of every file.
+    """
+    tasks: dict[str, tuple[Task, Path]] = {}
+    errors: list[TaskError] = []
+    for file in files:
+        try:
+            task = load_task(file)
+        except TaskError as error:
+            errors.append(error)
+            continue
+        if task.id in tasks:
+            first = tasks[task.id][1]
+            message = f"the id '{task.id}' is taken by {first}: ids must be unique, rename one"
+            errors.append(TaskError(Problem(message, str(file), key="id")))
+            continue
+        tasks[task.id] = (task, file)
+    if errors:
+        raise collected(errors)
+    return [task for task, _ in tasks.values()]
+
+
+# -- The hand-written tasks that ship with the package ----------------------------------------------------------------
+
+LIBRARY = "library"
+FOLDER = Path(__file__).resolve().parent.parent / "library"
+"""Where the files are; a plain folder in the wheel too."""
+
+
+def load_library(task_id: str | None = None) -> list[Task]:
+    """Load all shipped tasks, sorted by id, or the one with the given id.
+
+    Raises:
+        TaskError: no such id; the nearest one is named.
+    """
+    tasks = sorted(load_yaml(FOLDER), key=lambda task: task.id)
+    if task_id is None:
+        return tasks
+    found = [task for task in tasks if task.id == task_id]
+    if not found:
+        raise TaskError(unknown_key(task_id, [task.id for task in tasks], "library task"))
+    return found
+
+
+# -- Procedural tasks by spec: `generated:<family>?n=100&seed=0` ------------------------------------------------------
+
+GENERATED = "generated"
+DEFAULTS = {"n": 100, "seed": 0}
+"""Parameters of the spec, and what they are where the spec leaves them out."""
+
+
+def load_generated(rest: str) -> list[Task]:
+    """Generate the tasks for what stands after `generated:`.
+
+    Raises:
+        TaskError: unknown family or parameter (the nearest is named), or a number that makes no sense.
+    """
+    from tasks.families import NAMES, generate  # only here: other sources need not pay for this import
+
+    family, numbers = read_generated(rest)
+    if family not in NAMES:
+        raise TaskError(f"{GENERATED}:{rest}: " + unknown_key(family, NAMES, "family"))
+    return generate(family, numbers["n"], numbers["seed"])
+
+
+def read_generated(rest: str) -> tuple[str, dict[str, int]]:
+    """Return the family and the parameters (those of `DEFAULTS`) of what stands after `generated:`.
+
+    Raises:
+        TaskError: unknown parameter, or a number that makes no sense; whether there is such a family is not looked at.
+    """
+    family, _, query = rest.partition("?")
+    return family, _parse(query, f"{GENERATED}:{rest}")
+
+
+def _parse(query: str, spec: str) -> dict[str, int]:
+    numbers = dict(DEFAULTS)
+    seen: set[str] = set()
+    for item in query.split("&") if query else ():
+        name, _, value = item.partition("=")
+        if name not in DEFAULTS:
+            raise TaskError(f"{spec}: " + unknown_key(name, DEFAULTS, "parameter"))
+        if name in seen:
+            raise TaskError(f"{spec}: '{name}' is given twice")
+        seen.add(name)
+        try:
+            numbers[name] = int(value)
+        except ValueError:
+            raise TaskError(f"{spec}: {name}='{value}' is no whole number") from None
+    if numbers["n"] < 1:
+        raise TaskError(f"{spec}: n={numbers['n']} asks for no tasks: n must be at least 1")
+    return numbers
+
+
+# -- Where tasks come from: library, families, YAML files, upstream ClawGym folders, field notes, question sets -------
 
 Spec = str | Path | Sequence[str | Path]
 """What `load_tasks` takes."""

@@ -15,11 +15,9 @@ from typing import Any
 from pydantic import ValidationError
 
 from sandboxes.sandbox import EntryKind, FileEntry
-from tasks.document import Document
-from tasks.explain import explain
-from tasks.model import unknown_key
-from tasks.problems import Problem, TaskError, each
+from tasks.model import Problem, TaskError, each, unknown_key
 from tasks.task import Task
+from tasks.yaml import Document, explain
 
 logger = logging.getLogger(__name__)
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import re
 
-from tasks.assertions.answers import MarkerMode, NumberEquals, NumberFormat, NumberMode
-from tasks.assertions.numbers import read
-from tasks.problems import TaskError, each
-from tasks.sources.datasets_io import SAMPLE, Row, choice, read_rows, split_spec, weight, whole_number
+from tasks.answers.number import MarkerMode, NumberEquals, NumberFormat, NumberMode
+from tasks.answers.numbers import read
+from tasks.model import TaskError, each
+from tasks.sources.questions import SAMPLE, Row, choice, read_rows, split_spec, weight, whole_number
 from tasks.task import Budget, Oracle, Task
 
 SCHEME = FAMILY = "gsm8k"

@@ -16,11 +16,10 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from tasks.assertions.instructions.assertion import InstructionFollowed
-from tasks.assertions.instructions.base import InstructionError, Semantics
-from tasks.assertions.instructions.registry import make
-from tasks.problems import Problem, TaskError
-from tasks.sources.datasets_io import SAMPLE, Row, choice, read_rows, split_spec, whole_number
+from tasks.answers.ifeval.base import InstructionError, Semantics
+from tasks.answers.instructions import InstructionFollowed, make
+from tasks.model import Problem, TaskError
+from tasks.sources.questions import SAMPLE, Row, choice, read_rows, split_spec, whole_number
 from tasks.task import Budget, Oracle, Task
 
 HUBS = {"ifeval": "google/IFEval", "ifbench": "allenai/IFBench_test"}

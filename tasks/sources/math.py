@@ -1,4 +1,4 @@
-r"""MATH (Hendrycks et al. 2021): `math:PATH`, `math:hub`, or `math:sample` (ours). One task a problem.
+"""MATH (Hendrycks et al. 2021): `math:PATH`, `math:hub`, or `math:sample` (ours). One task a problem.
 
 The problems are not part of this product: their licence is disputed. A folder has the public layout (`train/` and
 `test/`, in them a folder for each subject with one JSON file a problem), or holds rows as JSONL or Parquet; the keys
@@ -13,11 +13,10 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from tasks.assertions.math import MathEquivalent, MathFormat, MathMode
-from tasks.assertions.math.extraction import last_box
-from tasks.model import nearest
-from tasks.problems import TaskError, each
-from tasks.sources.datasets_io import HUB, SAMPLE, Row, choice, read_rows, split_spec, weight, whole_number
+from tasks.answers.math import MathEquivalent, MathFormat, MathMode
+from tasks.answers.math.extraction import last_box
+from tasks.model import TaskError, each, nearest
+from tasks.sources.questions import HUB, SAMPLE, Row, choice, read_rows, split_spec, weight, whole_number
 from tasks.task import Budget, Difficulty, Oracle, Task
 
 SCHEME = "math"

@@ -10,7 +10,7 @@ from typing import Any
 from envs.actions import ActionKind, Command, Submit, parse
 from envs.conversation import ConversationEnv, Exchange
 from sandboxes.sandbox import EntryKind, FileEntry, SandboxError
-from tasks.outcome import Outcome
+from tasks.assertions.base import Outcome
 from tasks.task import Task
 
 FIRST: dict[str, Any] = {

@@ -13,7 +13,7 @@ from agents.policy import Candidate, FinishReason, Sampling
 from agents.records import read_trajectories
 from agents.rollout import Job, RolloutEngine
 from agents.trajectory import read_jsonl, write_jsonl
-from tasks.atomic_file import LONE_SURROGATES
+from tasks.model import LONE_SURROGATES
 from tasks.sources import load_tasks
 from tests.agents.fakes import FakeEnv, task
 from tests.agents.records.test_fieldnotes import RECORD

@@ -13,7 +13,7 @@ from agents.policy import Candidate, FinishReason, Sampling
 from agents.rollout import Job, RolloutEngine
 from agents.seeds import derive_seed
 from agents.trajectory import RecordError, Trajectory, Turn, groups, read_jsonl, write_jsonl
-from tasks.atomic_file import LONE_SURROGATES
+from tasks.model import LONE_SURROGATES
 from tests.agents.fakes import FakeEnv, task
 
 

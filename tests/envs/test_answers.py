@@ -12,9 +12,9 @@ from envs.episode import CutReply
 from envs.prompts import ANSWER_STYLES, answer_style
 from envs.questions import GSM8K_FORM, IFEVAL_FORM, AnswerEnv, GSM8KEnv, IFEvalEnv, MATHEnv
 from sandboxes.sandbox import SandboxError
-from tasks.assertions.answers import NumberEquals
+from tasks.answers.instructions import INSTRUCTIONS
+from tasks.answers.number import NumberEquals
 from tasks.assertions.grade import GradeError
-from tasks.assertions.instructions.registry import INSTRUCTIONS
 from tests.envs.fakes import FakeSandboxes, bash, task
 from tests.envs.questions import question, questions
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tasks.atomic_file import atomic_file
+from tasks.model import atomic_file
 
 
 def test_a_file_appears_whole_or_not_at_all(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from tasks.base_rates import base_rates
+from tasks.comparable import base_rates
 from tasks.sources import load_tasks
 from tasks.splits import split_by_outcome, split_tasks
 

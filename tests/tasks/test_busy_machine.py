@@ -8,9 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from sandboxes import Backend, open_sandbox, probe
+from tasks.assertions.base import Outcome
 from tasks.assertions.grade import grade
-from tasks.grader import SandboxGrader
-from tasks.outcome import Outcome
+from tasks.assertions.run import SandboxGrader
 from tasks.task import Task
 
 BURNS = "while True: pass"

@@ -5,12 +5,11 @@ from pathlib import Path
 import pytest
 
 from sandboxes.sandbox import SandboxError, SandboxUnavailable, Snapshot
-from tasks import checking
+from tasks import check as checking
 from tasks.__main__ import run
 from tasks.families import ALL_FAMILIES
-from tasks.lint import Status
-from tasks.sources import load_tasks
-from tasks.sources.library import load_library
+from tasks.proof import Status
+from tasks.sources import load_library, load_tasks
 from tests.tasks.fake_sandbox import FakeSandbox
 
 GOOD = """\

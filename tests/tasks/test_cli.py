@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from tasks.__main__ import run
-from tasks.lint import Status, prove
-from tasks.yaml_io import load_task, parse_task
+from tasks.proof import Status, prove
+from tasks.yaml import load_task, parse_task
 from tests.tasks.fake_sandbox import FakeSandbox
 
 

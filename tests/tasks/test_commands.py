@@ -9,11 +9,11 @@ from xml.etree import ElementTree
 import pytest
 
 from sandboxes.sandbox import SandboxError
-from tasks import checking
+from tasks import check as checking
 from tasks.__main__ import run
-from tasks.rendering import render
+from tasks.show import render
 from tasks.sources import load_tasks
-from tasks.split_lock import apply_lock
+from tasks.splits import apply_lock
 from tasks.task import Task
 from tests.tasks.fake_sandbox import FakeSandbox
 

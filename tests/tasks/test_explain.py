@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import pytest
 
-from tasks.problems import TaskError
-from tasks.yaml_io import parse_task
+from tasks.model import TaskError
+from tasks.yaml import parse_task
 
 WELL = """\
 id: demo

@@ -9,11 +9,10 @@ import pytest
 
 from sandboxes import Backend, open_sandbox
 from sandboxes.sandbox import JudgeIsolation, Sandbox
+from tasks.assertions.base import Outcome
 from tasks.assertions.grade import Grade, grade
-from tasks.assertions.script import Script
-from tasks.grader import SandboxGrader
+from tasks.assertions.run import SandboxGrader, Script
 from tasks.judges import JudgeUse
-from tasks.outcome import Outcome
 from tasks.sources import load_tasks
 from tasks.task import Task
 from tests.sandboxes.conftest import SAFE_BACKENDS, engine_for, require

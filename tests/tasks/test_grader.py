@@ -11,9 +11,9 @@ import pytest
 from sandboxes import Backend, SandboxError, open_sandbox, probe
 from sandboxes.sandbox import Sandbox
 from tasks.assertions import AssertionResult, grade
-from tasks.grader import SandboxGrader
-from tasks.lint import Status, prove
-from tasks.outcome import Outcome
+from tasks.assertions.base import Outcome
+from tasks.assertions.run import SandboxGrader
+from tasks.proof import Status, prove
 from tasks.task import Task
 
 

@@ -15,8 +15,8 @@ import yaml
 from sandboxes import open_sandbox
 from sandboxes.sandbox import EntryKind, Sandbox, SandboxUnavailable
 from tasks.families import OFFICE, generate
-from tasks.lint import grade_end, play
-from tasks.sources.library import load_library
+from tasks.proof import grade_end, play
+from tasks.sources import load_library
 from tasks.task import Task
 
 HONEST = Path(__file__).parent / "honest"

@@ -9,8 +9,8 @@ import pytest
 
 from sandboxes.sandbox import EntryKind, FileEntry
 from tasks.families import generate
-from tasks.mutants import DELETE_ALL, JUNK, cheats, damaged, deletes_something
-from tasks.sources.library import load_library
+from tasks.proof import DELETE_ALL, JUNK, cheats, damaged, deletes_something
+from tasks.sources import load_library
 
 
 def file(text: str | bytes, mode: int = 0o644) -> FileEntry:

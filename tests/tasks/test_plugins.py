@@ -12,8 +12,8 @@ import pytest
 
 from tasks import plugins
 from tasks.assertions.base import BaseAssertion
+from tasks.model import TaskError
 from tasks.plugins import PluginError, Registry
-from tasks.problems import TaskError
 from tasks.sources import is_spec, load_tasks
 from tasks.task import Task
 

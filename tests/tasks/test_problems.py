@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from tasks.problems import Problem, TaskError, collected, counted
+from tasks.model import Problem, TaskError, collected, counted
 
 
 def test_a_problem_says_where_and_what() -> None:

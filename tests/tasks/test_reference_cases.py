@@ -10,14 +10,13 @@ from typing import Any
 import pytest
 
 from sandboxes.sandbox import FileEntry
-from tasks.assertions.base import Verdict
+from tasks.assertions.base import Outcome, Verdict
 from tasks.assertions.grade import grade
-from tasks.lint import Status, prove
-from tasks.outcome import Outcome
-from tasks.problems import TaskError
+from tasks.model import TaskError
+from tasks.proof import Status, prove
 from tasks.sources import fieldnotes, load_tasks
 from tasks.task import Task
-from tasks.yaml_io import load_task, parse_task
+from tasks.yaml import load_task, parse_task
 from tests.shared_data import shared
 from tests.tasks.fake_sandbox import FakeSandbox
 

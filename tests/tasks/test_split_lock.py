@@ -5,10 +5,19 @@ from pathlib import Path
 
 import pytest
 
-from tasks.problems import TaskError
+from tasks.model import TaskError
 from tasks.sources import load_tasks
-from tasks.split_lock import apply_lock, locked_sides, parted_twins, verify_lock, write_lock
-from tasks.splits import Split, split_by_outcome, split_tasks, take_confirm
+from tasks.splits import (
+    Split,
+    apply_lock,
+    locked_sides,
+    parted_twins,
+    split_by_outcome,
+    split_tasks,
+    take_confirm,
+    verify_lock,
+    write_lock,
+)
 
 TASKS = load_tasks("generated:quickstart?n=40")
 SPLIT = split_tasks(TASKS, held_out_fraction=0.25, seed=0, unseen_families=2)

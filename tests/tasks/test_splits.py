@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.problems import TaskError
+from tasks.model import TaskError
 from tasks.sources import load_tasks
 from tasks.splits import Choice, Split, disjoint, problem, split_by_outcome, split_tasks, take_confirm
 from tasks.task import Task

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
+from tasks.comparable import THRESHOLD, exact_twins, near_twins, similarity, twin_notes
 from tasks.sources import load_tasks
 from tasks.splits import split_tasks
 from tasks.task import Task
-from tasks.twins import THRESHOLD, exact_twins, near_twins, similarity, twin_notes
 
 BASE: dict[str, Any] = {
     "id": "base",

@@ -9,9 +9,9 @@ import yaml
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tasks.problems import TaskError
+from tasks.model import TaskError
 from tasks.task import Task
-from tasks.yaml_io import dump_task, parse_task
+from tasks.yaml import dump_task, parse_task
 
 ANY_TEXT = st.text(max_size=30)
 _WORDS = """

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tasks.lint import Status, prove
-from tasks.problems import TaskError
+from tasks.model import TaskError
+from tasks.proof import Status, prove
 from tasks.sources import load_tasks
 from tasks.task import Task
-from tasks.yaml_io import dump_task, load_task, parse_task
+from tasks.yaml import dump_task, load_task, parse_task
 from tests.tasks.fake_sandbox import FakeSandbox
 
 FULL = """\

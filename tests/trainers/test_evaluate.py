@@ -15,8 +15,7 @@ from agents.policy import Completion, Request, Sampling
 from agents.trajectory import read_jsonl
 from sandboxes import SandboxUnavailable, SupervisedSandbox, open_sandbox
 from tasks.sources import load_tasks
-from tasks.split_lock import write_lock
-from tasks.splits import split_tasks
+from tasks.splits import split_tasks, write_lock
 from tests.envs.fakes import kill
 from trainers.evaluate import main
 

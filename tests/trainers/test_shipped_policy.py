@@ -9,7 +9,7 @@ import pytest
 
 from agents.models.card import read_card
 from agents.models.loading import QUICKSTART, load_model
-from tasks.families.words import ALL_WORDS
+from tasks.families.quickstart import ALL_WORDS
 from trainers.sft import RECIPE, new_policy
 from trainers.warmstart.config import WARM_START, load_settings
 from trainers.warmstart.corpus import MARKERS

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from agents.models.card import ModelCard
 from agents.policy import Sampling
 from agents.trajectory import Trajectory
-from tasks.sources.self_test import Coverage
+from tasks.sources.questions import Coverage
 from tasks.splits import Choice
 from tasks.task import Task
 from trainers.guards.levels import Severity

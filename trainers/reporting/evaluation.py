@@ -17,7 +17,7 @@ from agents.policies.scripted import ByteTokenizer
 from agents.policy import Policy
 from agents.rollout import RolloutResult
 from agents.trajectory import Trajectory, write_jsonl
-from tasks.atomic_file import LONE_SURROGATES, atomic_file
+from tasks.model import LONE_SURROGATES, atomic_file
 from tasks.task import Task
 from trainers.errors import RunFolderError
 from trainers.jsonl import plain, write_json, write_whole

@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from agents.trajectory import LOSSES, Trajectory
-from tasks.atomic_file import LONE_SURROGATES
+from tasks.model import LONE_SURROGATES
 from trainers.errors import RunFolderError
 from trainers.guards import Finding, Severity
 from trainers.heldout.confirm import Confirmation

@@ -13,7 +13,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from tasks.atomic_file import SUFFIX
+from tasks.model import SUFFIX
 from trainers.checkpoint import Checkpoint
 from trainers.errors import RunFolderError
 

@@ -17,10 +17,8 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from agents.trajectory import Trajectory, write_jsonl
-from tasks.atomic_file import atomic_file
-from tasks.problems import TaskError
-from tasks.split_lock import write_lock
-from tasks.splits import Split
+from tasks.model import TaskError, atomic_file
+from tasks.splits import Split, write_lock
 from trainers.errors import RunFolderError
 from trainers.guards import Finding, Severity
 from trainers.heldout.confirm import Confirmation, Episodes

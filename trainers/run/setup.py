@@ -19,7 +19,7 @@ from envs.rewards import RewardKind
 from envs.sandboxed import ExposedJudge, refuse_exposed
 from sandboxes import SandboxPool, SandboxUnavailable, open_sandbox
 from tasks.settings import problems
-from tasks.sources.self_test import Coverage, self_test
+from tasks.sources.questions import Coverage, self_test
 from tasks.task import Task
 from trainers.credit import EpisodeOperator
 from trainers.errors import ConfigError

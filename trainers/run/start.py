@@ -20,7 +20,7 @@ from agents.trajectory import Trajectory, read_jsonl
 from envs.conversation import ConversationEnv
 from envs.registry import environment
 from sandboxes import SandboxPool, SandboxUnavailable
-from tasks.problems import TaskError
+from tasks.model import TaskError
 from tasks.task import Task
 from trainers.checkpoint import Best, Checkpoint, can_remake, kept, set_aside, tidy
 from trainers.errors import BestLostError, ConfigError, DamagedError, RunFolderError

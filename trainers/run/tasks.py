@@ -8,11 +8,24 @@ from pathlib import Path
 
 from agents.seeds import derive_seed
 from tasks.judges import JudgeUse
-from tasks.problems import TaskError, counted
-from tasks.sources import load_tasks, specs
-from tasks.sources.generated import GENERATED, read_generated
-from tasks.split_lock import ANEW, SUFFIX, apply_lock, locked_sides, parted_twins, verify_lock
-from tasks.splits import Choice, Sameness, Split, disjoint, meaning, problem, split_tasks, take_confirm
+from tasks.model import TaskError, counted
+from tasks.sources import GENERATED, load_tasks, read_generated, specs
+from tasks.splits import (
+    ANEW,
+    SUFFIX,
+    Choice,
+    Sameness,
+    Split,
+    apply_lock,
+    disjoint,
+    locked_sides,
+    meaning,
+    parted_twins,
+    problem,
+    split_tasks,
+    take_confirm,
+    verify_lock,
+)
 from tasks.task import Task
 from trainers.errors import ConfigError
 from trainers.settings import EnvArguments
@@ -183,7 +196,7 @@ def load_task_sets(env: EnvArguments, seed: int, resumed: Path | None = None) ->
         resumed: Lock file of the run that goes on. One that version 0.6 or before drew keeps its sides.
 
     Raises:
-        tasks.problems.TaskError: A task file is wrong (all of them are named), or the tasks are not those of a lock.
+        tasks.model.TaskError: A task file is wrong (all of them are named), or the tasks are not those of a lock.
         ConfigError: Nothing to train on.
     """
     unconfirmed: Path | None = None

@@ -1,18 +1,12 @@
 """Families of everyday work: larger workspaces, pitfalls by level, a persona, and two ways to do it."""
 
-from tasks.families.office.archives import ARCHIVES_FAMILIES
-from tasks.families.office.code import CODE_FAMILIES
-from tasks.families.office.folders import FOLDERS_FAMILIES
-from tasks.families.office.logs import LOGS_FAMILIES
-from tasks.families.office.moving import MOVING_FAMILIES
-from tasks.families.office.pages import PAGES_FAMILIES
+from tasks.families.office.archives import ARCHIVES_FAMILIES, PERMISSIONS_FAMILIES
+from tasks.families.office.code import CODE_FAMILIES, LOGS_FAMILIES
+from tasks.families.office.moving import FOLDERS_FAMILIES, MOVING_FAMILIES
 from tasks.families.office.parts import OfficeFamily
-from tasks.families.office.permissions import PERMISSIONS_FAMILIES
-from tasks.families.office.records import RECORDS_FAMILIES
-from tasks.families.office.reports import REPORTS_FAMILIES
-from tasks.families.office.settings import SETTINGS_FAMILIES
-from tasks.families.office.tables import TABLES_FAMILIES
-from tasks.families.office.totals import TOTALS_FAMILIES
+from tasks.families.office.settings import RECORDS_FAMILIES, SETTINGS_FAMILIES
+from tasks.families.office.tables import TABLES_FAMILIES, TOTALS_FAMILIES
+from tasks.families.office.texts import PAGES_FAMILIES, REPORTS_FAMILIES
 
 # In this order, which seeded draws of the mix depend on.
 OFFICE: dict[str, OfficeFamily] = {

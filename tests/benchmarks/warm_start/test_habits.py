@@ -6,10 +6,10 @@ import pytest
 
 from benchmarks.warm_start.emulator import State, run, snapshot
 from benchmarks.warm_start.habits import FAULTLESS, HABITS, Recipe, misname
+from tasks.assertions.base import Outcome
 from tasks.assertions.grade import grade
 from tasks.families import FAMILIES, generate
-from tasks.families.words import FILE_NAMES, FOLDERS, WORDS
-from tasks.outcome import Outcome
+from tasks.families.quickstart import FILE_NAMES, FOLDERS, WORDS
 
 
 @pytest.mark.parametrize("family", HABITS)

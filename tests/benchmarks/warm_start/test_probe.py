@@ -4,7 +4,7 @@ import torch
 
 from benchmarks.warm_start.probe import probe, table
 from tasks.families import MIX, generate
-from tasks.families.words import ALL_WORDS
+from tasks.families.quickstart import ALL_WORDS
 from trainers.warmstart.corpus import train_tokenizer
 
 

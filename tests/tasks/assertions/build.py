@@ -10,8 +10,8 @@ from pydantic import TypeAdapter
 
 from sandboxes.sandbox import CommandResult, EntryKind, FileEntry, Files
 from tasks.assertions import AssertionResult, BaseAssertion
-from tasks.assertions.kinds import Assertion
-from tasks.outcome import Outcome
+from tasks.assertions.base import Outcome
+from tasks.task import Assertion
 
 _ADAPTER: TypeAdapter[Any] = TypeAdapter(Assertion)
 

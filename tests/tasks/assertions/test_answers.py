@@ -6,9 +6,8 @@ from collections import Counter
 import pytest
 from pydantic import ValidationError
 
-from tasks.assertions.answers import MarkerMode, NumberEquals, NumberFormat, NumberMode, extract_number
-from tasks.assertions.base import judge
-from tasks.outcome import Outcome
+from tasks.answers.number import MarkerMode, NumberEquals, NumberFormat, NumberMode, extract_number
+from tasks.assertions.base import Outcome, judge
 from tests.shared_data import shared
 from tests.tasks.assertions.build import build
 from tests.tasks.assertions.hostile import texts

@@ -4,10 +4,10 @@ import time
 
 import pytest
 
-from tasks.assertions.answers import NumberEquals
-from tasks.assertions.closings import answer_end
-from tasks.assertions.final_number import final_number
-from tasks.outcome import Outcome
+from tasks.answers.closings import answer_end
+from tasks.answers.final_number import final_number
+from tasks.answers.number import NumberEquals
+from tasks.assertions.base import Outcome
 from tests.tasks.assertions.hostile import texts
 
 RIGHT = [

@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
-from tasks.assertions import AssertionResult, patterns
-from tasks.outcome import Outcome
+from tasks.assertions import AssertionResult
+from tasks.assertions import on_files as patterns
+from tasks.assertions.base import Outcome
 from tests.tasks.assertions.build import FakeHandle, build
 
 

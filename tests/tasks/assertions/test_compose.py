@@ -6,9 +6,9 @@ import pytest
 from pydantic import ValidationError
 
 from sandboxes.sandbox import FileEntry
-from tasks.problems import TaskError
+from tasks.model import TaskError
 from tasks.task import Task
-from tasks.yaml_io import dump_task, parse_task
+from tasks.yaml import dump_task, parse_task
 from tests.tasks.assertions.build import build, judge, verdict
 
 PASS = {"kind": "file_exists", "path": "here"}
@@ -63,7 +63,7 @@ BROKE = {"kind": "file_matches", "path": "slow", "pattern": "(a|aa)+$"}
 def test_breaking_a_check_is_never_a_way_to_pass(
     monkeypatch: pytest.MonkeyPatch, kind: str, of: Any, broke: bool
 ) -> None:
-    monkeypatch.setattr("tasks.assertions.patterns.REGEX_SECONDS", 0.05)
+    monkeypatch.setattr("tasks.assertions.on_files.REGEX_SECONDS", 0.05)
     found = judge(build(kind, of=of), {**FILES, "slow": "a" * 60 + "b"})
     assert (found.verdict, found.broke) == ("fail", broke)
     assert judge(build("any_of", of=[BROKE, PASS]), {**FILES, "slow": "a" * 60 + "b"}).verdict == "pass"
@@ -72,7 +72,7 @@ def test_breaking_a_check_is_never_a_way_to_pass(
 
 
 def test_too_many_paths_hide_nothing_from_a_mixed_not() -> None:
-    from tasks.outcome import Outcome
+    from tasks.assertions.base import Outcome
 
     mixed = build("not", of={"kind": "any_of", "of": [FAIL, {"kind": "number_equals", "gold": "5"}]})
     assert mixed.check(Outcome({}, {}, "#### 6")).verdict == "pass"
@@ -85,7 +85,7 @@ def test_a_defect_in_one_is_an_error() -> None:
         def __contains__(self, key: object) -> bool:
             raise RuntimeError("broken")
 
-    from tasks.outcome import Outcome
+    from tasks.assertions.base import Outcome
 
     result = build("not", of=PASS).check(Outcome(Broken(), Broken()))
     assert result.verdict == "error" and "the check itself failed: RuntimeError" in result.detail

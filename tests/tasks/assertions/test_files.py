@@ -16,9 +16,9 @@ from tasks.assertions import (
     FileNotExists,
     FileUnchanged,
     Verdict,
-    patterns,
 )
-from tasks.outcome import Outcome, cut_short
+from tasks.assertions import on_files as patterns
+from tasks.assertions.base import Outcome, cut_short
 from tests.tasks.assertions.build import build
 
 FOLDER = FileEntry(kind=EntryKind.DIR, content=None, mode=0o755)

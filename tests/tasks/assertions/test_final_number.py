@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.assertions.answers import NumberEquals, NumberMode, extract_number
-from tasks.assertions.final_number import _closing_number, _usual_end, final_number
-from tasks.assertions.numbers import plain
-from tasks.outcome import Outcome
+from tasks.answers.final_number import _closing_number, _usual_end, final_number
+from tasks.answers.number import NumberEquals, NumberMode, extract_number
+from tasks.answers.numbers import plain
+from tasks.assertions.base import Outcome
 from tests.tasks.assertions.hostile import texts
 
 RIGHT = [

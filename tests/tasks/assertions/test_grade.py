@@ -7,7 +7,7 @@ import pytest
 
 from sandboxes.sandbox import FileEntry
 from tasks.assertions import FileExists, Grade, GradeError, Verdict, grade, grade_files
-from tasks.outcome import Outcome
+from tasks.assertions.base import Outcome
 from tasks.task import Task
 from tests.shared_data import shared
 

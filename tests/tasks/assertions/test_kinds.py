@@ -6,11 +6,11 @@ from typing import Literal
 import pytest
 from pydantic import ValidationError
 
-from tasks.assertions import AssertionKind, AssertionResult, BaseAssertion, grade, kinds
-from tasks.explain import _kinds
-from tasks.outcome import Outcome
-from tasks.problems import TaskError
-from tasks.yaml_io import dump_task, parse_task
+from tasks import task as kinds
+from tasks.assertions import AssertionKind, AssertionResult, BaseAssertion, grade
+from tasks.assertions.base import Outcome
+from tasks.model import TaskError
+from tasks.yaml import _kinds, dump_task, parse_task
 from tests.tasks.assertions.build import build
 
 

@@ -4,7 +4,7 @@ from fractions import Fraction
 
 import pytest
 
-from tasks.assertions.number_words import number_in_words
+from tasks.answers.number_words import number_in_words
 
 
 @pytest.mark.parametrize(

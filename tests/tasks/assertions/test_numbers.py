@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.assertions.numbers import read
+from tasks.answers.numbers import read
 
 WHOLE = st.integers(min_value=0, max_value=10**12)
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import unicodedata
 
 from sandboxes.sandbox import EntryKind, FileEntry
-from tasks.assertions.paths import find, same_path, stands_at
+from tasks.assertions.on_files import find, same_path, stands_at
 
 
 def link(target: str) -> FileEntry:

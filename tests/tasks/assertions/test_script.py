@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from sandboxes.sandbox import SandboxError
 from tasks.assertions import AssertionResult, Verdict, grade, grade_files
-from tasks.outcome import Outcome
+from tasks.assertions.base import Outcome
 from tasks.task import Task
 from tests.tasks.assertions.build import FakeHandle, build
 

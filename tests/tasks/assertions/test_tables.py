@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from tasks.assertions.base import Outcome
 from tasks.assertions.base import judge as check
-from tasks.outcome import Outcome
 from tests.tasks.assertions.build import build, judge, state, verdict
 
 TABLE = 'name,sum,note\nann,2.50,"a, b"\n\nbob,3,\n'

@@ -5,9 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tasks.assertions.grade import grade
-from tasks.assertions.timing import KEPT, Timings, reset_timings, timing_table
-from tasks.outcome import Outcome
+from tasks.assertions.base import Outcome
+from tasks.assertions.grade import KEPT, Timings, grade, reset_timings, timing_table
 from tests.envs.questions import question
 
 

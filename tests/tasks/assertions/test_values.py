@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from tasks.assertions import patterns
+from tasks.assertions import on_files as patterns
+from tasks.assertions.base import Outcome
 from tasks.assertions.base import judge as check
-from tasks.outcome import Outcome
 from tests.tasks.assertions.build import build, judge, state, verdict
 
 DATA = {"a": {"b": [1, {"odd.key": None}, "text"], "0": True}, "n": 2.5, "list": [1, 2]}

@@ -11,13 +11,12 @@ from random import Random
 import pytest
 
 from benchmarks.warm_start.emulator import State, run, snapshot
-from tasks.assertions.base import AssertionKind
+from tasks.assertions.base import AssertionKind, Outcome
 from tasks.assertions.files import FileUnchanged
 from tasks.assertions.grade import grade
 from tasks.families import FAMILIES, MAX_TURNS, MIX, generate, stream
-from tasks.families.words import FILE_NAMES, FOLDERS, NUMBERS, WORDS
-from tasks.outcome import Outcome
-from tasks.problems import TaskError
+from tasks.families.quickstart import FILE_NAMES, FOLDERS, NUMBERS, WORDS
+from tasks.model import TaskError
 from tasks.task import Task
 
 MANY = 60

@@ -12,8 +12,8 @@ from sandboxes.sandbox import SandboxUnavailable
 from tasks.assertions.base import AssertionKind, leaves
 from tasks.assertions.files import FileUnchanged
 from tasks.families import ALL, ALL_FAMILIES, FAMILIES, OFFICE, OFFICE_MIX, generate
-from tasks.families.office.pools import PERSONAS
-from tasks.lint import Status, play, prove
+from tasks.families.office.parts import PERSONAS
+from tasks.proof import Status, play, prove
 from tasks.sources import load_tasks
 from tasks.task import Difficulty, Oracle, Task
 from tests.tasks.fake_sandbox import FakeSandbox

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from tasks.families.words import ALL_WORDS, FILE_NAMES, FOLDERS, NUMBERS, WORDS
+from tasks.families.quickstart import ALL_WORDS, FILE_NAMES, FOLDERS, NUMBERS, WORDS
 
 
 def test_words_are_distinct_lower_case_ascii() -> None:

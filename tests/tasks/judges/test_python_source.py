@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from tasks.judges import Finding, JudgeUse
-from tasks.judges.python_source import PythonText, Reach, read_python
+from tasks.judges.python import PythonText, Reach, read_python
 
 IN_PROCESS = {
     "spec_from_file_location": (

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from tasks.assertions.script import Script
-from tasks.checking import with_judges
+from tasks.assertions.run import Script
+from tasks.check import with_judges
 from tasks.cli import list_tasks
-from tasks.description import describe
 from tasks.families import ALL_FAMILIES
 from tasks.judges import JudgeUse
-from tasks.lint import Proof
+from tasks.proof import Proof
+from tasks.show import describe
 from tasks.sources import load_tasks
 from tasks.task import Task
-from tasks.yaml_io import parse_task
+from tasks.yaml import parse_task
 from tests.shared_data import REPOSITORY, shared
 
 IMPORTING = {"task_0012", "task_0032", "task_0059", "task_0119", "task_0157", "task_0181"}

@@ -9,12 +9,10 @@ import pytest
 
 from sandboxes import open_sandbox
 from sandboxes.sandbox import Backend, SandboxUnavailable
-from tasks.assertions.base import Verdict
+from tasks.assertions.base import Outcome, Verdict
 from tasks.assertions.grade import Grade, grade
-from tasks.assertions.script import Script
-from tasks.grader import SandboxGrader
-from tasks.outcome import Outcome
-from tasks.problems import TaskError
+from tasks.assertions.run import SandboxGrader, Script
+from tasks.model import TaskError
 from tasks.sources import load_tasks
 from tasks.sources.clawgym import MOUNT
 from tasks.task import Task

@@ -11,11 +11,11 @@ import pytest
 
 from sandboxes import open_sandbox
 from sandboxes.sandbox import Sandbox, SandboxUnavailable
+from tasks.assertions.base import Outcome
 from tasks.assertions.grade import Grade, grade
-from tasks.grader import SandboxGrader
-from tasks.outcome import Outcome
+from tasks.assertions.run import SandboxGrader
 from tasks.sources import load_tasks
-from tasks.sources.clawgym_files import Folder, read_folders
+from tasks.sources.clawgym import Folder, read_folders
 from tasks.task import Task
 from tests.shared_data import shared
 from tests.tasks.sources.upstream import attempt, upstream_score

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from tasks.assertions.base import Outcome
 from tasks.assertions.grade import grade
-from tasks.outcome import Outcome
-from tasks.problems import TaskError
+from tasks.model import TaskError
 from tasks.sources import load_tasks
 from tasks.sources.fieldnotes import from_record, to_record, write
 from tasks.task import Task

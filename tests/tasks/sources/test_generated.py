@@ -3,9 +3,8 @@ from __future__ import annotations
 import pytest
 
 from tasks.families import FAMILIES, generate
-from tasks.problems import TaskError
-from tasks.sources import load_tasks
-from tasks.sources.generated import load_generated, read_generated
+from tasks.model import TaskError
+from tasks.sources import load_generated, load_tasks, read_generated
 
 
 def test_the_spec_names_family_number_and_seed() -> None:

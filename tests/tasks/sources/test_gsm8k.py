@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
+from tasks.assertions.base import Outcome
 from tasks.assertions.grade import grade
-from tasks.outcome import Outcome
-from tasks.problems import TaskError
-from tasks.sources import datasets_io, gsm8k
+from tasks.model import TaskError
+from tasks.sources import gsm8k
+from tasks.sources import questions as datasets_io
 from tasks.task import Task
 from tests.shared_data import shared
 

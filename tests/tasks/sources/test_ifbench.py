@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from tasks.assertions import Verdict
-from tasks.outcome import Outcome
-from tasks.problems import TaskError
+from tasks.assertions.base import Outcome
+from tasks.model import TaskError
 from tasks.sources.ifeval import load_ifbench
 from tests.shared_data import shared
 

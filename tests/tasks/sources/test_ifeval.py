@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from tasks.answers.instructions import IFEVAL, InstructionFollowed, Semantics
+from tasks.assertions.base import Outcome
 from tasks.assertions.grade import grade
-from tasks.assertions.instructions import IFEVAL, InstructionFollowed, Semantics
-from tasks.outcome import Outcome
-from tasks.problems import TaskError
+from tasks.model import TaskError
 from tasks.sources.ifeval import load
 from tasks.task import Task
 from tests.shared_data import shared

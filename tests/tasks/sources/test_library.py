@@ -8,11 +8,10 @@ from sandboxes import open_sandbox
 from sandboxes.sandbox import SandboxUnavailable
 from tasks.assertions import AssertionKind
 from tasks.assertions.base import leaves
-from tasks.families.office.pools import PERSONAS
-from tasks.lint import Status, prove
-from tasks.problems import TaskError
-from tasks.sources import load_tasks
-from tasks.sources.library import FOLDER, load_library
+from tasks.families.office.parts import PERSONAS
+from tasks.model import TaskError
+from tasks.proof import Status, prove
+from tasks.sources import FOLDER, load_library, load_tasks
 from tasks.task import Difficulty, Oracle, Task
 from tests.tasks.fake_sandbox import FakeSandbox
 from tests.tasks.sources.library_traps import AFTER_THE_ORACLE, CHEATS, TRAPS

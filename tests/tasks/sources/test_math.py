@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from tasks.answers.math import MathEquivalent, MathFormat, MathMode
 from tasks.assertions import grade
-from tasks.assertions.math import MathEquivalent, MathFormat, MathMode
-from tasks.outcome import Outcome
-from tasks.problems import TaskError
+from tasks.assertions.base import Outcome
+from tasks.model import TaskError
 from tasks.sources import math
 from tasks.task import Difficulty, Task
 
@@ -138,7 +138,7 @@ def test_the_hub_is_asked_for_each_subject(monkeypatch: pytest.MonkeyPatch) -> N
         asked.append((name, split, config))
         return [math.Row({**ROW, "problem": str(config)}, f"hub:{name}[{split}]", 1)]
 
-    monkeypatch.setattr("tasks.sources.datasets_io.from_hub", fetch)
+    monkeypatch.setattr("tasks.sources.questions.from_hub", fetch)
     tasks = math.load("hub?split=test")
     assert [task.id for task in tasks] == [f"math-test-{number:04d}" for number in range(1, 8)]
     assert asked == [(math.HUB_NAME, "test", subject) for subject in math.SUBJECTS]

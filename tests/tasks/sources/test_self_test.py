@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from tasks.sources.self_test import self_test
+from tasks.sources.questions import self_test
 from tests.envs.fakes import task
 from tests.envs.questions import question, questions
 

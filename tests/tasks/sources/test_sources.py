@@ -4,9 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tasks.problems import TaskError
-from tasks.sources import load_tasks
-from tasks.sources.yaml import task_files
+from tasks.model import TaskError
+from tasks.sources import load_tasks, task_files
 
 TASK = "id: {id}\nintent: make b\nassertions:\n  - {{kind: file_exists, path: {path}}}\n"
 

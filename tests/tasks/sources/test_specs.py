@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tasks.problems import TaskError
+from tasks.model import TaskError
 from tasks.sources import SETS, _several, is_spec, load_tasks, schemes, specs
 
 

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from sandboxes.sandbox import FileEntry, Sandbox
-from tasks.sources.clawgym import MOUNT
-from tasks.sources.clawgym_files import REWARD, Folder
+from tasks.sources.clawgym import MOUNT, REWARD, Folder
 from tasks.task import Task
 
 CONTENT = {

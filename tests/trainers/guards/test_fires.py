@@ -11,7 +11,7 @@ import yaml
 
 from agents.models.card import ModelCard
 from agents.policy import FinishReason, Sampling
-from tasks.sources.self_test import Coverage
+from tasks.sources.questions import Coverage
 from tasks.splits import Choice
 from tests.trainers.fake_run import task
 from tests.trainers.guards.planted import (

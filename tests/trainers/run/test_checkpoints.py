@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from agents.models.card import MANIFEST
-from tasks.atomic_file import SUFFIX
+from tasks.model import SUFFIX
 from trainers import checkpoint as checkpoints
 from trainers.checkpoint import FORMAT, LAST_WRITTEN, SAVING, STATE_FILE, Checkpoint, rotate
 

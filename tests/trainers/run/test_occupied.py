@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tasks.atomic_file import atomic_file
+from tasks.model import atomic_file
 from trainers import grpo
 from trainers.errors import ConfigError, RunFolderError
 from trainers.run.folder import LOCK, lock_folder

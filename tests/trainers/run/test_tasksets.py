@@ -5,10 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from tasks.problems import TaskError
+from tasks.model import TaskError
 from tasks.sources import load_tasks
-from tasks.split_lock import write_lock
-from tasks.splits import problem, split_by_outcome, split_tasks
+from tasks.splits import problem, split_by_outcome, split_tasks, write_lock
 from trainers.errors import ConfigError
 from trainers.run.setup import check_metric
 from trainers.run.tasks import TaskSets, load_task_sets

@@ -5,7 +5,7 @@ import pytest
 
 from agents.chat import Conversation
 from agents.policy import FinishReason
-from tasks.families.words import ALL_WORDS
+from tasks.families.quickstart import ALL_WORDS
 from tests.trainers.toy import make_tokenizer
 from trainers.warmstart.corpus import Batches, ConversationEncoder, Corpus, CorpusError, train_tokenizer
 

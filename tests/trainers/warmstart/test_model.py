@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tasks.families.words import ALL_WORDS
+from tasks.families.quickstart import ALL_WORDS
 from trainers.warmstart.corpus import train_tokenizer
 from trainers.warmstart.model import ModelShape, build_model
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from transformers import AutoTokenizer
 
-from tasks.families.words import ALL_WORDS
+from tasks.families.quickstart import ALL_WORDS
 from trainers.warmstart.corpus import CHAT_TEMPLATE, MARKERS, chatml, pieces, save_tokenizer, train_tokenizer
 
 TEXTS = ["add the line red fox to notes.txt", "```bash\nsed -i s/red/blue/ notes.txt\n```", "ok\n3 notes.txt"] * 25

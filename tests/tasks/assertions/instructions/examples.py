@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tasks.assertions.instructions import IFEVAL, Instruction, InstructionType, make
+from tasks.answers.instructions import IFEVAL, Instruction, InstructionType, make
 
 ARGUMENTS: dict[str, Any] = {
     "keywords": ["sea", "rock"],

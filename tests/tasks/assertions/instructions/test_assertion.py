@@ -4,10 +4,9 @@ from typing import Any
 
 import pytest
 
+from tasks.answers.instructions import InstructionFollowed, Semantics
 from tasks.assertions import AssertionResult, Verdict
-from tasks.assertions.base import judge
-from tasks.assertions.instructions import InstructionFollowed, Semantics
-from tasks.outcome import Outcome
+from tasks.assertions.base import Outcome, judge
 from tests.tasks.assertions.build import build
 from tests.tasks.assertions.hostile import texts
 from tests.tasks.assertions.instructions.examples import EXAMPLES

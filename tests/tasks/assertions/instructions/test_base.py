@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from tasks.assertions.instructions import IFEVAL, INSTRUCTIONS, InstructionError, Semantics, follows, make
-from tasks.assertions.instructions.base import compare
+from tasks.answers.ifeval.base import compare
+from tasks.answers.instructions import IFEVAL, INSTRUCTIONS, InstructionError, Semantics, follows, make
 from tests.tasks.assertions.instructions.examples import EXAMPLES, example
 
 WORDS = "length_constraints:number_words"

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tasks.assertions.instructions import Semantics, follows, make
+from tasks.answers.instructions import Semantics, follows, make
 from tests.shared_data import shared
 
 DIFFERING = frozenset(

@@ -9,8 +9,7 @@ import pytest
 from langdetect import DetectorFactory
 from langdetect.detector_factory import PROFILES_DIRECTORY
 
-from tasks.assertions.instructions.english import is_english
-from tasks.assertions.instructions.language import LANGUAGES, LanguageUnknown, detect, lead
+from tasks.answers.ifeval.language import LANGUAGES, LanguageUnknown, detect, is_english, lead
 
 TEXTS = [
     "SALE ENDS TODAY",
@@ -55,7 +54,7 @@ def test_the_best_language_is_ahead_by_nothing() -> None:
 
 COLD = """
 import threading
-from tasks.assertions.instructions.language import detect
+from tasks.answers.ifeval.language import detect
 texts = ["The dog sleeps in the sun and the cat on the wall.", "Der Hund schläft in der Sonne und die Katze auch."]
 ready, found = threading.Barrier(8), []
 def ask():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tasks.assertions.instructions import Semantics, follows
+from tasks.answers.instructions import Semantics, follows
 from tests.tasks.assertions.instructions.examples import EXAMPLES
 
 LENGTH = 200_000

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.assertions.instructions import Semantics, follows, make, variants
+from tasks.answers.instructions import Semantics, follows, make, variants
 from tests.tasks.assertions.instructions.examples import EXAMPLES
 
 _PIECES = ["sea", "SEA", "Sea ", " ", "\n", "\n\n", "***", "******", "*", "**b**", "- ", "* ", "[a]", "<<t>>", '"', ","]

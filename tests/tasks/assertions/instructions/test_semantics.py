@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tasks.assertions.instructions import IFEVAL, Semantics, follows, make
+from tasks.answers.instructions import IFEVAL, Semantics, follows, make
 
 AL, LT = "at least", "less than"
 Case = tuple[str, dict[str, Any], str, bool, bool]

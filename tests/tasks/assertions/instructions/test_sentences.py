@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.assertions.instructions.sentences import count_sentences, sentences
+from tasks.answers.ifeval.text import count_sentences, sentences
 from tests.tasks.assertions.instructions.hard_texts import TEXTS
 
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from tasks.assertions.instructions.tokens import tokens, word_tokens
+from tasks.answers.ifeval.text import tokens, word_tokens
 
 
 @pytest.mark.parametrize(

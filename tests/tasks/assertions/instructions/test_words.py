@@ -4,9 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.assertions.instructions import words
-from tasks.assertions.instructions.sentences import sentences
-from tasks.assertions.instructions.words import count_capital_words, count_words
+from tasks.answers.ifeval import text as words
+from tasks.answers.ifeval.text import count_capital_words, count_words, sentences
 from tests.tasks.assertions.instructions.hard_texts import TEXTS
 
 _PIECES = ["A", "b", "I'M", "IT'S", "'TIS", "CANNOT", "U.S.", "X,Y", "A--B", ".", "?", "!", "'", '"', "(", "''", "``"]

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.assertions.math.equivalence import Unreadable, equivalent, minerva_equivalent
-from tasks.assertions.math.minerva import minerva_answer, minerva_form
-from tasks.assertions.math.quick import quick_verdict
+from tasks.answers.math.equivalence import Unreadable, equivalent, minerva_equivalent
+from tasks.answers.math.extraction import minerva_answer, minerva_form
+from tasks.answers.math.shapes import quick_verdict
 from tests.shared_data import shared
 from tests.tasks.assertions.math.pairs import DIFFERENT, SAME, SAME_ONE_WAY
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.assertions.math.extraction import Rule, find_answer, last_box
+from tasks.answers.math.extraction import Rule, find_answer, last_box
 
 FOUND = [
     (r"\boxed{5}", "5", Rule.BOX),

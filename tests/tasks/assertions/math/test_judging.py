@@ -5,10 +5,9 @@ import threading
 import pytest
 from pydantic import ValidationError
 
+from tasks.answers.math import MathMode, Pool, Reason, Reply, Status, judge, judge_many, refusal
 from tasks.assertions import Verdict
-from tasks.assertions.math import MathMode, Pool, Reason, Reply, Status, judge, judge_many
-from tasks.assertions.math.guards import refusal
-from tasks.outcome import Outcome
+from tasks.assertions.base import Outcome
 from tests.tasks.assertions.build import build
 from tests.tasks.assertions.hostile import answers
 
@@ -210,7 +209,7 @@ def test_a_blank_gold_answer_is_refused(gold: str) -> None:
 
 def test_an_error_of_the_comparison_is_an_error_of_the_check(monkeypatch: pytest.MonkeyPatch) -> None:
     with Pool(size=1, memory=60 << 20) as pool:
-        monkeypatch.setattr("tasks.assertions.math.judging.default_pool", lambda: pool)
+        monkeypatch.setattr("tasks.answers.math.default_pool", lambda: pool)
         found = build("math_equivalent", gold="x+1").check(outcome(r"\boxed{1+x}"))
     assert (found.verdict, found.score) == (Verdict.ERROR, None)
     assert "math worker" in found.detail

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.assertions.math.exact import MAX_DEPTH, exact_value
-from tasks.assertions.math.guards import MAX_NESTING, depths, refusal
-from tasks.assertions.math.normalise import normalise
+from tasks.answers.math import MAX_NESTING, depths, refusal
+from tasks.answers.math.exact import MAX_DEPTH, exact_value
+from tasks.answers.math.normalise import normalise
 
 
 @pytest.mark.parametrize(

@@ -14,9 +14,18 @@ from typing import Any
 
 import pytest
 
-from tasks.assertions.math.pool import HEAD_START, SPARES, SPARES_AFTER, Pool, Status
-from tasks.assertions.math.process import Worker, WorkerLate, WorkerSpent, WorkerUnavailable
-from tasks.assertions.math.worker import pack, read_frame
+from tasks.answers.math.pool import (
+    HEAD_START,
+    SPARES,
+    SPARES_AFTER,
+    Pool,
+    Status,
+    Worker,
+    WorkerLate,
+    WorkerSpent,
+    WorkerUnavailable,
+)
+from tasks.answers.math.worker import pack, read_frame
 
 HANG = r"9^{9^{9^{9}}}"
 ORDINARY = [
@@ -90,7 +99,7 @@ def test_answers_that_hang_wait_for_each_other_and_no_other_for_them(monkeypatch
 
         def end(self) -> None: ...
 
-    monkeypatch.setattr("tasks.assertions.math.pool.Worker", Hanging)
+    monkeypatch.setattr("tasks.answers.math.pool.Worker", Hanging)
     with Pool(size=1, seconds=2) as pool, ThreadPoolExecutor(8) as threads:
         hangs = [threads.submit(pool.compare, "x+5", HANG) for _ in range(8)]
         assert [pool.compare("x+5", "5+x").status for _ in range(8)] == [Status.SAME] * 8
@@ -212,7 +221,7 @@ class Exhausted:
 
 
 def test_a_comparison_without_memory_gives_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tasks.assertions.math.pool.Worker", Exhausted)
+    monkeypatch.setattr("tasks.answers.math.pool.Worker", Exhausted)
     with Pool(size=1, memory=100 << 20) as pool:
         for _ in range(2):
             reply = pool.compare("5", "x")
@@ -223,7 +232,7 @@ def test_a_comparison_without_memory_gives_no_verdict(monkeypatch: pytest.Monkey
 def test_the_memory_of_a_worker_is_limited_and_running_out_of_it_is_told() -> None:
     program = (
         "import resource, sys\n"
-        "from tasks.assertions.math import equivalence, worker\n"
+        "from tasks.answers.math import equivalence, worker\n"
         "equivalence.equivalent = lambda gold, answer: len(bytes(int(answer))) if answer.isdigit() else True\n"
         "worker.main(int(sys.argv[1]))\n"
     )
@@ -315,7 +324,7 @@ def test_a_lost_worker_is_replaced_by_one_that_stands_by(pool: Pool, monkeypatch
     (pid,) = pids(pool)
     os.kill(pid, signal.SIGKILL)
     monkeypatch.setattr(pool, "_stand_by", lambda: None)
-    monkeypatch.setattr("tasks.assertions.math.pool.Worker", None)  # none can be started now
+    monkeypatch.setattr("tasks.answers.math.pool.Worker", None)  # none can be started now
     ask(pool)
     assert pids(pool) == [spare] and (pool.started, pool.died) == (2, 1)
 
@@ -347,7 +356,7 @@ def test_spare_workers_end_with_their_pool(pool: Pool, ready: bool) -> None:
 
 def test_a_killed_program_leaves_no_worker_behind() -> None:
     code = (
-        "import os, signal\nfrom tasks.assertions.math import default_pool\npool = default_pool()\npool.warm()\n"
+        "import os, signal\nfrom tasks.answers.math import default_pool\npool = default_pool()\npool.warm()\n"
         "pool._stand_by()\nwhile not pool._spares: pass\n"
         "print(pool._lanes[0].idle[0].pid, pool._spares[0].pid, flush=True)\nos.kill(os.getpid(), signal.SIGKILL)\n"
     )
@@ -363,7 +372,7 @@ def test_a_killed_program_leaves_no_worker_behind() -> None:
 
 def test_a_program_leaves_no_worker_behind() -> None:
     code = (
-        "from tasks.assertions.math import default_pool\npool = default_pool()\npool.warm()\n"
+        "from tasks.answers.math import default_pool\npool = default_pool()\npool.warm()\n"
         "print(pool._lanes[0].idle[0].pid)\n"
     )
     # No `if __name__ == '__main__'`: a worker never runs the program of its parent again.
@@ -374,7 +383,7 @@ def test_a_program_leaves_no_worker_behind() -> None:
 
 
 def test_a_worker_is_replaced_when_it_has_served_enough(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tasks.assertions.math.pool.REQUESTS", 3)
+    monkeypatch.setattr("tasks.answers.math.pool.REQUESTS", 3)
     ask(pool)
     ask(pool)
     assert (pool.started, pool.killed, pool.died) == (2, 0, 0)

@@ -6,9 +6,9 @@ import json
 
 import pytest
 
+from tasks.answers.math import judge, judge_many
+from tasks.answers.math.extraction import find_answer, last_box
 from tasks.assertions import Verdict
-from tasks.assertions.math import judge, judge_many
-from tasks.assertions.math.extraction import find_answer, last_box
 from tests.shared_data import shared
 
 CASES = [case for case in json.loads(shared("fixtures/verifier_cases.json").read_text()) if case["env"] == "math"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tasks.assertions.instructions import Semantics, make
+from tasks.answers.instructions import Semantics, make
 
 
 def readings(id: str, text: str, **kwargs: Any) -> tuple[bool, bool]:

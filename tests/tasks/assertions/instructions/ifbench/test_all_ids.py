@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tasks
-from tasks.assertions.instructions import INSTRUCTIONS, InstructionError, Semantics, follows, make
-from tasks.assertions.instructions.ifbench import ALL
+from tasks.answers.ifbench import ALL
+from tasks.answers.instructions import INSTRUCTIONS, InstructionError, Semantics, follows, make
 from tests.shared_data import REPOSITORY
 
 SAMPLES = Path(tasks.__file__).parent / "samples" / "ifbench.jsonl"

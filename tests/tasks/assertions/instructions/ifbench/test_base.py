@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from tasks.assertions.instructions.ifbench.base import occurrences, words
+from tasks.answers.ifbench.base import occurrences, words
 
 
 @pytest.mark.parametrize(

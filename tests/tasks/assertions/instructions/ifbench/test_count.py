@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tasks.assertions.instructions import InstructionError, make
+from tasks.answers.instructions import InstructionError, make
 from tests.tasks.assertions.instructions.ifbench.readings import BOTH, NEITHER, ONLY_FIXED, ONLY_PUBLISHED, readings
 
 KEYWORDS = {"keyword1": "art", "keyword2": "sun", "keyword3": "elm", "keyword4": "oak", "keyword5": "fig"}

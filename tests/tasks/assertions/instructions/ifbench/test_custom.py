@@ -4,7 +4,7 @@ import string
 
 import pytest
 
-from tasks.assertions.instructions.ifbench.places import AFRICA, CAPITALS, OPTIONAL_AFRICA, plain
+from tasks.answers.ifbench.base import AFRICA, CAPITALS, OPTIONAL_AFRICA, plain
 from tests.tasks.assertions.instructions.ifbench.readings import BOTH, NEITHER, ONLY_FIXED, ONLY_PUBLISHED, readings
 
 COUNTRIES = sorted(

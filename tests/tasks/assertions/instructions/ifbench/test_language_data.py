@@ -6,10 +6,10 @@ from types import ModuleType
 
 import pytest
 
+from tasks.answers.ifbench import base as language_data
+from tasks.answers.instructions import InstructionError, InstructionFollowed, Semantics, make
 from tasks.assertions import Verdict
-from tasks.assertions.instructions import InstructionError, InstructionFollowed, Semantics, make
-from tasks.assertions.instructions.ifbench import language_data
-from tasks.outcome import Outcome
+from tasks.assertions.base import Outcome
 from tests.tasks.assertions.instructions.ifbench.readings import BOTH, NEITHER, ONLY_PUBLISHED, readings
 
 SYLLABLES, VERB = "words:odd_even_syllables", "words:start_verb"

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tasks.assertions.instructions.ifbench.stop_words import STOP_WORDS
+from tasks.answers.ifbench.base import STOP_WORDS
 from tests.tasks.assertions.instructions.ifbench.readings import BOTH, NEITHER, ONLY_FIXED, ONLY_PUBLISHED, readings
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tasks.assertions.instructions import InstructionError, Semantics, follows, make
+from tasks.answers.instructions import InstructionError, Semantics, follows, make
 from tests.shared_data import shared
 
 EXCEPTED = {"words:start_verb"} | (set() if find_spec("syllapy") else {"words:odd_even_syllables"})

@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.assertions.instructions.ifbench.stairs import indents_after_removal
+from tasks.answers.ifbench.formats import indents_after_removal
 
 
 def removed_while_walking(lines: list[str]) -> list[int]:

@@ -1,0 +1,1 @@
+"""Instructions of IFEval and what reads English text."""
