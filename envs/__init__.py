@@ -3,6 +3,9 @@
 Importing this package registers the rows of `envs.registry` with Gymnasium: `ClawGym-v0`, `GSM8K-v0`, `MATH-v0`,
 `IFEval-v0` and `Mixed-v0`, each also under `TurnGym/`, and those of other packages. `gymnasium.make("envs:GSM8K-v0")`
 imports it by itself.
+
+Inside, imports point one way: mixed -> clawgym, questions, vector -> registry, sandboxed, wrapping -> conversation ->
+episode, prompts -> actions, rewards, spaces.
 """
 
 from sandboxes.guard import check_packages, leave_when_interrupted

@@ -4,6 +4,9 @@ Example:
     with open_sandbox() as sandbox:
         sandbox.open({"names.txt": "b\na\n"})
         print(sandbox.run("sort names.txt").stdout_text)
+
+Inside, imports point one way: cli -> conformance, pool -> opening, sweep -> docker, landlock -> bubblewrap, client,
+local -> transport -> boot, cgroup, terminal -> guard, inside, owner, sandbox.
 """
 
 from __future__ import annotations

@@ -110,7 +110,9 @@ class _Moved(MetaPathFinder, Loader):
         self.modules: dict[str, str] = {}
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
-        return ModuleSpec(name, self) if name in self.modules else None
+        if name not in self.modules:
+            return None
+        return ModuleSpec(name, self, is_package=any(old.startswith(f"{name}.") for old in self.modules))
 
     def exec_module(self, module: ModuleType) -> None:
         old, new = module.__name__, self.modules[module.__name__]

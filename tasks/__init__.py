@@ -1,6 +1,17 @@
-"""What to do and how it is judged: tasks, assertions, sources, splits."""
+"""What to do and how it is judged: tasks, assertions, sources, splits.
 
-from sandboxes.guard import check_packages, leave_when_interrupted
+Inside, imports point one way: cli -> check -> comparable, sources -> families, proof, show, splits, yaml -> task ->
+answers -> assertions -> plugins, workspace -> judges, model, settings.
+"""
+
+from sandboxes.guard import check_packages, leave_when_interrupted, moved
 
 leave_when_interrupted()
 check_packages("tasks", "sandboxes")
+moved(
+    {
+        "tasks.assertions.math": "tasks.answers.math",
+        "tasks.outcome": "tasks.assertions.base",
+        "tasks.split_lock": "tasks.splits",
+    }
+)

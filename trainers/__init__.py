@@ -1,6 +1,20 @@
-"""Learn and measure: the GRPO trainer with per-turn credit, evaluation, reports."""
+"""Learn and measure: the GRPO trainer with per-turn credit, evaluation, reports.
 
-from sandboxes.guard import check_packages, leave_when_interrupted
+Inside, imports point one way: grpo -> evaluate, report -> reporting, sft -> run -> gigpo -> construction, resume ->
+heldout, warmstart -> settings -> guards -> checkpoint, rollouts -> credit, measure, jsonl -> loss, processes, stats,
+errors.
+"""
+
+from sandboxes.guard import check_packages, leave_when_interrupted, moved
 
 leave_when_interrupted()
 check_packages("trainers", "agents", "envs", "tasks", "sandboxes")
+moved(
+    {
+        "trainers.adapters": "trainers.stock_trl",
+        "trainers.adapters.trl_environment": "trainers.stock_trl",
+        "trainers.config": "trainers.settings",
+        "trainers.guards.window": "trainers.guards.guard",
+        "trainers.run.guarding": "trainers.run.callback",
+    }
+)

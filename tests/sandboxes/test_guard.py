@@ -173,7 +173,7 @@ def test_this_checkout_has_no_problem() -> None:
 
 
 def test_an_old_path_works_and_names_the_new_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(guard._MOVED, "modules", {"sandboxes.of_old": "sandboxes.guard"})
+    monkeypatch.setattr(guard._MOVED, "modules", {"sandboxes.of_old": "sandboxes.guard", "sandboxes.of_old.part": "sandboxes.pool"})
     monkeypatch.setattr(sys, "meta_path", [*sys.meta_path])
     guard.moved({})
     with pytest.warns(FutureWarning, match=r"sandboxes\.of_old is sandboxes\.guard now") as warned:
@@ -184,4 +184,7 @@ def test_an_old_path_works_and_names_the_new_one(monkeypatch: pytest.MonkeyPatch
         from sandboxes.of_old import no_such_name  # noqa: F401
     with pytest.raises(ModuleNotFoundError):
         importlib.import_module("sandboxes.never_was")
-    del sys.modules["sandboxes.of_old"]
+    with pytest.warns(FutureWarning, match=r"sandboxes\.of_old\.part is sandboxes\.pool now"):
+        from sandboxes.of_old.part import SandboxPool
+    assert SandboxPool.__module__ == "sandboxes.pool"
+    del sys.modules["sandboxes.of_old"], sys.modules["sandboxes.of_old.part"]
