@@ -69,7 +69,7 @@ def build(options: Namespace) -> int:
 
 def sweep(options: Namespace) -> int:
     """Remove orphans, or all of one run, and count. Raises Mistake, SandboxError."""
-    from sandboxes import sweep as module
+    from sandboxes import opening as module
 
     if options.run_id is not None and not re.fullmatch(r"[A-Za-z0-9_.-]+", options.run_id):
         raise Mistake(f"--run {options.run_id}: no run has such an id; it has only letters, digits, '_', '.' and '-'")

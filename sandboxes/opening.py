@@ -1,4 +1,4 @@
-"""Choosing a backend: probes that really run one, and `open_sandbox`."""
+"""Which sandbox works here, and opening it; removing what killed processes left behind."""
 
 from __future__ import annotations
 
@@ -8,12 +8,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from sandboxes import cgroup
+from sandboxes import local as folder
 from sandboxes.bubblewrap import BubblewrapLauncher
 from sandboxes.client import SupervisedSandbox
+from sandboxes.docker.containers import sweep_containers
 from sandboxes.landlock import LandlockLauncher
 from sandboxes.local import LocalLauncher
 from sandboxes.sandbox import Backend, Limits, SandboxError, SandboxUnavailable
 from sandboxes.transport import Launcher
+
+# -- Choosing a backend: probes that really run one, and `open_sandbox` -----------------------------------------------
 
 AUTO = (Backend.DOCKER, Backend.BUBBLEWRAP, Backend.LANDLOCK)
 """What `auto` tries, in this order. An unsafe backend is never among them."""
@@ -187,3 +192,42 @@ def open_sandbox(backend: Backend | str = "auto", *, limits: Limits | None = Non
         if not found.ok:
             raise SandboxUnavailable(f"{chosen}: {found.reason}\n  remedy: {found.remedy}")
     return SupervisedSandbox(launcher(chosen, limits or Limits(), **options))
+
+
+# -- Removing what hosts left behind that could not clean up: killed with SIGKILL, or with the machine's power --------
+# Each backend does this by itself for its own kind when a process opens its first sandbox. `sweep` does all of it,
+# and can end a whole run.
+
+
+@dataclass(frozen=True, slots=True)
+class Swept:
+    """How many of each kind were removed.
+
+    Attributes:
+        folders: Private folders of landlock and local, with the processes of their users.
+        cgroups: Control groups, with the processes in them; one per sandbox.
+        containers: Containers, also those that were made and never started.
+    """
+
+    folders: int = 0
+    cgroups: int = 0
+    containers: int = 0
+
+
+def sweep(run: str | None = None) -> Swept:
+    """Remove what belongs to processes that are gone for sure.
+
+    What cannot be told from here (made on another machine, or in another PID namespace) stays.
+
+    Args:
+        run: Remove instead everything of this run, whether its processes live or not: the value of TURNGYM_RUN_ID, or
+            the token of one process. Its sandboxes are lost; their hosts get a `SandboxError`. A bubblewrap sandbox
+            without a control group leaves nothing that could be found, and ends with its host.
+
+    Raises:
+        SandboxUnavailable: An engine is named by a setting and does not answer. Folders and groups are removed by then.
+        SandboxError: An engine broke off.
+    """
+    groups = cgroup.sweep(run)  # first, so that nothing still writes into the folders
+    folders = folder.sweep(run)
+    return Swept(folders=folders, cgroups=groups, containers=sweep_containers(run))

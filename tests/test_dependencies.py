@@ -20,7 +20,7 @@ from tests.shared_data import REPOSITORY
 PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 EXTRAS = sorted(PROJECT["optional-dependencies"])
 PACKAGES = ("sandboxes", "tasks", "envs", "agents", "trainers")
-CORE_COMMANDS = ("trainers/evaluate.py", "trainers/reporting/evaluation.py", "trainers/report.py", "agents/__main__.py")
+CORE_COMMANDS = ("trainers/evaluate.py", "trainers/reporting/folder.py", "trainers/report.py", "agents/__main__.py")
 """Beside every file of `sandboxes`, `tasks` and `envs`: what `pip install turngym` promises to run."""
 
 UNDECLARED = {

@@ -15,7 +15,7 @@ from trainers.errors import ConfigError
 from trainers.guards.levels import parse_levels
 from trainers.heldout import HeldOut
 from trainers.settings import GiGPOConfig
-from trainers.settings.held_out import DEFAULT_METRIC
+from trainers.settings.groups import DEFAULT_METRIC
 
 # -- The pool as TRL's dataset ----------------------------------------------------------------------------------------
 

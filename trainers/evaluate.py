@@ -44,7 +44,7 @@ from tasks.splits import Split, apply_lock, parted_twins
 from tasks.task import Task
 from trainers.errors import RunFolderError
 from trainers.measure import Measurement, measure, side_rates, tag_counts, wrote_on
-from trainers.reporting.evaluation import EvaluationRecord, compare_arms, read_arms
+from trainers.reporting.folder import EvaluationRecord, compare_arms, read_arms
 from trainers.rollouts.manner import AUTO, DEFAULT_ENV, Manner, differences, insist, manner_of
 from trainers.run.folder import disk_full, refuse_unwritable
 from trainers.run.pipes import start

@@ -31,7 +31,7 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
 
 from trainers.run.pipes import start
-from trainers.settings.help import asks_for_help, short_help
+from trainers.settings.parsing import asks_for_help, short_help
 
 if __name__ == "__main__":  # before what follows, which takes seconds to import and needs the extra `train`
     start((lambda: print(short_help()) or 0) if asks_for_help(sys.argv[1:]) else "trainers.grpo")

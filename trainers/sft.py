@@ -37,15 +37,6 @@ from agents.models.loading import ModelKind, load_model, resolve_model
 from sandboxes.guard import Parser
 from tasks.families.quickstart import ALL_WORDS
 from trainers.run.folder import disk_full, refuse_occupied, refuse_unwritable
-from trainers.warmstart.config import (
-    CONFIGS,
-    DEMONSTRATIONS,
-    WARM_START,
-    SFTConfigError,
-    SFTSettings,
-    demonstration_maker,
-    load_settings,
-)
 from trainers.warmstart.corpus import (
     Corpus,
     CorpusError,
@@ -55,7 +46,18 @@ from trainers.warmstart.corpus import (
     spoken_in,
     train_tokenizer,
 )
-from trainers.warmstart.model import Progress, build_model, train
+from trainers.warmstart.model import (
+    CONFIGS,
+    DEMONSTRATIONS,
+    WARM_START,
+    Progress,
+    SFTConfigError,
+    SFTSettings,
+    build_model,
+    demonstration_maker,
+    load_settings,
+    train,
+)
 
 RECIPE = "recipe.json"
 METRICS = "metrics.jsonl"

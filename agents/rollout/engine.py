@@ -33,8 +33,7 @@ from agents.policy import (
     abilities,
     decode_label,
 )
-from agents.rollout.environments import Environments
-from agents.rollout.episode import Episode, Job, Step
+from agents.rollout.episode import Environments, Episode, Job, Step
 from agents.rollout.progress import RolloutState, Timing
 from agents.seeds import Duplicates, find_duplicates
 from agents.trajectory import Trajectory

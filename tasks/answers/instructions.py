@@ -9,7 +9,7 @@ from pydantic import Field
 
 from tasks.answers import AnswerAssertion
 from tasks.answers.ifbench import ALL as IFBENCH
-from tasks.answers.ifeval.base import Instruction, InstructionError, InstructionType, Semantics, ifeval
+from tasks.answers.ifeval import Instruction, InstructionError, InstructionType, Semantics, ifeval
 from tasks.assertions.base import AssertionKind, AssertionResult, Outcome, Verdict, judge
 from tasks.model import Text, nearest
 

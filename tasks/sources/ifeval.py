@@ -16,7 +16,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from tasks.answers.ifeval.base import InstructionError, Semantics
+from tasks.answers.ifeval import InstructionError, Semantics
 from tasks.answers.instructions import InstructionFollowed, make
 from tasks.model import Problem, TaskError
 from tasks.sources.questions import SAMPLE, Row, choice, read_rows, split_spec, whole_number

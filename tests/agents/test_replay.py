@@ -18,7 +18,7 @@ from agents.models.loading import load_model
 from agents.policies.scripted import ByteTokenizer, OraclePolicy, ScriptedPolicy
 from agents.policies.transformers import TransformersPolicy
 from agents.policy import Request, Sampling
-from agents.records.foreign import to_record
+from agents.records import to_record
 from agents.replay import ReplayError, replay, template_for
 from agents.rollout import Job, RolloutEngine
 from agents.trajectory import Trajectory, read_jsonl, write_jsonl

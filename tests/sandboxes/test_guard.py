@@ -173,7 +173,8 @@ def test_this_checkout_has_no_problem() -> None:
 
 
 def test_an_old_path_works_and_names_the_new_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(guard._MOVED, "modules", {"sandboxes.of_old": "sandboxes.guard", "sandboxes.of_old.part": "sandboxes.pool"})
+    old = {"sandboxes.of_old": "sandboxes.guard", "sandboxes.of_old.part": "sandboxes.pool"}
+    monkeypatch.setattr(guard._MOVED, "modules", old)
     monkeypatch.setattr(sys, "meta_path", [*sys.meta_path])
     guard.moved({})
     with pytest.warns(FutureWarning, match=r"sandboxes\.of_old is sandboxes\.guard now") as warned:

@@ -112,7 +112,7 @@ def test_nothing_stays(
     if how not in ("exit", "raise", "SIGINT"):  # nobody was there to clean up: the next host does
         limit = time.monotonic() + 120
         while True:
-            sweeper = start_here("-c", "from sandboxes.sweep import sweep; sweep()", TMPDIR=str(tmp_path))
+            sweeper = start_here("-c", "from sandboxes.opening import sweep; sweep()", TMPDIR=str(tmp_path))
             assert sweeper.wait(60) == 0, sweeper.communicate()[1]
             sweeper.communicate()
             # A test beside this one may use the user ids of the dead by now: while it does, their folders stay.

@@ -16,8 +16,8 @@ from sandboxes import Backend, SandboxError, cgroup, open_sandbox
 from sandboxes.docker.containers import OWNER
 from sandboxes.docker.engines import HOSTS_VARIABLE, client, find_engines
 from sandboxes.docker.launcher import IMAGE
+from sandboxes.opening import Swept, sweep
 from sandboxes.owner import owner
-from sandboxes.sweep import Swept, sweep
 from tests.sandboxes.conftest import require
 from tests.sandboxes.leftovers import GROUPS
 

@@ -13,7 +13,7 @@ from agents.models.card import CARD_FILE, MANIFEST, ModelCard, read_card, write_
 from sandboxes import probe
 from trainers import evaluate, grpo, sft
 from trainers.rollouts.manner import manner_of
-from trainers.warmstart.config import SFTConfigError, SFTSettings
+from trainers.warmstart.model import SFTConfigError, SFTSettings
 
 SANDBOX = next((name for name in ("bubblewrap", "landlock") if probe(name).ok), None)
 pytestmark = [

@@ -16,9 +16,17 @@ from agents.trajectory import Trajectory, Turn, write_jsonl
 from benchmarks.warm_start.corpus import generated_corpus
 from tests.trainers.toy import make_model, make_tokenizer
 from trainers import sft
-from trainers.warmstart.config import WARM_START, SFTConfigError, SFTSettings, load_settings
 from trainers.warmstart.corpus import ConversationEncoder, Corpus, CorpusError, read_corpus, train_tokenizer
-from trainers.warmstart.model import Batch, schedule, train, weighted_loss
+from trainers.warmstart.model import (
+    WARM_START,
+    Batch,
+    SFTConfigError,
+    SFTSettings,
+    load_settings,
+    schedule,
+    train,
+    weighted_loss,
+)
 
 TINY = {
     "model": {"hidden": 32, "layers": 1, "heads": 2, "feed_forward": 48, "context": 256, "init_std": 0.08},

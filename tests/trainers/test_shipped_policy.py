@@ -11,8 +11,8 @@ from agents.models.card import read_card
 from agents.models.loading import QUICKSTART, load_model
 from tasks.families.quickstart import ALL_WORDS
 from trainers.sft import RECIPE, new_policy
-from trainers.warmstart.config import WARM_START, load_settings
 from trainers.warmstart.corpus import MARKERS
+from trainers.warmstart.model import WARM_START, load_settings
 
 
 @pytest.fixture(scope="module")

@@ -18,8 +18,7 @@ from trainers.credit import CreditSettings, TurnSignal
 from trainers.guards.guard import Alarm, Facts, Guard, Window, note, stop, warn
 from trainers.guards.levels import GuardName
 from trainers.measure import is_graded
-from trainers.rollouts.groups import trained_groups
-from trainers.rollouts.rules import told_apart
+from trainers.rollouts.rules import told_apart, trained_groups
 from trainers.stats import wilson
 
 # -- Guard 9, signal meter: which groups can teach something, and why the others cannot -------------------------------

@@ -15,7 +15,7 @@ from tasks.splits import Choice
 from trainers.guards.guard import Alarm, Facts, Guard, Measured, Window, note, stop, warn
 from trainers.guards.levels import GuardName
 from trainers.measure import Measurement, broken_checks, is_graded, measure
-from trainers.rollouts.groups import first_drawn
+from trainers.rollouts.rules import first_drawn
 from trainers.stats import effective_n, fisher_exact
 
 # -- Guard 2, split lint: whether a gap between pool and held-out could mean anything ---------------------------------

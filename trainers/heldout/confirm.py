@@ -16,7 +16,7 @@ from trainers.errors import BestLostError
 from trainers.heldout.held_out import HeldOut
 from trainers.heldout.selection import HeldOutSelection, load_weights, random_states_kept
 from trainers.measure import Measurement
-from trainers.settings.held_out import UNSEEN, take_apart
+from trainers.settings.groups import UNSEEN, take_apart
 from trainers.stats import Interval, PairedTest, bootstrap_mean, paired_test, task_differences
 
 # -- What a confirmation says: start and chosen weights of a run on tasks that nothing was trained or chosen on -------

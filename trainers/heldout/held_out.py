@@ -21,7 +21,7 @@ from trainers.checkpoint import Best, check_kept, forget_old, go_back, list_file
 from trainers.errors import ConfigError
 from trainers.measure import Measurement, is_graded, measure
 from trainers.processes import is_main
-from trainers.settings.held_out import UNSEEN, Arm, Figure, HeldOutFields, take_apart
+from trainers.settings.groups import UNSEEN, Arm, Figure, HeldOutFields, take_apart
 from trainers.stats import paired_test
 
 COVERAGE = 0.9

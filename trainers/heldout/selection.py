@@ -22,7 +22,7 @@ from trainers.processes import from_main
 from trainers.settings import GiGPOConfig
 
 # -- What users of transformers set to choose a checkpoint, in terms of `best/`: one rule chooses, theirs follows -----
-# `metric_for_best_model` is another name of `best_metric` (see `trainers.settings.held_out`). TRL keeps its own
+# `metric_for_best_model` is another name of `best_metric` (see `trainers.settings.groups`). TRL keeps its own
 # record of
 # that metric, which `EarlyStoppingCallback` reads; it does not know the step-0 baseline, nor `min_delta`. Where the
 # two

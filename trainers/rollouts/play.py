@@ -23,9 +23,8 @@ from agents.seeds import derive_seed, find_duplicates
 from agents.t2po import T2PO
 from tasks.task import Task
 from trainers.rollouts.curriculum import RulesError
-from trainers.rollouts.groups import FIRST_DRAW, TRAINED, Fates, Group
 from trainers.rollouts.manner import card_of_env
-from trainers.rollouts.rules import Draw, Played, Rules, as_completion, other_tasks
+from trainers.rollouts.rules import FIRST_DRAW, TRAINED, Draw, Fates, Group, Played, Rules, as_completion, other_tasks
 from trainers.rollouts.samplers import Sampler
 
 

@@ -31,7 +31,7 @@ from trainers.run.console import RunConsole
 from trainers.run.record import FINDINGS, RunRecord
 from trainers.run.setup import Run, reply_cap
 from trainers.run.summary import Clock
-from trainers.settings.held_out import take_apart
+from trainers.settings.groups import take_apart
 
 # -- How far a step moved the weights, and whether it had a gradient, on a sample of them -----------------------------
 

@@ -24,7 +24,7 @@ from trainers.guards import Finding, Severity
 from trainers.heldout.confirm import Confirmation, Episodes
 from trainers.jsonl import append_line, cut_lines, plain, read_lines, remove_part_files, write_json, write_whole
 from trainers.measure import is_graded
-from trainers.rollouts.groups import by_place, first_drawn
+from trainers.rollouts.rules import by_place, first_drawn
 from trainers.run.folder import (
     GOES_ON,
     OCCUPIED,

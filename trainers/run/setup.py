@@ -35,8 +35,8 @@ from trainers.run.record import CONFIG, TASKS
 from trainers.run.tasks import TaskSets, load_task_sets
 from trainers.settings import EnvArguments, GiGPOConfig
 from trainers.settings.checks import check_config, check_processes, config_notes, idle_settings, make_t2po
-from trainers.settings.held_out import UNSEEN
-from trainers.settings.parsing import Settings
+from trainers.settings.groups import UNSEEN
+from trainers.settings.parsing import RunSettings as Settings
 
 # -- What training and measuring share: the settings of an environment, and how many threads torch gets ---------------
 

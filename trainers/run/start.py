@@ -33,7 +33,7 @@ from trainers.run.record import HELD_OUT_EPISODES, REPORT, SUMMARY, SUPERSEDED, 
 from trainers.run.setup import Run, environment_settings, make_held_out, unseen_text
 from trainers.run.summary import Stopped
 from trainers.settings.checks import check_t2po
-from trainers.settings.held_out import Arm
+from trainers.settings.groups import Arm
 
 if TYPE_CHECKING:
     from trainers.gigpo import GiGPOTrainer

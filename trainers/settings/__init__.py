@@ -8,9 +8,7 @@ which tasks, which policy and which T2PO switches (`agents.t2po.T2POConfig`). `p
 from typing import TYPE_CHECKING, Any
 
 from trainers.credit.settings import CreditSettings
-from trainers.settings.environment import EnvArguments, PolicyArguments
-from trainers.settings.held_out import GuardFields, HeldOutFields
-from trainers.settings.rollouts import RolloutFields
+from trainers.settings.groups import EnvArguments, GuardFields, HeldOutFields, PolicyArguments, RolloutFields
 from trainers.settings.trl_options import TRLFields
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from trainers.credit.token import OPERATORS, DelightMode, SepaSchedule, operator
 from trainers.errors import ConfigError
 from trainers.guards.levels import level_problems
 from trainers.settings import GiGPOConfig
-from trainers.settings.environment import NO_DROPOUT
+from trainers.settings.groups import NO_DROPOUT
 from trainers.settings.trl_options import INHERITED, LORA, REFUSED, SMALLER, WITHOUT_KWARGS
 
 # -- Ways to hold and run a model that this trainer was never run with: refused by name, before a model loads ---------

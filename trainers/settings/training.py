@@ -12,8 +12,7 @@ from trl import GRPOConfig
 
 from tasks.settings import problems
 from trainers.credit.settings import CreditSettings
-from trainers.settings.held_out import GuardFields, HeldOutFields
-from trainers.settings.rollouts import RolloutFields
+from trainers.settings.groups import GuardFields, HeldOutFields, RolloutFields
 from trainers.settings.trl_options import INHERITED, TRLFields
 
 _SIZES = ("num_generations", "per_device_train_batch_size", "gradient_accumulation_steps", "steps_per_generation")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tasks.answers.ifbench.base import ifbench
-from tasks.answers.ifeval.base import InstructionType
+from tasks.answers.ifeval import InstructionType
 
 ALL: tuple[InstructionType, ...] = tuple(ifbench.values())
 """All of them."""

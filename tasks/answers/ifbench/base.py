@@ -10,7 +10,7 @@ import unicodedata
 from functools import cache
 from types import ModuleType
 
-from tasks.answers.ifeval.base import InstructionError, InstructionSet, whole_word
+from tasks.answers.ifeval import InstructionError, InstructionSet, whole_word
 from tasks.answers.ifeval.text import sentences
 
 # -- The stop words that `ratio:stop_words` counts. Data, not code; no package on PyPI ships this list ----------------

@@ -6,7 +6,7 @@ import re
 from collections import Counter
 
 from tasks.answers.ifbench.base import STOP_WORDS, bare, ifbench, occurrences, without_punctuation, words
-from tasks.answers.ifeval.base import TEXT, whole
+from tasks.answers.ifeval import TEXT, whole
 from tasks.answers.ifeval.text import sentences, tokens
 
 # -- Instructions that count: words, keywords, numbers, names, pronouns, conjunctions, marks, Japanese words ----------

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import regex
 
 from tasks.answers.ifbench.base import bare, ifbench, without_punctuation, words
-from tasks.answers.ifeval.base import TEXT
+from tasks.answers.ifeval import TEXT
 from tasks.answers.ifeval.text import sentences, tokens
 
 # -- What the published check of indented lines is left with, in linear time ------------------------------------------

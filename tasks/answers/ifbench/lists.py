@@ -20,7 +20,7 @@ from tasks.answers.ifbench.base import (
     without_punctuation,
     words,
 )
-from tasks.answers.ifeval.base import TEXT
+from tasks.answers.ifeval import TEXT
 from tasks.answers.ifeval.text import sentences
 
 # -- Instructions on lists: other bullets, bullets below bullets, bullets after sentences -----------------------------

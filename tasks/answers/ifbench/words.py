@@ -20,7 +20,7 @@ from tasks.answers.ifbench.base import (
     without_punctuation,
     words,
 )
-from tasks.answers.ifeval.base import TEXT, whole
+from tasks.answers.ifeval import TEXT, whole
 from tasks.answers.ifeval.text import sentences, tokens, word_tokens
 
 # -- Instructions on each word: its letters, its length, its neighbours -----------------------------------------------

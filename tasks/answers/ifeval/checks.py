@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from tasks.answers.ifeval.base import (
+from tasks.answers.ifeval import (
     NOT_AFTER_LETTER,
     RELATION,
     TEXT,

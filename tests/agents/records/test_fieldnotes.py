@@ -9,8 +9,7 @@ import pytest
 
 from agents.policies.scripted import OraclePolicy
 from agents.policy import Candidate, FinishReason, Sampling
-from agents.records import format_of, read_trajectories
-from agents.records.foreign import from_bundle, from_record, to_record, to_records
+from agents.records import format_of, from_bundle, from_record, read_trajectories, to_record, to_records
 from agents.rollout import Job, RolloutEngine
 from agents.trajectory import RecordError, Trajectory, Turn
 from tests.agents.fakes import FakeEnv, task

@@ -32,8 +32,8 @@ from trainers.guards.sampling import repeats_itself
 from trainers.guards.signal import GroupKind, read_groups
 from trainers.guards.tasks import risen
 from trainers.measure import measure
-from trainers.rollouts.groups import FIRST_DRAW, TRAINED
-from trainers.settings.help import QUICKSTART
+from trainers.rollouts.rules import FIRST_DRAW, TRAINED
+from trainers.settings.parsing import QUICKSTART
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from sandboxes import probe
-from sandboxes.sweep import sweep
+from sandboxes.opening import sweep
 from tests.trainers.runs import Moment, run_name, start
 from trainers.errors import DamagedError
 from trainers.run.start import going_on

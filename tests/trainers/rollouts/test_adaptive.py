@@ -7,8 +7,7 @@ import itertools
 import pytest
 
 from tests.trainers.rollouts.planted import make_rollouts
-from trainers.rollouts.groups import Adaptive
-from trainers.rollouts.rules import Draw, Rules
+from trainers.rollouts.rules import Adaptive, Draw, Rules
 
 K = 4
 DRAW = Draw([f"toy-{i}" for i in range(3) for _ in range(K)], offset=0, micro_step=7)

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from tests.shared_data import shared
-from trainers.rollouts.groups import Adaptive
+from trainers.rollouts.rules import Adaptive
 from trainers.rollouts.samplers import fresh, schedule
 
 

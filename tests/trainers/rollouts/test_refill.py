@@ -6,8 +6,7 @@ import pytest
 
 from tests.trainers.rollouts.planted import make_rollouts, make_trainer
 from trainers.credit import CreditSettings, TurnGrouping, TurnSignal
-from trainers.rollouts.groups import Adaptive
-from trainers.rollouts.rules import Draw, Rules, rule_problems, weightless
+from trainers.rollouts.rules import Adaptive, Draw, Rules, rule_problems, weightless
 
 K = 4
 DRAW = Draw([f"toy-{i}" for i in (0, 1, 4) for _ in range(K)], offset=0, micro_step=3)

@@ -10,8 +10,8 @@ import yaml
 from agents.models import loading
 from sandboxes import probe
 from trainers import grpo
-from trainers.settings.help import CONFIGS, QUICKSTART
-from trainers.warmstart.config import load_settings
+from trainers.settings.parsing import CONFIGS, QUICKSTART
+from trainers.warmstart.model import load_settings
 
 SANDBOX = next((name for name in ("bubblewrap", "landlock") if probe(name).ok), None)
 needs_sandbox = pytest.mark.skipif(SANDBOX is None, reason="no sandbox backend works on this machine")

@@ -15,7 +15,7 @@ from trainers.run.policy import check_tokenizer, find_policy, make_peft, prefix_
 from trainers.settings import GiGPOConfig, PolicyArguments
 from trainers.settings.checks import backend_problems, check_config, quantization_problem
 from trainers.settings.parsing import parse
-from trainers.warmstart.config import SFTConfigError, SFTSettings
+from trainers.warmstart.model import SFTConfigError, SFTSettings
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 

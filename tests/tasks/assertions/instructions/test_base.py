@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tasks.answers.ifeval.base import compare
+from tasks.answers.ifeval import compare
 from tasks.answers.instructions import IFEVAL, INSTRUCTIONS, InstructionError, Semantics, follows, make
 from tests.tasks.assertions.instructions.examples import EXAMPLES, example
 
