@@ -95,7 +95,7 @@ def options_page() -> str:
         "",
         "Which settings `python -m trainers.grpo` has of its own, what each takes, and its default. Each is a flag,",
         "a key of a YAML file, and a field of one name. The options of TRL and transformers stand in `--help-all`.",
-        "This page is made from the settings: `python -m tests.trainers.run.test_options_page` writes it anew.",
+        "This page is made from the settings: `python -m tests.trainers.settings.test_options_page` writes it anew.",
     ]
     for title, groups in TASKS:
         lines += ["", f"## {title.capitalize()}", "", "| option | default | takes | what |", "|---|---|---|---|"]

@@ -14,8 +14,8 @@ LOSSES = "tests/trainers/loss/test_losses.py"
 ROLLOUTS = "tests/trainers/rollouts/test_reference_cases.py"
 STATS = "tests/trainers/test_stats.py"
 T2PO = "tests/agents/t2po/test_fixtures.py"
-MATH = "tests/tasks/assertions/math/test_reference_cases.py"
-ANSWERS = "tests/tasks/assertions/test_answers.py"
+MATH = "tests/tasks/answers/math/test_reference_cases.py"
+ANSWERS = "tests/tasks/answers/test_answers.py"
 
 READ_BY = {
     "adv_cap": EPISODE,
@@ -65,7 +65,7 @@ READ_BY = {
     "uncertainty": TOKEN,
     "verifier.boxed": MATH,
     "verifier.gsm8k": ANSWERS,
-    "verifier.if_multi": "tests/tasks/assertions/instructions/test_golden.py",
+    "verifier.if_multi": "tests/tasks/answers/ifeval/test_golden.py",
     "verifier.math_flex": MATH,
     "verifier.math_qwen": MATH,
     "verifier.math_verify": MATH,

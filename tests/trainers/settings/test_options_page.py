@@ -1,6 +1,6 @@
 """The manual's page of options says what the settings declare.
 
-`python -m tests.trainers.run.test_options_page` writes it anew.
+`python -m tests.trainers.settings.test_options_page` writes it anew.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tasks.answers.instructions import InstructionError, make
-from tests.tasks.assertions.instructions.ifbench.readings import BOTH, NEITHER, ONLY_FIXED, ONLY_PUBLISHED, readings
+from tests.tasks.answers.ifbench.readings import BOTH, NEITHER, ONLY_FIXED, ONLY_PUBLISHED, readings
 
 KEYWORDS = {"keyword1": "art", "keyword2": "sun", "keyword3": "elm", "keyword4": "oak", "keyword5": "fig"}
 COUNTED = "sun sun " + "elm " * 3 + "oak " * 5 + "fig " * 7

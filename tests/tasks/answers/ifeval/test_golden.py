@@ -87,13 +87,13 @@ def test_public_bug_cases() -> None:
 
 @pytest.mark.parametrize("id", sorted(DIFFERING))
 def test_the_documented_differences_are_those_in_the_tests(id: str) -> None:
-    from tests.tasks.assertions.instructions.test_semantics import CASES
+    from tests.tasks.answers.ifeval.test_semantics import CASES
 
     assert any(case[0] == id and case[3] != case[4] for case in CASES)
 
 
 def test_no_other_id_differs_in_the_tests() -> None:
-    from tests.tasks.assertions.instructions.test_semantics import CASES
+    from tests.tasks.answers.ifeval.test_semantics import CASES
 
     assert {case[0] for case in CASES if case[3] != case[4]} == DIFFERING
 

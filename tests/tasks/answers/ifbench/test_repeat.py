@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tasks.answers.instructions import InstructionError, make
-from tests.tasks.assertions.instructions.ifbench.readings import BOTH, NEITHER, ONLY_FIXED, ONLY_PUBLISHED, readings
+from tests.tasks.answers.ifbench.readings import BOTH, NEITHER, ONLY_FIXED, ONLY_PUBLISHED, readings
 
 BAKE = {"prompt_to_repeat": "Bake a cake."}
 SPAN = {"prompt_to_repeat": "zero one two three four five", "n_start": 1, "n_end": 3}

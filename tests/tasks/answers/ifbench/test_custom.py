@@ -5,7 +5,7 @@ import string
 import pytest
 
 from tasks.answers.ifbench.base import AFRICA, CAPITALS, OPTIONAL_AFRICA, plain
-from tests.tasks.assertions.instructions.ifbench.readings import BOTH, NEITHER, ONLY_FIXED, ONLY_PUBLISHED, readings
+from tests.tasks.answers.ifbench.readings import BOTH, NEITHER, ONLY_FIXED, ONLY_PUBLISHED, readings
 
 COUNTRIES = sorted(
     set(AFRICA.values()) - OPTIONAL_AFRICA - {"Côte d'Ivoire"} | {"Ivory Coast"}, key=plain, reverse=True

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.tasks.assertions.instructions.ifbench.readings import BOTH, NEITHER, ONLY_PUBLISHED, readings
+from tests.tasks.answers.ifbench.readings import BOTH, NEITHER, ONLY_PUBLISHED, readings
 
 
 @pytest.mark.parametrize(

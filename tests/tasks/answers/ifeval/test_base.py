@@ -6,7 +6,7 @@ import pytest
 
 from tasks.answers.ifeval import compare
 from tasks.answers.instructions import IFEVAL, INSTRUCTIONS, InstructionError, Semantics, follows, make
-from tests.tasks.assertions.instructions.examples import EXAMPLES, example
+from tests.tasks.answers.ifeval.examples import EXAMPLES, example
 
 WORDS = "length_constraints:number_words"
 

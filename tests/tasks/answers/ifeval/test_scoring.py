@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tasks.answers.instructions import Semantics, follows, make, variants
-from tests.tasks.assertions.instructions.examples import EXAMPLES
+from tests.tasks.answers.ifeval.examples import EXAMPLES
 
 _PIECES = ["sea", "SEA", "Sea ", " ", "\n", "\n\n", "***", "******", "*", "**b**", "- ", "* ", "[a]", "<<t>>", '"', ","]
 _PIECES += ["P.S. x", "Section 1", "{}", "[1]", "My answer is no.", "der Hund", ".", "!", "#", "\u2003"]

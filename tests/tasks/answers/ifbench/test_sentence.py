@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.tasks.assertions.instructions.ifbench.readings import BOTH, NEITHER, ONLY_FIXED, ONLY_PUBLISHED, readings
+from tests.tasks.answers.ifbench.readings import BOTH, NEITHER, ONLY_FIXED, ONLY_PUBLISHED, readings
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from tasks.answers.ifbench import base as language_data
 from tasks.answers.instructions import InstructionError, InstructionFollowed, Semantics, make
 from tasks.assertions import Verdict
 from tasks.assertions.base import Outcome
-from tests.tasks.assertions.instructions.ifbench.readings import BOTH, NEITHER, ONLY_PUBLISHED, readings
+from tests.tasks.answers.ifbench.readings import BOTH, NEITHER, ONLY_PUBLISHED, readings
 
 SYLLABLES, VERB = "words:odd_even_syllables", "words:start_verb"
 

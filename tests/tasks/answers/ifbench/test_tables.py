@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.tasks.assertions.instructions.ifbench.readings import BOTH, NEITHER, ONLY_FIXED, ONLY_PUBLISHED, readings
+from tests.tasks.answers.ifbench.readings import BOTH, NEITHER, ONLY_FIXED, ONLY_PUBLISHED, readings
 
 CITY = "\n".join(["ID,Country,City,Year,Count", *(f"{row},Italy,Bari,2001,3" for row in range(7))])
 PRODUCTS = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tasks.answers.instructions import Semantics, follows
-from tests.tasks.assertions.instructions.examples import EXAMPLES
+from tests.tasks.answers.ifeval.examples import EXAMPLES
 
 LENGTH = 200_000
 JUNK = {

@@ -10,7 +10,7 @@ from tasks.answers.math.equivalence import Unreadable, equivalent, minerva_equiv
 from tasks.answers.math.extraction import minerva_answer, minerva_form
 from tasks.answers.math.shapes import quick_verdict
 from tests.shared_data import shared
-from tests.tasks.assertions.math.pairs import DIFFERENT, SAME, SAME_ONE_WAY
+from tests.tasks.answers.math.pairs import DIFFERENT, SAME, SAME_ONE_WAY
 
 
 def verdict(gold: str, answer: str) -> bool | None:

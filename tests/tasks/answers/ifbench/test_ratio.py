@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tasks.answers.ifbench.base import STOP_WORDS
-from tests.tasks.assertions.instructions.ifbench.readings import BOTH, NEITHER, ONLY_FIXED, ONLY_PUBLISHED, readings
+from tests.tasks.answers.ifbench.readings import BOTH, NEITHER, ONLY_FIXED, ONLY_PUBLISHED, readings
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from tasks.answers.ifeval import text as words
 from tasks.answers.ifeval.text import count_capital_words, count_words, sentences
-from tests.tasks.assertions.instructions.hard_texts import TEXTS
+from tests.tasks.answers.ifeval.hard_texts import TEXTS
 
 _PIECES = ["A", "b", "I'M", "IT'S", "'TIS", "CANNOT", "U.S.", "X,Y", "A--B", ".", "?", "!", "'", '"', "(", "''", "``"]
 _JOINTS = ["", " ", "\n", "\u2003"]

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tasks.answers.ifeval.text import count_sentences, sentences
-from tests.tasks.assertions.instructions.hard_texts import TEXTS
+from tests.tasks.answers.ifeval.hard_texts import TEXTS
 
 
 @pytest.mark.parametrize(("text", "count", "_capitals"), TEXTS)

@@ -7,10 +7,10 @@ import pytest
 from tasks.answers.instructions import InstructionFollowed, Semantics
 from tasks.assertions import AssertionResult, Verdict
 from tasks.assertions.base import Outcome, judge
+from tests.tasks.answers.ifbench.test_all_ids import EXAMPLES as IFBENCH
+from tests.tasks.answers.ifeval.examples import EXAMPLES
 from tests.tasks.assertions.build import build
 from tests.tasks.assertions.hostile import texts
-from tests.tasks.assertions.instructions.examples import EXAMPLES
-from tests.tasks.assertions.instructions.ifbench.test_all_ids import EXAMPLES as IFBENCH
 
 WORDS: dict[str, Any] = {"id": "length_constraints:number_words", "kwargs": {"num_words": 3, "relation": "at least"}}
 
