@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from sandboxes import probe
-from sandboxes.opening import sweep
+from sandboxes.opening import Swept, sweep
 from tests.trainers.runs import Moment, run_name, start
 from trainers.errors import DamagedError
 from trainers.run.start import going_on
@@ -111,7 +111,7 @@ def kill_twice(tmp_path: Path, moments: Sequence[Moment], whole: dict[str, Any])
     again = content(folder)
     assert {name for name in whole if again.get(name) != whole[name]} == set()
     assert again.keys() == whole.keys()
-    assert sweep(run_name(folder)).total == 0, "what the killed runs left behind was not swept"
+    assert sweep(run_name(folder)) == Swept(), "what the killed runs left behind was not swept"
     return [line for line in log.read_text().splitlines() if line.startswith("killed")]
 
 
@@ -205,4 +205,4 @@ def test_sigterm_is_ctrl_c(tmp_path):
     assert process.exitcode == 143, log.read_text()
     assert json.loads((folder / "summary.json").read_text())["stopped"] == "interrupted"
     assert (folder / "report.html").is_file() and "Traceback" not in log.read_text()
-    assert sweep(run_name(folder)).total == 0
+    assert sweep(run_name(folder)) == Swept()
