@@ -16,8 +16,8 @@ from enum import StrEnum
 
 import regex as re  # possessive quantifiers of `re` match wrongly before Python 3.11.5 (gh-106052)
 
-from tasks.answers.closings import answer_end, concludes, refused, remarks_start, spelled, unusual
-from tasks.answers.number_words import WORD, number_in_words
+from tasks.answers.closings import answer_end, unusual
+from tasks.answers.number_words import WORD, number_in_words, spelled
 from tasks.answers.numbers import (
     CORE,
     CURRENCY,
@@ -35,6 +35,7 @@ from tasks.answers.numbers import (
     value,
     visible,
 )
+from tasks.answers.remarks import concludes, own_turn, refused, remarks_start, taken_back
 
 WINDOW = 300
 """Characters after a marker, or around the last digit, that are looked at: a reply costs time linear in its size."""
@@ -170,7 +171,18 @@ def final_number(text: str) -> Extraction | None:
 
     Works in time linear in the text, whatever it holds.
     """
-    return _in_visible(text, lambda shown: _marker(shown) or _usual_end(shown) or _closing_number(shown))
+    return _in_visible(text, _marked_or_last)
+
+
+def _marked_or_last(text: str) -> Extraction | None:
+    found = _marker(text)
+    if found is not None and len(text) - found.end > _SHORT and taken_back(text, found.end):
+        return _closing_number(text)
+    return found or _usual_end(text) or _closing_number(text)
+
+
+_SHORT = 12
+"""Nobody takes an answer back and gives another one in so few characters."""
 
 
 def marked_number(text: str) -> Extraction | None:
@@ -181,6 +193,7 @@ def marked_number(text: str) -> Extraction | None:
 def _in_visible(text: str, find: Callable[[str], Extraction | None]) -> Extraction | None:
     """Look in what can be seen of the text, with look-alikes made one; places are those of the text itself."""
     text, places = visible(plain(text))
+    text = own_turn(text)
     found = find(text)
     if found is None or places is None:
         return found

@@ -8,10 +8,9 @@ from typing import Annotated, Literal
 from pydantic import Field, field_validator
 
 from tasks.answers import AnswerAssertion
-from tasks.answers.closings import same_amount
 from tasks.answers.final_number import Extraction, Rule, final_number, marked_number
 from tasks.answers.number_modes import EXTRACT
-from tasks.answers.numbers import Number, read
+from tasks.answers.numbers import Number, read, same_amount
 from tasks.assertions.base import AssertionKind, AssertionResult, Outcome
 from tasks.assertions.on_files import shorten
 from tasks.model import Text, fault

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from fractions import Fraction
 
+from tasks.answers.numbers import ATTRIBUTE, CLOCK, SENTENCE, numbers_in, value
+
 _UNITS = dict(
     zero=0, one=1, two=2, three=3, four=4, five=5, six=6, seven=7, eight=8, nine=9, ten=10, eleven=11, twelve=12,
     thirteen=13, fourteen=14, fifteen=15, sixteen=16, seventeen=17, eighteen=18, nineteen=19,
@@ -73,3 +75,112 @@ def _cardinal(words: list[str]) -> int | None:
         elif not (word == "and" and 0 < at < len(words) - 1 and words[at - 1] in ("hundred", *_SIZES)):
             return None
     return total + current or None
+
+
+TAIL = 700
+"""Characters at the end of a reply in which numbers in words are looked for."""
+DIGIT = re.compile("[0-9]")
+ANY_NUMBER = re.compile(rf"[0-9][0-9.,]*|\b(?:{WORD.removeprefix('a|')})\b", re.IGNORECASE)
+FINITE = r"""(?:is|are|was|were|be|been|has|have|had|do|does|did|will|would|can|could|gives?|gave|makes?|made|leaves?
+    |leaving|equals?|gets?|got|costs?|earns?|needs?|takes?|sells?|pays?|spends?|buys?|eats?|holds?|contains?|weighs?
+    |becomes?|remains?|totals?|receives?|uses?|wants?|goes|went|who|which|so|then|thus|hence|therefore|but|or|nor|not
+    |minus|plus|times|divided|multiplied|increased|decreased|reduced|squared|cubed|only|maybe|perhaps|otherwise|least
+    |most|about|above|below|under)"""
+"""Verbs, and other words that are in no name of a unit or thing."""
+_SPELLED = re.compile(
+    rf"(?<![\w-])(?P<words>(?:(?:negative|minus)\ )?(?:{WORD})\b(?:[\ -](?:and\ )?(?:{WORD})\b)*)(?![\w-])",
+    re.VERBOSE | re.IGNORECASE,
+)
+_NO_COUNT = re.compile(
+    rf"""(?:\b(?:the|these|those|all|both|each|every|per|any|other|last|first|next|past|no|some|this|that|which|than|his
+      |her|their|its|my|our|your|(?<!\btotal\ )of|step|part|into)(?:\ (?!{FINITE}\b)[a-z]+)?\ |[-/0-9]\ ?)\Z""",
+    re.VERBOSE | re.IGNORECASE,
+)
+"""Before a number in words that counts what is known already."""
+_ONE = re.compile(
+    r"\b(?:is|are|was|has|have|had|be|leaves?|needs?|gets?|takes?|only|just|exactly|with|gives?|makes?)"
+    r"\ (?:only\ |just\ )?\Z",
+    re.IGNORECASE,
+)
+_NO_ONE = re.compile(r"\ (?:of|more|another|who|that|which|way|by|to|and|or)\b", re.IGNORECASE)
+_NOT_COUNTED = re.compile(
+    r"\ (?:times|more\ than|fewer\ than|less\ than|thirds?|quarters?|halves|fifths?|tenths?|or)\b", re.IGNORECASE
+)
+_SIDE = re.compile(
+    r"\b(?:of|out\ of|in|after|for|with|from|per|each|every|the|these|those|all|both|his|her|their|its)"
+    r"\ (?:the\ |all\ |these\ )?\$?\Z",
+    re.IGNORECASE,
+)
+
+
+_ENDING = re.compile(
+    rf"""(?:,\ |\b(?:is|gets?|pays?|costs?|so|each|=)\ |=\ )(?:so\ |it['’]s\ |that['’]s\ )?
+        (?P<words>(?!one\b)(?:{WORD})\b(?:[\ -](?:and\ )?(?:{WORD})\b)*)
+        (?:\ (?!of\b|more\b|less\b|fewer\b|times\b|or\b|who\b)[a-z]+){{0,3}}[\s.!*]*\Z""",
+    re.VERBOSE | re.IGNORECASE,
+)
+"""The last words of a reply, behind all digits: `..., split 3 ways, twelve dollars each`."""
+
+
+def spelled(text: str) -> tuple[str, list[int]] | None:
+    """Write the number words of the last sentence in digits, where they are what it states.
+
+    Returns:
+        The text, and the place of each of its characters in the old one; None where nothing is to be written so.
+    """
+    end = len(text)
+    edge = max(0, end - TAIL)
+    ending = _ENDING.search(text, max(edge, end - 80))
+    if ending is not None and _counts(text, ending):
+        said = f" {number_in_words(ending['words'])}"  # is 16, sixteen students
+        return None if text[: ending.start("words")].rstrip(", ").endswith(said) else _in_digits(text, [ending])
+    start = end
+    for start in (*reversed([found.end() for found in SENTENCE.finditer(text, edge)]), edge):
+        if text.find("=", start, end) >= 0 and DIGIT.search(text, start, end):
+            return None
+        if any(_counts(text, found) for found in _SPELLED.finditer(text, start, end)):
+            break
+        if DIGIT.search(text, start, end):
+            return None
+        end = start
+    else:
+        return None
+    if "=" in text[start:end]:
+        return None
+    stated = [found for found in _SPELLED.finditer(text, start, end) if _counts(text, found)]
+    known = [number_in_words(found["words"]) for found in stated]
+    clocks = [found.span() for found in CLOCK.finditer(text, start, end)]
+    for core in numbers_in(text, start, end):
+        if any(first <= core.start() < last for first, last in clocks):
+            continue
+        if value(core) in known and text[core.end() : core.end() + 1] == ")":
+            continue  # forty-two dollars ($42)
+        if not (ATTRIBUTE.match(text, core.end()) or _SIDE.search(text, max(0, core.start() - 20), core.start())):
+            return None
+    return _in_digits(text, stated)
+
+
+def _in_digits(text: str, stated: list[re.Match[str]]) -> tuple[str, list[int]]:
+    """Write numbers in words in digits, and say where each character of the new text stood."""
+    parts: list[str] = []
+    places: list[int] = []
+    at = 0
+    for found in stated:
+        digits = str(number_in_words(found["words"]))
+        parts += text[at : found.start("words")], digits
+        places += range(at, found.start("words"))
+        places += [found.start("words")] * (len(digits) - 1) + [found.end("words") - 1]
+        at = found.end("words")
+    return "".join((*parts, text[at:])), [*places, *range(at, len(text))]
+
+
+def _counts(text: str, words: re.Match[str]) -> bool:
+    """Whether number words state a number, and are no pronoun, ordinal, share or what is counted already."""
+    number = number_in_words(words["words"])
+    start, end = words.span("words")
+    if number is None or 0 < number < 1 or _NOT_COUNTED.match(text, end):
+        return False
+    head = max(0, start - 30)
+    if words["words"].lower() == "one" and (not _ONE.search(text, head, start) or _NO_ONE.match(text, end)):
+        return False
+    return not _NO_COUNT.search(text, head, start)

@@ -8,6 +8,7 @@ percent (dropped), currency and units. A number that is only a part of something
 
 from __future__ import annotations
 
+import re as fast_re
 import sys
 import unicodedata
 from collections.abc import Iterator
@@ -19,6 +20,12 @@ import regex as re  # possessive quantifiers of `re` match wrongly before Python
 
 Number = int | Fraction
 """An exact value; both kinds compare and hash alike."""
+
+SENTENCE = fast_re.compile(r"(?<=[.!?:])(?<!\bMr\.)(?<!\bMrs\.)(?<!\b[MD][sr]\.)(?<!\bSt\.)[\s*_]+(?=[A-Z*_\"“(])|\n")
+"""What stands between two sentences."""
+CLOCK = fast_re.compile(r"\b[0-9]{1,2}(?::[0-9]{2})?\ ?[ap]\.?m\b|\b[0-9]{1,2}:[0-9]{2}\b", fast_re.IGNORECASE)
+ATTRIBUTE = fast_re.compile(r"-[A-Za-z]{2}|(?:st|nd|rd|th)\b")
+"""Behind a number that says which or of what kind: `the 300-liter tank`, `the 4th bus`."""
 
 MOST_CHARACTERS = 100
 """A number written longer than this is not read: no answer is, and arithmetic on it must not cost time."""
@@ -160,7 +167,10 @@ MARKUP = (
 _NOT = r"(?:\b(?:not|never|cannot|neither|nor|except)|n['’]t)\b"
 _FALSE = rf"{_NOT}(?:\ (?:equal|to|be|been|exactly|just|simply|really|necessarily|always|a|the|only)){{0,3}}"
 _THAN = r"\b(?:less|more|fewer|greater|larger|smaller|bigger|higher|lower|other|rather)\ than(?:\ or\ equal\ to)?"
-_BOUND = r"\b(?:at\ (?:most|least)|under|above|below|up\ to|no\ more|exceeds)"
+_BOUND = (
+    r"\b(?:(?<!so\ )(?<!afford\ )(?<!buy\ )(?<!make\ )at\ most|(?<!need\ )(?<!needs\ )at\ least|under|above|below"
+    r"|(?<!round\ )(?<!rounded\ )(?<!rounds\ )(?<!afford\ )(?<!buy\ )(?<!make\ )up\ to|no\ more|exceeds)"
+)
 _ABOUT = r"(?:\ (?:about|exactly|around|just))?[\ ({\[$}]*\Z"
 _FALSE_BEFORE = re.compile(rf"(?:{_FALSE}|{_THAN}){_ABOUT}", re.IGNORECASE)
 _BOUND_BEFORE = re.compile(rf"(?:{_BOUND}){_ABOUT}", re.IGNORECASE)
@@ -168,7 +178,7 @@ _APPLIED = re.compile(
     rf"""(?: [A-Za-z0-9)}}]\( | (?:^|[^A-Za-z0-9])[-+]\ ?[(\[{{]+ | \}}\ ?\{{ | \^\ ?[({{]? | [A-Za-z]_\{{
           | [√∛∜∑∏∫π!]\ ?[({{]?
           | \\(?!{MARKUP}(?![A-Za-z]))[A-Za-z]+\ ?(?:\[[^\]]{{0,5}}\])?[({{|\[]?\ ? | (?<![A-Za-z]){_FUNCTION}\ [({{]?
-          | [0-9](?:\ ?[~→]|\ ?->|\ \(|\ ?\\\\)\ ? | (?:or|and)\ ?\}}\ ?
+          | [0-9](?:\ ?~|\ \(|\ ?\\\\)\ ? | (?<![.0-9])[0-9]+\ ?(?:→|->)\ ? | (?:or|and)\ ?\}}\ ?
           | (?<![A-Za-z'’.])[b-z]\ ?[-—*]\ ? | [0-9],\ | [<>!]\ ?=\ ? | [<≤≥≠±∓]\ ? | \\(?:neq?|not)\ ?=?\ ?
         )[\ $]?\Z""",
     re.VERBOSE,
@@ -416,3 +426,53 @@ def before_box(text: str, start: int) -> str:
         or _BOX_OR_BOX.search(line)
     )
     return _PART if wrong else ""
+
+
+_UNITS = {
+    name: (kind, size)
+    for kind, units in {
+        "metric length": {"mm": 1, "millimeter": 1, "millimetre": 1, "cm": 10, "centimeter": 10, "centimetre": 10,
+                          "m": 1000, "meter": 1000, "metre": 1000, "km": 10**6, "kilometer": 10**6, "kilometre": 10**6},
+        "length": {"in": 1, "inch": 1, "inche": 1, "ft": 12, "foot": 12, "feet": 12, "yd": 36, "yard": 36,
+                   "mile": 63360},
+        "metric mass": {"mg": 1, "g": 1000, "gram": 1000, "kg": 10**6, "kilogram": 10**6, "kilo": 10**6},
+        "mass": {"oz": 1, "ounce": 1, "lb": 16, "pound": 16, "ton": 32000},
+        "metric volume": {"ml": 1, "milliliter": 1, "millilitre": 1, "l": 1000, "liter": 1000, "litre": 1000},
+        "volume": {"cup": 1, "pint": 2, "quart": 4, "gallon": 16},
+        "time": {"s": 1, "sec": 1, "second": 1, "min": 60, "minute": 60, "h": 3600, "hr": 3600, "hour": 3600,
+                 "day": 86400, "week": 604800},
+        "long time": {"month": 1, "year": 12},
+        "money": {"cent": 1, "penny": 1, "pennie": 1, "dollar": 100, "$": 100},
+    }.items()
+    for name, size in units.items()
+}  # fmt: skip
+"""Unit without its plural `s`: what it measures, and how large it is."""
+_UNIT_BEHIND = re.compile(r"[*_)]{0,3} ?-?([A-Za-z]{1,12})\b")
+
+
+def same_amount(text: str, start: int, end: int) -> Number | None:
+    """Return the number beside the one at a place that is the same amount in another unit: `1500 g, that is 1.5 kg`."""
+    cores = list(numbers_in(text, max(0, start - 80), min(len(text), end + 80)))
+    here = next((at for at, core in enumerate(cores) if core.end() == end), None)
+    if here is None or (one := amount(text, cores[here])) is None:
+        return None
+    for core in (*cores[max(0, here - 1) : here], *cores[here + 1 : here + 2]):
+        other = amount(text, core)
+        if other is not None and other[:2] == one[:2] and other[2] != one[2]:
+            return value(core)
+    return None
+
+
+def amount(text: str, core: re.Match[str]) -> tuple[str, Number, str] | None:
+    """What a number with a unit measures, how much of it, and the unit."""
+    number = value(core)
+    if text[max(0, core.start() - 1) : core.start()] == "$":
+        name = "$"
+    else:
+        found = _UNIT_BEHIND.match(text, core.end())
+        name = "" if found is None else found[1].lower()
+        name = name if name in _UNITS else name.removesuffix("s")
+    if number is None or name not in _UNITS:
+        return None
+    kind, size = _UNITS[name]
+    return kind, number * size, name

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import pytest
 
-from tasks.answers.closings import answer_end
+from tasks.answers.closings import CLAUSES, answer_end
 from tasks.answers.final_number import final_number
 from tasks.answers.number import NumberEquals
+from tasks.answers.remarks import SENTENCES, own_turn, remarks_start
 from tasks.assertions.base import Outcome
 from tests.tasks.assertions.hostile import texts
 
@@ -99,6 +101,85 @@ RIGHT = [
     ("$6.40 ÷ 8 = $0.80, so each battery is 80 cents.", "0.8"),
     ("It'll take her 1.5 hours, or 90 minutes.", "90"),
 ]
+RIGHT += [
+    ("So 3 * 5 = 15. If he had gone for 3 more, it would have been $47 instead.", "15"),
+    ("6 * 1200 = 7,200. Thus, it makes **7,200** good toys in 6 days, out of 7,500 toys in total.", "7200"),
+    ("28 × 1.5 = 42. It costs **forty-two dollars** ($42) for the trip.", "42"),
+    ("The truck holds 1,600 kg, so it can carry 1,600 − 1,350 = 250 kg more. That would be 3 crates (225 kg).", "250"),
+    ("280 + 204 = 484. Rita earns $484... although after taxes of 15% she would take home about $411.40.", "484"),
+    ("96 - 66 = 30. So she needs 30 / 6 = 5 more pages, for a total of 16 pages.", "5"),
+    ("52/6.5=8\n8 weeks. unless he skips the snacks lol then its 6", "8"),
+    ("I get 67 — 48 to start, minus 5 broken, plus 24 new. Someone else might say 72 if they forget the 5.", "67"),
+    ("ok so 2 pizzas = 36 bucks, split 3 ways, twelve dollars each", "12"),
+    ("21 divided by 3, so seven apples each", "7"),
+    ("12 months × $22 = $264 a year. Adding the fee makes it $304, but that is only paid once, not part of it.", "264"),
+    ("20 - 4 = 16. So it's $16, not $18.", "16"),
+    ("She bought 12 eggs, not counting the 3 that broke.", "12"),
+    ("It takes 8 weeks – possibly 7 if he skips snacks.", "8"),
+    ("So she pays $30, before the 8% tax.", "30"),
+    ("So the total distance is 240 km. The direct route would have been 180 km.", "240"),
+    ("20 + 15 = 35\n\nSara has 35 stickers now. Before that she had 20.", "35"),
+    ("Sara has 35 stickers. She started with 20 and got 15 more.", "35"),
+    ("She has 50 - 30 = 20 dollars left. I ignored the $5 gift card because it wasn't used.", "20"),
+    ("7 * 3 = 21 goats. The 3 babies bring it to 24, but they are not asked for.", "21"),
+    ("7 / 2 = 3.5 hours, or 3 hours and 30 minutes.", "3.5"),
+    ("280 / 50 = 5.6, round up to 6", "6"),
+    ("90 - 18 = 72. So she keeps 72 of them and gives away 18.", "72"),
+    ("4+5+6+7+8 = 30. She runs 30 km, and on Saturday she'd run 9.", "30"),
+    ("7*3 = 21. Adding the 3 babies gives 24.", "24"),
+    ("12 * 5 = 60, so with the fee it is 70.", "70"),
+]
+RIGHT += [
+    ("Rounding up gives 4 vans, with 2 empty seats.", "4"),
+    ("So they need 4 vans; 3 would only carry 18.", "4"),
+    ("22 / 6 ≈ 3.67 → 4 vans", "4"),
+    ("66 remain after 33 are eaten.", "66"),
+    ("So the sum is 15. This assumes all 3 of them came.", "15"),
+    ("It's 15; strictly speaking 15.2, but you can't buy part of a pen.", "15"),
+    ("100 / 3 = 33.33, so at most 33 pens.", "33"),
+    ("She needs at least 90 points.", "90"),
+    ("She'd have 15 left. That is 5 less than her 20 friends need.", "15"),
+    ("Together they're 27, as Ann is 9 and Bob 18.", "27"),
+    ("Together they're 27 years old: Ann is 9, Bob is 18.", "27"),
+    ("3^2 = 9. So it takes 9 tiles, each 1 foot on a side.", "9"),
+    ("The total, 30, is less than the 40 she hoped for.", "30"),
+    ("It is 16 and not 14.", "16"),
+]
+RIGHT += [
+    ("He has 17 now; he had 12 before.", "17"),
+    ("Total: 24\n- Day 1: 8\n- Day 2: 8\n- Day 3: 8", "24"),
+    ("The answer is 18. Oops, that's wrong; it should be 20.", "20"),
+    ("The answer is 18. Wait, let me check: 9 * 2 = 18.", "18"),
+    ("The answer is 18. This is not 20.", "18"),
+]
+RIGHT += [
+    ("She has 45 eggs, though 5 of them broke, leaving 40.", "40"),
+    ("So they have 45 - 15 = 30 left, and each of the 3 kids would get 10.", "10"),
+    ("45 - 15 = 30. If they split it 3 ways, each would get 10.", "10"),
+    ("33 pens, including the 3 free ones.", "33"),
+    ("Since 1/4 of 64 is 16, sixteen students chose soccer.", "16"),
+    ("300 + 600 = 900 calories total for both meals; lunch alone is 300.", "900"),
+    ("48, packed in 4 boxes", "48"),
+    ("She read 24 pages in 3 days, 8 a day.", "24"),
+    ("There are 48 eggs, 12 in each box.", "48"),
+    ("1.25 × 60 = 75. An hour has 60 minutes.", "75"),
+    ("So 75 / 15 = 5 hours. There are 60 minutes in an hour.", "5"),
+    ("So it's 25%, or 1 in 4.", "25"),
+]
+TURNS = [
+    ("280 - 120 = 160. The answer is 160.\n\nQuestion: Tom has 12 and 8.\nAnswer: The answer is 20.", "160", "20"),
+    ("So the answer is: 24.\n\nHuman: Thanks! And 8?\n\nAssistant: So the answer is: 12.", "24", "12"),
+    ("60 - 35 = 25 left.\n\nQuestion: Mom adds 20.\nAnswer: 25 + 20 = 45 candies.", "25", "45"),
+    ("12 + 3 = 15.\n\nUser: What about 20?\nAssistant: 20 + 3 = 23", "15", "23"),
+    ("12 + 3 = 15<|im_end|>\n<|im_start|>user\nNow 4?", "15", "4"),
+    ("So 12 + 3 = 15.\n\n### Instruction:\nAdd 4 and 5.\n### Response:\n9", "15", "9"),
+    ("So 12 + 3 = 15.\n\nProblem 2: 4 cats and 5 dogs.\nSolution: 4 + 5 = 9", "15", "9"),
+    ("7*3 = 21\n\n\nExercise 4: Find 5*5. \n25", "21", "25"),
+    ("#### 21\n---\nQ: What is 5*5?\nA: 25\n#### 25", "21", "25"),
+    ("**Given:** 5 apples.\n**Question:** How many are there without 2?\n**Solution:** 5 - 2 = 3.", "3", "5"),
+    ("Question: 5 apples, 2 eaten, how many left?\nAnswer: 5 - 2 = 3", "3", "2"),
+    ("\nUser: and then?\n\nThe answer is 4.", "4", "5"),
+]
 FIRST = [
     ("The school needs **3 buses**. There are 6 x 25 = 150 pupils, and each bus seats 50.", "3", "50"),
     ("Four. There are 2 dozen eggs and each cake takes 6.", "4", "6"),
@@ -107,7 +188,21 @@ FIRST = [
     ("She reads 20 pages a day.\n\nExplanation:\nThere are 60 pages and 3 days.", "20", "3"),
     ("ten", "10", "1"),
 ]
+FIRST += [
+    (
+        "$264\n\n12 months × $22 = $264 a year. Adding the fee makes it $304, but that is only paid once so I left it "
+        "out of the cost.",
+        "264",
+        "304",
+    ),
+    ("**Victor pays $30.** If it was for the whole order, he'd pay $60 instead.", "30", "60"),
+    ("The school needs **3 buses**, because 6 x 25 = 150.", "3", "150"),
+]
 REFUSED = [
+    ("It depends: 5 if it rains, 7 if not.", "7"),
+    ("No idea, 5?", "5"),
+    ("20 if the first day does not count, otherwise 22.", "20"),
+    ("20 if the first day does not count, otherwise 22.", "22"),
     ("There isn't enough information to tell how far he walked; 3 miles would only be a guess.", "3"),
     ("We need more data to solve this. It is not given, so I can't say whether it is 20.", "20"),
     ("I'm not sure. Assuming 3 weeks it might be 21, but that can't be determined.", "21"),
@@ -172,6 +267,23 @@ WRONG = [
     ("The answer is twenty-third.", "20"),
     ("The answer is fifteen hundred and.", "15"),
 ]
+WRONG += [
+    ("66 remain after 33 are eaten.", "33"),
+    ("She'd have 15 left. That is 5 less than her 20 friends need.", "20"),
+    ("Together they're 27, as Ann is 9 and Bob 18.", "18"),
+    ("Together they're 27 years old: Ann is 9, Bob is 18.", "18"),
+    ("He sold 21, and 3 more would make 24, so he needs 3.", "21"),
+    ("So 12 + 3 = 15. However, with the fee it would be 18, so the answer must be 18.", "15"),
+    ("She pays 20, although with the tip she pays 24, so 24 is what she spends.", "20"),
+    ("9 dollars a day for 5 days is 45. For 4 weeks that would be 180 dollars.", "45"),
+    ("After the 25% discount the price falls from $80 to $60.", "25"),
+]
+WRONG += [
+    ("He has 17 now; he had 12 before.", "12"),
+    ("Total: 24\n- Day 1: 8\n- Day 2: 8\n- Day 3: 8", "8"),
+    ("The answer is 18. Oops, that's wrong; it should be 20.", "18"),
+    ("\\boxed{18}\n\nActually, it is 20.", "18"),
+]
 
 
 def passes(message: str, gold: str) -> bool:
@@ -187,6 +299,33 @@ def test_the_number_that_the_closing_sentence_is_about(message: str, gold: str) 
 @pytest.mark.parametrize(("message", "gold"), WRONG)
 def test_no_other_number_of_the_closing_sentence(message: str, gold: str) -> None:
     assert not passes(message, gold)
+
+
+@pytest.mark.parametrize("rule", [*SENTENCES, *CLAUSES], ids=lambda rule: rule.name)
+def test_each_rule_cuts_its_example_at_the_bar(rule: Any) -> None:
+    said, _, _ = rule.example.partition("|")
+    text = rule.example.replace("|", "")
+    cut = remarks_start(text) if rule in SENTENCES else answer_end(text)
+    assert text[:cut].rstrip(" (") == said.rstrip(" (")
+
+
+@pytest.mark.parametrize(("message", "gold", "other"), TURNS)
+def test_a_reply_ends_where_another_turn_begins(message: str, gold: str, other: str) -> None:
+    assert passes(message, gold)
+    assert not passes(message, other)
+
+
+def test_no_turn_begins_at_a_line_of_the_reply_itself() -> None:
+    for message in (
+        "So it has 2 parts.\nQuestion 1: 9?",
+        "Adult: 2 × 10 = 20\nStudent: 3 × 5 = 15\nTotal: 35",
+        "- Human: 2 legs\n- Human: 2 legs\nSo 4.",
+        "Question: how many?",
+        "So 5 users: 3 + 2 = 5",
+        "The problem: 3 + 2",
+        "a | b : c\n\nStep 2: 5",
+    ):
+        assert own_turn(message) == message
 
 
 @pytest.mark.parametrize(("message", "gold", "other"), FIRST)
@@ -237,6 +376,18 @@ def test_linear_in_the_reply() -> None:
         "2. A. " * 9000,
         "1 in" + " the" * 95 + " 2",
         "(" * 390 + "1",
+    ]
+    hostile += [
+        "5\n\nQuestion" * 5000,
+        "5\n" + "\n \n " * 9000 + ":",
+        "if 5 " * 9000 + ", otherwise 5",
+        "5, and " + "would " * 9000 + "5",
+        "5 - " + "3, plus 4, minus 5, " * 3000,
+        "5 apples, " * 9000,
+        "I ignored " * 9000 + "5. It was 5",
+        "seven and " * 9000,
+        "5 = seven, " * 9000 + "seven",
+        "5... although " * 5000,
     ]
     for text in hostile:
         start = time.process_time()
