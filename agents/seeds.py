@@ -21,9 +21,9 @@ def derive_seed(*parts: int | str) -> int:
 
 # -- Attempts at one task that came out the same: a sure policy, or attempts that share their random numbers? ---------
 # Two attempts that are sampled independently agree with the probability of what was sampled: exp of the sum of its
-# log-probabilities. A policy that is sure of itself repeats itself, and that is no fault. Where the sum says that
-# such an
-# agreement does not happen by chance, the attempts were not independent: their seeds, or the sampler's, are at fault.
+# log-probabilities. A policy that is sure of itself repeats itself, and that is no fault. Where the sum says that such
+# an agreement does not happen by chance, the attempts were not independent: their seeds, or the sampler's, are at
+# fault.
 
 CHANCE = 1e-6
 """Agreements that are rarer than this are no chance: a run sees thousands of episodes, not millions."""

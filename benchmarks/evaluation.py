@@ -35,7 +35,7 @@ from sandboxes import SandboxPool
 from tasks.sources import load_tasks
 from tasks.task import Task
 from trainers.heldout import HeldOut
-from trainers.run.setup import AHEAD
+from trainers.run.machine import AHEAD
 
 
 class Setting(NamedTuple):

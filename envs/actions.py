@@ -9,10 +9,8 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 # -- Fenced blocks of a reply, as Markdown has them, with two additions: heredocs and thoughts ------------------------
-# A command may write a file whose text itself holds fences. Two things keep such a command whole: a longer outer
-# fence
-# (as in CommonMark), and the heredoc: between `<<WORD` and the line `WORD` no line closes the block. A heredoc
-# shields
+# A command may write a file whose text itself holds fences. Two things keep such a command whole: a longer outer fence
+# (as in CommonMark), and the heredoc: between `<<WORD` and the line `WORD` no line closes the block. A heredoc shields
 # its lines only where that reading is sound, that is where
 #
 # * its end stands somewhere below,
@@ -22,8 +20,7 @@ from enum import StrEnum
 # Otherwise the first closing fence ends the block. (A forgotten end word must not swallow the next block.)
 #
 # Thoughts, `<think>...</think>` outside a block, are left out before anything else is looked at. A `</think>` without
-# its
-# opening, which the prompt may have held, ends a thought that began with the reply.
+# its opening, which the prompt may have held, ends a thought that began with the reply.
 
 THINK_OPEN = "<think>"
 THINK_CLOSE = "</think>"

@@ -17,11 +17,9 @@ from tasks.task import Persona, Task
 
 # -- Headers of a conversation that are ordinary text, kept out of its messages ---------------------------------------
 # Where nothing but text says who speaks ("### Assistant", `<|assistant|>` without a token of its own, "Answer:"), a
-# task
-# or a command's output that holds such a header would speak in another's name: a forged turn. So a backslash is put
-# into
-# every header of a message (`### User` becomes `#\## User`), and into every header that already holds backslashes one
-# more. Taking one out of each gives the message back, character for character.
+# task or a command's output that holds such a header would speak in another's name: a forged turn. So a backslash is
+# put into every header of a message (`### User` becomes `#\## User`), and into every header that already holds
+# backslashes one more. Taking one out of each gives the message back, character for character.
 
 _BREAKS = "\n\r\v\f\x1c-\x1e\x85\u2028\u2029"
 """What ends a line, as a model may read it."""
@@ -119,10 +117,8 @@ def _literal(text: str, numbered: bool) -> str:
 
 # -- What the agent is shown: one style is one wording of everything that the environment says ------------------------
 # `standard` explains the protocol in a system message and shows exit code, stdout and stderr of each command.
-# `compact`
-# is for small policies: no system message, the bare intent, and observations of a few words. A policy is only
-# comparable
-# under the style that it was trained with, so each style has a hash, and runs record it.
+# `compact` is for small policies: no system message, the bare intent, and observations of a few words. A policy is
+# only comparable under the style that it was trained with, so each style has a hash, and runs record it.
 
 STANDARD_CUT = 4000
 """Characters of stdout, and of stderr, that `standard` shows."""
@@ -345,12 +341,10 @@ def _style_hash(style: PromptStyle) -> str:
 
 # -- What the agent is shown where it answers: the question, how to use the shell, and which form the answer has ------
 # `standard` explains tools, turns and the form of the answer in a system message; `compact` adds one line on the form
-# to
-# the question; `base` is running text for base models, which know no chat: "Question: ...", then "Answer:". The
-# question
-# itself stands as the set has it, but in `base`, where only words say who speaks: what looks like one of its headers
-# there gets a backslash (`envs.prompts`). A style depends on the set, on whether there are tools and on how many
-# revisions there are; all of it enters its hash, which training and evaluation record and compare.
+# to the question; `base` is running text for base models, which know no chat: "Question: ...", then "Answer:". The
+# question itself stands as the set has it, but in `base`, where only words say who speaks: what looks like one of its
+# headers there gets a backslash (`envs.prompts`). A style depends on the set, on whether there are tools and on how
+# many revisions there are; all of it enters its hash, which training and evaluation record and compare.
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,10 +13,9 @@ from tasks.plugins import Registry
 
 # -- The anchor: the state before a turn, as turn groups compare it ---------------------------------------------------
 # Two turns of one task stand at the same anchor when the workspace is equal (paths, kinds, modes, contents, link
-# targets)
-# and the last observation was of the same class. Of the observation only the class enters, so volatile text (times,
-# process ids, temporary names) needs no normalising. The shell's own state (directory, variables) does not enter.
-# Anchors are compared within one task only; the method is GiGPO's (Feng et al., 2025, arXiv 2505.10978).
+# targets) and the last observation was of the same class. Of the observation only the class enters, so volatile text
+# (times, process ids, temporary names) needs no normalising. The shell's own state (directory, variables) does not
+# enter. Anchors are compared within one task only; the method is GiGPO's (Feng et al., 2025, arXiv 2505.10978).
 
 
 class ObservationClass(StrEnum):
@@ -66,8 +65,7 @@ def anchor(files_hash: str, last: ObservationClass) -> str:
 
 # -- From grade and turns to a reward ---------------------------------------------------------------------------------
 # `rate` is the weighted mean score of all assertions, `turns` the turns done. No other number enters, and an episode
-# that
-# could not be graded has no reward at all.
+# that could not be graded has no reward at all.
 #
 # * shaped: at the last turn `rate - turn_penalty * turns / max_turns`; 0 before.
 # * binary: at the last turn 1 if every assertion passed, else 0; 0 before.
@@ -78,8 +76,7 @@ def anchor(files_hash: str, last: ObservationClass) -> str:
 # costs.
 #
 # A reward of your own is a subclass of `RewardRule`, registered in `REWARDS` or offered by an installed package under
-# the
-# entry-point group `turngym.rewards`; its name then goes wherever `shaped` does. docs/extending.md has an example.
+# the entry-point group `turngym.rewards`; its name then goes wherever `shaped` does. docs/extending.md has an example.
 
 
 class RewardKind(StrEnum):

@@ -164,9 +164,8 @@ class Workplace:
 
 # -- A sandbox lost in mid-episode: the episode's commands are played again in a fresh one, and whose doing it was ----
 # An episode without a grade leaves every mean and one that fails does not. Were every lost sandbox the machinery's
-# fault,
-# a policy would gain by ending the sandbox of a task that it cannot solve. So a loss is tried again before it is
-# judged:
+# fault, a policy would gain by ending the sandbox of a task that it cannot solve. So a loss is tried again before it
+# is judged:
 #
 # 1. A second sandbox of the same backend, the canary, is opened and asked. If it does not answer, the machinery
 # failed.
@@ -176,10 +175,8 @@ class Workplace:
 #    sandbox is lost again while the canary answers, the command did it: the episode is a fail.
 #
 # Anything else (a canary that is dead, a turn that comes out otherwise, no time left) is the machinery's:
-# `SandboxError`.
-# What differs by itself from one run to the next (the time, process numbers, random numbers) cannot be told from a
-# broken
-# machine, so an episode that printed such things and then lost its sandbox has no grade.
+# `SandboxError`. What differs by itself from one run to the next (the time, process numbers, random numbers) cannot be
+# told from a broken machine, so an episode that printed such things and then lost its sandbox has no grade.
 
 REPLAY_SECONDS = 60.0
 """What playing commands again may take in one episode, canaries included and the lost commands themselves not."""

@@ -5,7 +5,7 @@ Example:
         sandbox.open({"names.txt": "b\na\n"})
         print(sandbox.run("sort names.txt").stdout_text)
 
-Inside, imports point one way: cli -> conformance, pool -> opening, sweep -> docker, landlock -> bubblewrap, client,
+Inside, imports point one way: cli -> conformance, pool -> opening -> docker, landlock -> bubblewrap, client,
 local -> transport -> boot, cgroup, terminal -> guard, inside, owner, sandbox.
 """
 

@@ -147,8 +147,7 @@ def rows_of(files: Files, alias: PathAlias) -> tuple[list[list[Any]], bytes]:
 # How a supervisor gets into its sandbox: its sources go in through the pipe, so nothing of the checkout is readable.
 #
 # `python3 -I -S -B -c BOOTSTRAP` reads eight hexadecimal digits of length and that many bytes of marshalled data: for
-# each module its name, source and compiled code. The compiled code is used where that Python has the same byte code
-# as
+# each module its name, source and compiled code. The compiled code is used where that Python has the same byte code as
 # ours, which saves most of the start. The modules keep their names, so the same imports work on both sides. The first
 # frame after that carries the settings.
 

@@ -263,10 +263,8 @@ def _image(engine: object) -> str:
 
 # -- What `python -m sandboxes shell` does: bash in a sandbox, for people and for pipes -------------------------------
 # In a terminal the shell has a terminal of its own inside the sandbox, spoken to through `SandboxSpawn`. Everything
-# that
-# is typed goes inside, Ctrl-C, Ctrl-D and Ctrl-Z too; Ctrl-] ends the session from outside. When stdin is no
-# terminal,
-# each of its lines is a command of its own, as agents run them.
+# that is typed goes inside, Ctrl-C, Ctrl-D and Ctrl-Z too; Ctrl-] ends the session from outside. When stdin is no
+# terminal, each of its lines is a command of its own, as agents run them.
 
 ESCAPE = b"\x1d"
 """Ctrl-]"""

@@ -23,23 +23,19 @@ from typing import Any, NoReturn
 # Importing our packages: one line when a name is taken or a package missing; old paths of modules that have moved.
 #
 # TurnGym ships five top-level packages, and three of their names (``agents``, ``envs``, ``tasks``) are also used by
-# other
-# projects. Python imports whichever comes first on the path, and ``pip`` overwrites files of the same name without a
-# word, so a mix-up would otherwise show up as a strange ``AttributeError`` far from its cause.
+# other projects. Python imports whichever comes first on the path, and ``pip`` overwrites files of the same name
+# without a word, so a mix-up would otherwise show up as a strange ``AttributeError`` far from its cause.
 #
 # Each package calls :func:`check_packages` first thing in its ``__init__`` with its own name and the names below it;
 # ``trainers`` names all five. The code lives in ``sandboxes``, the lowest package, because that name is not taken.
 #
-# The check costs about a millisecond: where each name would be imported from, and, for an installed wheel, whether
-# the
+# The check costs about a millisecond: where each name would be imported from, and, for an installed wheel, whether the
 # package folder still is what the wheel's ``RECORD`` lists. Other distributions are read only to name the culprit.
 #
 # What loads or trains weights needs packages that ``pip install turngym`` does not bring. Their imports stand where
-# they
-# are used, and :func:`missing_extra` turns the failure of any of them into the line that a command ends with.
+# they are used, and :func:`missing_extra` turns the failure of any of them into the line that a command ends with.
 #
-# A module that the manual once showed and that stands elsewhere now is named to :func:`moved`; importing it by its
-# old
+# A module that the manual once showed and that stands elsewhere now is named to :func:`moved`; importing it by its old
 # path warns for one release, and works.
 
 DISTRIBUTION = "turngym"
@@ -213,8 +209,7 @@ def _recorded(info: Path) -> dict[str, str]:
 
 # -- What the command lines of all five packages share: how they refuse, and Ctrl-C while they start ------------------
 # A refusal is `COMMAND: what is wrong and what to do` on standard error (`tasks: ...`, `trainers.grpo: ...`), with
-# exit
-# code 2.
+# exit code 2.
 
 
 class Parser(argparse.ArgumentParser):

@@ -42,8 +42,7 @@ from sandboxes.transport import PipeTransport, launch
 #     <tmp>/turngym-<n>/grader        files of a grader, while it runs
 #
 # As root, `n` is a user id that nothing else on the machine uses (an abstract socket reserves it while its host
-# lives),
-# so that one sandbox cannot signal another or use up its processes. Otherwise `n` is `<uid>-<random>`.
+# lives), so that one sandbox cannot signal another or use up its processes. Otherwise `n` is `<uid>-<random>`.
 
 FIRST_UID, LAST_UID = 64100, 64899
 _SANDBOX_UIDS = range(FIRST_UID, LAST_UID + 1)
@@ -305,8 +304,7 @@ def _kill(pid: int) -> int:
 
 # -- The local backend: no confinement at all, only its own folder, time-outs and resource limits ---------------------
 # For commands you would run yourself, on machines where nothing better works. Never chosen by `auto`. Commands can
-# read
-# and write whatever you can, reach the network, and end the supervisor.
+# read and write whatever you can, reach the network, and end the supervisor.
 
 _SLACK = 256
 """Processes that the rest of a shared user may start while the sandbox lives."""

@@ -19,12 +19,11 @@ from tasks.assertions.base import leaves
 from tasks.comparable import SHOWN, THRESHOLD, near_twins
 from tasks.judges import JudgeUse
 from tasks.model import Problem, TaskError, collected, counted, unknown_key
-from tasks.show import HAND_WRITTEN, describe
 from tasks.sources import is_spec, load_generated, load_library, load_tasks
 from tasks.sources.fieldnotes import SUFFIX as RECORDS
 from tasks.sources.fieldnotes import write
 from tasks.splits import Split, split_tasks, take_confirm, write_lock
-from tasks.task import ID_PATTERN, Difficulty, Task
+from tasks.task import HAND_WRITTEN, ID_PATTERN, Difficulty, Task
 from tasks.yaml import dump_task, parse_task
 
 # -- What `python -m tasks list`, `show` and `new` do -----------------------------------------------------------------
@@ -105,9 +104,10 @@ def show(spec: str, task_id: str | None, *, as_yaml: bool) -> int:
             print(f"the first of {len(tasks)} tasks (--id ID shows another)", file=sys.stderr)
     if as_yaml:
         print(dump_task(chosen), end="")
-    elif sys.stdout.isatty():
-        from tasks.show import render  # only here: the rest need not pay for rich
+        return 0
+    from tasks.show import describe, render  # only here: the other commands need not pay for rich
 
+    if sys.stdout.isatty():
         render(chosen)
     else:
         print(describe(chosen), end="")

@@ -28,10 +28,9 @@ from tasks.task import Task
 # Wrong ends of an episode, made from the right one: damaged results, and cheap cheats. No task may pass with one.
 #
 # A damaged result is the oracle's with one thing wrong: a file that it made or changed is emptied, has junk at its
-# end,
-# is missing, holds what another one should hold, or is as it was at the start; members of archives likewise. A cheap
-# cheat is what a policy finds that does not do the work: delete all, touch the files, fill them with an input or with
-# words of the request.
+# end, is missing, holds what another one should hold, or is as it was at the start; members of archives likewise. A
+# cheap cheat is what a policy finds that does not do the work: delete all, touch the files, fill them with an input or
+# with words of the request.
 
 JUNK = b"junk 7f3a\n"
 """What is appended: a line that no request asks for."""

@@ -12,12 +12,9 @@ from rich.text import Text
 
 from sandboxes.sandbox import EntryKind, FileEntry
 from tasks.judges import REMEDY, JudgeUse
-from tasks.task import Task
+from tasks.task import HAND_WRITTEN, Task
 
 # -- A task in words: what `python -m tasks show` prints where there is no terminal -----------------------------------
-
-HAND_WRITTEN = "hand-written"
-"""What stands for the family of a task that has none."""
 
 SHOWN_LINES = 40
 """Lines of one file that are shown."""

@@ -215,6 +215,10 @@ class Oracle(StrictModel):
         return (self.commands, *self.alternatives)
 
 
+HAND_WRITTEN = "hand-written"
+"""What stands for the family of a task that has none."""
+
+
 class Task(StrictModel):
     """One task. Frozen: tasks are shared between threads and named by their content.
 

@@ -20,10 +20,8 @@ from trainers.jsonl import json_text, write_json
 # Checkpoints of a run: written aside and renamed when whole, so that a folder `checkpoint-N` is never half of one.
 #
 # Order of a save: every process writes its part into `saving/checkpoint-N`; the list of all files with their hashes
-# comes
-# last; files and folder are handed to the disk (`fsync`, so that a power cut cannot keep the name and lose the
-# content);
-# the folder gets its name; older ones go. Whoever reads a checkpoint compares it with its list first.
+# comes last; files and folder are handed to the disk (`fsync`, so that a power cut cannot keep the name and lose the
+# content); the folder gets its name; older ones go. Whoever reads a checkpoint compares it with its list first.
 
 STATE_FILE = "turngym_state.json"
 """Best, patience, held-out history, credit, T2PO calibration and generation phase, in each checkpoint of a run."""

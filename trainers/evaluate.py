@@ -47,8 +47,8 @@ from trainers.measure import Measurement, measure, side_rates, tag_counts, wrote
 from trainers.reporting.folder import EvaluationRecord, compare_arms, read_arms
 from trainers.rollouts.manner import AUTO, DEFAULT_ENV, Manner, differences, insist, manner_of
 from trainers.run.folder import disk_full, refuse_unwritable
+from trainers.run.machine import AHEAD, environment_settings, set_threads, unfit_task
 from trainers.run.pipes import start
-from trainers.run.setup import AHEAD, environment_settings, set_threads, unfit_task
 from trainers.run.summary import count_table, measurement_table, percent, wide
 from trainers.settings import EnvArguments
 from trainers.stats import mean_pass_at_k
@@ -135,8 +135,7 @@ def usage_line(usage: Usage) -> str:
 #     python -m trainers.evaluate --compare runs/eval-a runs/eval-b    # paired p-value of two evaluations
 #
 # Every figure comes with its counts, interval and decode settings. Exit codes: 0 measured, 1 the engine failed or
-# nothing
-# could be graded, 2 an argument, a task or the machine is not right, 130 stopped by Ctrl-C.
+# nothing could be graded, 2 an argument, a task or the machine is not right, 130 stopped by Ctrl-C.
 
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 

@@ -58,8 +58,8 @@ from trainers.resume import ExactResume
 from trainers.rollouts.curriculum import RulesError
 from trainers.rollouts.metrics import episode_metrics
 from trainers.rollouts.play import Rollouts
-from trainers.rollouts.rules import Draw, Played, Rules, make_rules, mask_truncated
-from trainers.rollouts.samplers import VERSION, VLLM, drop_stale, make_sampler
+from trainers.rollouts.rules import VLLM, Draw, Played, Rules, make_rules, mask_truncated
+from trainers.rollouts.samplers import VERSION, drop_stale, make_sampler
 from trainers.rollouts.samplers import Sampler as RolloutSampler
 from trainers.settings import GiGPOConfig
 from trainers.settings.checks import check_config, check_parts, check_processes, check_targets

@@ -31,7 +31,7 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
 
 from trainers.run.pipes import start
-from trainers.settings.parsing import asks_for_help, short_help
+from trainers.settings.help import asks_for_help, short_help
 
 if __name__ == "__main__":  # before what follows, which takes seconds to import and needs the extra `train`
     start((lambda: print(short_help()) or 0) if asks_for_help(sys.argv[1:]) else "trainers.grpo")
@@ -45,15 +45,17 @@ from trainers.errors import ConfigError, RewardError
 from trainers.gigpo import GiGPOTrainer
 from trainers.guards import Severity, Watch
 from trainers.heldout import HeldOut
-from trainers.heldout.confirm import Confirmation, Weights, confirm
+from trainers.heldout.confirm import Weights, confirm
+from trainers.measure import Confirmation
 from trainers.processes import OtherProcessFailed, close_group, from_main, here, is_main, together
 from trainers.report import write_report
 from trainers.run.callback import RunCallback
 from trainers.run.console import Plan, RunConsole
 from trainers.run.dry_run import describe
 from trainers.run.folder import disk_full, full_line
+from trainers.run.machine import AHEAD, set_threads
 from trainers.run.record import REPORT, RunRecord
-from trainers.run.setup import AHEAD, Run, make_env_factory, make_held_out, prepare, reply_cap, set_threads
+from trainers.run.setup import Run, make_env_factory, make_held_out, prepare, reply_cap
 from trainers.run.start import REFUSALS, Start, find_start, introduce, load, look_back
 from trainers.run.summary import RunSummary, Stopped
 from trainers.settings.parsing import parse

@@ -12,8 +12,7 @@ import torch
 
 # -- Dropout off, all of it: what is trained must be what was sampled -------------------------------------------------
 # TRL's `disable_dropout` reaches modules of the class `Dropout`. Many models keep numbers of their own beside them,
-# which
-# act in training mode and which that option leaves alone: `attention_dropout` of Llama and Qwen, `dropout` and
+# which act in training mode and which that option leaves alone: `attention_dropout` of Llama and Qwen, `dropout` and
 # `layerdrop` of OPT, `hidden_dropout` of BLOOM.
 
 _READ_FROM_CONFIG = {"falcon": ("hidden_dropout", "attention_dropout"), "persimmon": ("attention_dropout",)}
@@ -56,14 +55,11 @@ def _acting(model: Any) -> Iterator[tuple[str, Any, str]]:
 
 
 # -- Sampled against trained log-probabilities: how far apart they are, and the weight that corrects for it -----------
-# A sampler that is not exactly the trained weights (another number format, a server, older weights) draws from
-# another
-# distribution than the one that TRL's ratio starts from. Each token is then weighted by
-# `min(exp(old - sampled), cap)` (truncated importance sampling, Ionides 2008). The weight is folded into the
-# advantage,
-# which is exact for every loss that is allowed here: it is a constant >= 0, and `min(r * wA, clip(r) * wA)` is
-# `w * min(r * A, clip(r) * A)`; the signs that the clips, SAPO's temperatures and the off-policy mask look at stay,
-# too.
+# A sampler that is not exactly the trained weights (another number format, a server, older weights) draws from another
+# distribution than the one that TRL's ratio starts from. Each token is then weighted by `min(exp(old - sampled), cap)`
+# (truncated importance sampling, Ionides 2008). The weight is folded into the advantage, which is exact for every loss
+# that is allowed here: it is a constant >= 0, and `min(r * wA, clip(r) * wA)` is `w * min(r * A, clip(r) * A)`; the
+# signs that the clips, SAPO's temperatures and the off-policy mask look at stay, too.
 
 
 class Mismatch(NamedTuple):
@@ -150,13 +146,10 @@ def correct(
 # | an adapter that goes on learning | a frozen copy of the adapter as it was loaded (`ref`) | the adapter again |
 # | all weights | a frozen copy of the model as it was given | the model again |
 #
-# The first two are TRL's own. The third is not: given a model in memory, TRL loads a reference from the place that
-# the
+# The first two are TRL's own. The third is not: given a model in memory, TRL loads a reference from the place that the
 # model's config names, which may be no place, or another model. And a copy of the trained model must never be made
-# with
-# `copy.deepcopy`: the trainer patches `forward` with a function that holds the original. So a new model of the same
-# class
-# gets the same numbers, before the trainer touches either.
+# with `copy.deepcopy`: the trainer patches `forward` with a function that holds the original. So a new model of the
+# same class gets the same numbers, before the trainer touches either.
 #
 # A resumed run starts from the same model (the trainer is built with it, and only then reads the checkpoint), so its
 # reference is the one of the uninterrupted run.

@@ -15,14 +15,13 @@ from tasks.comparable import BaseRates, base_rates
 from tasks.splits import Split
 from tasks.task import Task
 from trainers.errors import RewardError
-from trainers.stats import effective_n, wilson
+from trainers.stats import Interval, PairedTest, bootstrap_mean, effective_n, paired_test, task_differences, wilson
 
 # -- Measurement: what a set of episodes says about a policy, with what is missing counted beside it ------------------
 # An episode without a grade (the machinery failed, or a grader erred) has no reward: it is in `n` and in
 # `infrastructure`, and in no mean. Such episodes are called excluded. The pass rate is always shown both ways: of the
 # graded episodes, and of all, the excluded ones counted as not passed. A policy that errs where it would fail moves
-# the
-# first and not the second.
+# the first and not the second.
 
 LATER = {"broke", "in_process", "losses"}
 """Keys that records of release 0.6 and earlier do not have."""
@@ -272,3 +271,56 @@ def side_rates(split: Split, measured: Measurement, left_out: Collection[str] = 
         split, pool=counting(split.pool), held_out=counting(split.held_out), unseen=counting(split.unseen)
     )
     return base_rates(counted, pass_rate)
+
+
+# -- What a confirmation says: start and chosen weights of a run on tasks that nothing was trained or chosen on -------
+# `trainers.heldout.confirm` makes it; console, summary and report read it.
+
+Episodes = Mapping[str, Mapping[str, Sequence[Trajectory]]]
+"""By policy (`start`, `best`) and arm."""
+
+
+@dataclass(frozen=True, slots=True)
+class Confirmation:
+    """What came of it.
+
+    Attributes:
+        source: Which tasks, or why there are none (`TaskSets.confirm_text`).
+        step: The chosen step; `None` where nothing was measured.
+        before: The start, by arm; the arm that chose comes first.
+        after: The weights of `best/`, by arm.
+        why: Why nothing was measured; empty where it was.
+    """
+
+    source: str = ""
+    step: int | None = None
+    before: dict[str, Measurement] = field(default_factory=dict)
+    after: dict[str, Measurement] = field(default_factory=dict)
+    why: str = ""
+
+    def test(self, arm: str) -> PairedTest:
+        """Paired test of `best/` against the start."""
+        return paired_test(self.before[arm].outcomes, self.after[arm].outcomes)
+
+    def interval(self, arm: str) -> Interval | None:
+        """95 % interval of the difference of the pass rates (bootstrap over tasks); `None` without a common task."""
+        differences = task_differences(self.before[arm].outcomes, self.after[arm].outcomes)
+        return bootstrap_mean([[difference] for difference in differences]) if differences else None
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON-able record, without figures that follow from others; `from_json` gives the same confirmation back."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, record: dict[str, Any]) -> Confirmation:
+        """Rebuild a confirmation from `to_json`'s record.
+
+        Raises:
+            TypeError: A key is unknown.
+            ValueError: A measurement is none.
+        """
+        sides = {
+            side: {name: Measurement.from_json(m) for name, m in record.get(side, {}).items()}
+            for side in ("before", "after")
+        }
+        return cls(**{**record, **sides})

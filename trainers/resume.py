@@ -91,8 +91,8 @@ def apply_settings(optimizer: Any, scheduler: Any, asked: Sequence[Mapping[str, 
 
 # -- Exact resume: what a checkpoint must hold beyond what transformers and TRL put there, and how it is put back -----
 # TRL alone resumes inexactly: its sampler replays the first epoch, and the phase of a generation cycle is lost with
-# the
-# completions that were not trained on yet. Both are saved here, with everything of ours that a later step depends on.
+# the completions that were not trained on yet. Both are saved here, with everything of ours that a later step depends
+# on.
 
 ADAPTER = "adapter_model.safetensors"
 """The policy's adapter, at the root of a checkpoint; that of the reference is in a folder beside it."""

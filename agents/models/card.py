@@ -22,8 +22,7 @@ class ModelError(ValueError):
 
 # -- What a folder of weights held when it was written: name, size and hash of every file, in `turngym_files.json` ----
 # The list is written last and in one step, so that a folder which has one was whole; whoever reads the folder
-# compares. A
-# folder without one (a model from elsewhere, one of an older release) is taken as it is.
+# compares. A folder without one (a model from elsewhere, one of an older release) is taken as it is.
 
 MANIFEST = "turngym_files.json"
 BY_HAND = f"If the folder was changed on purpose, remove its {MANIFEST}."
@@ -142,8 +141,7 @@ def sha256_of(path: Path) -> str:
 
 # -- What a model folder says about itself to us: how the policy in it was spoken to, and what its replies end with ---
 # Every folder of weights that we write has a card. Where one has none, because an older release wrote it, the run
-# folder
-# around it says the same.
+# folder around it says the same.
 
 CARD_FILE = "turngym.json"
 DEFAULT_STYLE = "standard"

@@ -18,8 +18,7 @@ from agents.policy import PolicyError
 # -- A leaner decode step for models of Llama's shape: the same arithmetic in a third of the kernels ------------------
 # One step of a small model is a thousand tiny kernels; on a GPU their number decides its time. Here norms (with the
 # residual), rotations and gates are one compiled kernel each, and grouped heads attend without copies of their keys.
-# The
-# linear layers are the model's own modules, so adapters work, and weights are never copied.
+# The linear layers are the model's own modules, so adapters work, and weights are never copied.
 
 _MODELS = {"LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"}
 _NORMS = {"LlamaRMSNorm", "MistralRMSNorm", "Qwen2RMSNorm", "Qwen3RMSNorm"}
@@ -136,8 +135,7 @@ def can_compile(device: torch.device) -> bool:
 # ---------------------------------------------------------------------------------------------------------------------
 # Decode steps as CUDA graphs: shapes are fixed, so one launch replays a whole step, and the host looks now and then.
 #
-# A graph belongs to a number of rows and of positions read, both rounded up, so that few are captured; capturing
-# takes
+# A graph belongs to a number of rows and of positions read, both rounded up, so that few are captured; capturing takes
 # about as long as a few steps. Rows that only fill up write to the cache's last position, which no conversation uses.
 
 _Key = tuple[int, int, float, bool, bool]

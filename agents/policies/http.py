@@ -26,8 +26,7 @@ from agents.policy import PolicyError
 
 # -- Calls to a server that go out together, and are given up together ------------------------------------------------
 # When a flight stops, at the end of its batch or at Ctrl-C, calls that wait for an answer are hung up, and none
-# begins: a
-# long reply takes minutes, and may be paid for.
+# begins: a long reply takes minutes, and may be paid for.
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -228,8 +227,7 @@ def together(
 # -- JsonClient: JSON over HTTP with bounded retries, for engines that run elsewhere ----------------------------------
 # Retried are failed connections, timeouts, and the statuses 408, 429 and 5xx. The wait between attempts doubles; a
 # `Retry-After` of the server is honoured up to a cap. What is still wrong after that is an `HttpError`, which names
-# the
-# address, the attempts and the server's own words. A key stands in the headers only, never in a message.
+# the address, the attempts and the server's own words. A key stands in the headers only, never in a message.
 #
 # Calls that go out together share a flight (`agents.policies.http`); when it stops, none is tried again.
 

@@ -64,8 +64,7 @@ def reply_ids(text: str, *, ended: bool) -> list[int]:
 
 # -- OpenAIPolicy: any OpenAI-compatible chat endpoint behind the Policy protocol. For measuring, not for training ----
 # It works at text level: its ids are bytes (`ByteTokenizer`), which it turns back into messages for the server. What
-# the
-# server's own tokens, template and log-probabilities are stays unknown.
+# the server's own tokens, template and log-probabilities are stays unknown.
 #
 # What is the model's and what is the engine's failure: a refusal, an empty reply and a reply cut at its cap are the
 # model's. No answer, a filtered one, or one that is not a reply is the engine's (`PolicyError`), never an empty

@@ -13,11 +13,9 @@ from agents.policy import Completion, FinishReason, TokenControl
 
 # -- SlotCache: a KV cache with one slot per conversation, each at its own length, kept across turns ------------------
 # Transformers' own caches are either grown by concatenation at every step (a copy of everything) or fixed in one
-# length
-# for all rows. Here each conversation owns a slot of preallocated tensors; a forward works on slots `0..rows-1` as a
-# view, writes its new keys and values at each row's own positions, and reads up to the longest row. What lies beyond
-# a
-# row's length is garbage that the caller's mask hides.
+# length for all rows. Here each conversation owns a slot of preallocated tensors; a forward works on slots `0..rows-1`
+# as a view, writes its new keys and values at each row's own positions, and reads up to the longest row. What lies
+# beyond a row's length is garbage that the caller's mask hides.
 
 _BLOCK = 64
 """Slot lengths grow in steps of this many positions."""
@@ -166,8 +164,7 @@ class StopTexts:
 
 # -- Which conversation owns which slot of the KV cache, and which slots one call works on ----------------------------
 # A forward reads a contiguous run of slots as a view, so the conversations of a call are brought to the front by
-# swapping
-# slots. In the steady state of lockstep turns hardly anything moves.
+# swapping slots. In the steady state of lockstep turns hardly anything moves.
 
 _WASTE = 96
 """Padding (in ids) that is cheaper to compute than another forward."""

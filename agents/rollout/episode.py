@@ -230,8 +230,7 @@ def _used(changed: int | None, asked: int | None) -> int | None:
 
 # -- The environments of a rollout engine, the threads that call them, and tasks laid out before a slot is free -------
 # An environment is used by one call at a time. Which job meets which environment depends on the order of the calls
-# here
-# alone, never on which thread was faster.
+# here alone, never on which thread was faster.
 
 Played = ConversationEnv | WrappedConversation
 """An environment as a rollout plays it."""

@@ -228,8 +228,7 @@ class Meter:
 
 
 # -- Turn level of T2PO: sample a turn again while its uncertainty hardly differs from that of the turn before --------
-# A resampled turn was not stepped yet, so nothing has to be undone. Resampling selects among samples, and the
-# recorded
+# A resampled turn was not stepped yet, so nothing has to be undone. Resampling selects among samples, and the recorded
 # log-probabilities do not know that; so the rate is calibrated to be low, measured, and reported.
 
 _TRY = "\0try"

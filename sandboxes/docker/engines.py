@@ -29,16 +29,14 @@ if TYPE_CHECKING:
 
 # -- A socket here for an engine's socket there: one `ssh` per host, kept for the life of this process ----------------
 # The remote end runs `cat` on a pipe that this process holds. Its echo proves that the connection stands, and when
-# this
-# process ends, however it ends, the pipe closes, `cat` ends and ssh with it.
+# this process ends, however it ends, the pipe closes, `cat` ends and ssh with it.
 #
 # docker-py speaks ssh itself (`use_ssh_client=True`), but not as sandboxes need it (7.2,
-# `docker/transport/sshconn.py`):
-# its connection is the pipes of one `ssh` per request, behind a socket that no `poll` can wait for and that heeds no
-# time-out, so neither the deadline of a command nor that of a request could be held. It runs `docker system dial-
-# stdio`
-# there, which needs Docker's own program and leaves no choice of the socket (rootless engines, Podman). And the words
-# with which ssh refuses go to the terminal, not into the error. Through a forwarded socket an engine is as one here.
+# `docker/transport/sshconn.py`): its connection is the pipes of one `ssh` per request, behind a socket that no `poll`
+# can wait for and that heeds no time-out, so neither the deadline of a command nor that of a request could be held. It
+# runs `docker system dial- stdio` there, which needs Docker's own program and leaves no choice of the socket (rootless
+# engines, Podman). And the words with which ssh refuses go to the terminal, not into the error. Through a forwarded
+# socket an engine is as one here.
 
 SECONDS = 20.0
 """How long ssh may take to connect."""

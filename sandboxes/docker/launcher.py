@@ -108,9 +108,9 @@ os.register_at_fork(after_in_child=_forget)
 
 
 # -- The docker backend: one container per sandbox, on one engine or spread over several. Podman works too ------------
-# The supervisor is the first process of the container and is spoken to over the engine's `attach` connection. Files
-# go in
-# and out through it, never through a mount or an archive of the engine. `sandboxes.docker.containers` has the flags.
+# The supervisor is the first process of the container and is spoken to over the engine's `attach` connection. Files go
+# in and out through it, never through a mount or an archive of the engine. `sandboxes.docker.containers` has the
+# flags.
 
 IMAGE = "turngym-shell:bookworm"
 IMAGE_VARIABLE = "TURNGYM_IMAGE"

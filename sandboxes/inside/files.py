@@ -108,10 +108,9 @@ def _strip(fd: int, limit: float) -> tuple:
 # files.
 #
 # Callers guarantee that no process of the sandbox runs meanwhile (the supervisor ends all of them first), so a tree
-# does
-# not change while it is walked. Paths are still opened part by part with O_NOFOLLOW, because what a command left
-# behind
-# may be a trap: a link to a file outside, a fifo that never answers, a sparse file of 40 GB, a directory of mode 000.
+# does not change while it is walked. Paths are still opened part by part with O_NOFOLLOW, because what a command left
+# behind may be a trap: a link to a file outside, a fifo that never answers, a sparse file of 40 GB, a directory of
+# mode 000.
 
 FILE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 MAX_DEPTH = 128

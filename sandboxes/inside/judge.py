@@ -20,20 +20,15 @@ from sandboxes.inside.shell import Shell
 
 # -- A judge and what it judges, apart: every program of the agent's that a judge starts is confined before it runs ---
 # A judge needs the grader's files, and it starts programs that the agent wrote. Both have the same user, and whatever
-# a
-# process may do its children may do, however it starts them. So the judge is traced (ptrace(2)): the kernel stops
-# each
-# process below it right after it has executed a new program, before the first instruction of it. If that program is
-# not
-# the judge's own, the tracer has it enter the agent's place (a Landlock domain without the grader's folder and
-# without
-# `/proc` of other processes), takes the verdict's descriptor from it, and lets it go. From then on neither it nor
-# what it
-# starts can read or write the grader's files, nor the memory, descriptors or environment of any process of the judge.
+# a process may do its children may do, however it starts them. So the judge is traced (ptrace(2)): the kernel stops
+# each process below it right after it has executed a new program, before the first instruction of it. If that program
+# is not the judge's own, the tracer has it enter the agent's place (a Landlock domain without the grader's folder and
+# without `/proc` of other processes), takes the verdict's descriptor from it, and lets it go. From then on neither it
+# nor what it starts can read or write the grader's files, nor the memory, descriptors or environment of any process of
+# the judge.
 #
 # A ruleset cannot be opened by name, and programs such as Python's `subprocess` close every descriptor that a child
-# could
-# inherit. It is handed over through a listener of seccomp (seccomp_unotify(2)): see `kernel.listening_program`.
+# could inherit. It is handed over through a listener of seccomp (seccomp_unotify(2)): see `kernel.listening_program`.
 
 PATIENCE = 5.0
 """Seconds in which a stopped process must ask for what is handed over to it."""
@@ -442,8 +437,7 @@ def is_judges_own(program: str, words: list, here: str, folder: str, text: str, 
 
 
 # -- Running a command of a grader: its files, its folder, and what keeps them out of reach of what the agent wrote ---
-# Before a judge starts, nothing of the agent's runs, the grader's folder is empty, and nothing stands in the
-# workspace
+# Before a judge starts, nothing of the agent's runs, the grader's folder is empty, and nothing stands in the workspace
 # that could make a judge wait for ever (a fifo, a socket, a device). Neither its command nor its files are ever an
 # argument of a process. What it starts of the agent's is confined by a `Warden`.
 

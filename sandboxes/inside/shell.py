@@ -92,15 +92,12 @@ def quote(value: bytes) -> bytes:
 
 # -- One fresh bash per command, with the state of the last one -------------------------------------------------------
 # The state is text that bash itself printed (`declare -p`, `alias -p`, ...) in an EXIT trap; it is kept in the memory
-# of
-# the supervisor and sourced by the next bash. Command, state and dump travel through memory files (memfd), never
-# through
-# a pipe that could fill or a command line that could be too long. What a command does to the shell it runs in
+# of the supervisor and sourced by the next bash. Command, state and dump travel through memory files (memfd), never
+# through a pipe that could fill or a command line that could be too long. What a command does to the shell it runs in
 # (`exit`, `exec`, `kill -9 $$`, `set -e`, redefined builtins) can at most lose the changes of that one command.
 #
 # The next bash is started ahead, while the policy thinks. It has executed nothing of the agent's when it waits: state
-# and
-# command are handed to it together, so a function or a variable can do nothing between two commands.
+# and command are handed to it together, so a function or a variable can do nothing between two commands.
 
 DUMP_FD, GO_FD, PRELUDE_FD, SCRIPT_FD = 201, 202, 203, 204
 MAX_STATE = 4 << 20

@@ -9,7 +9,14 @@ from pydantic import Field
 
 from tasks.answers import AnswerAssertion
 from tasks.answers.ifbench import ALL as IFBENCH
-from tasks.answers.ifeval import Instruction, InstructionError, InstructionType, Semantics, ifeval
+from tasks.answers.ifeval import (
+    Instruction,
+    InstructionError,
+    InstructionType,
+    Semantics,
+    checks,  # noqa: F401 - it fills `ifeval`
+    ifeval,
+)
 from tasks.assertions.base import AssertionKind, AssertionResult, Outcome, Verdict, judge
 from tasks.model import Text, nearest
 

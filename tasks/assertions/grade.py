@@ -163,8 +163,7 @@ def _details(results: list[AssertionResult]) -> str:
 
 # -- How long checks take, by kind of assertion: counts, errors, and the 50th and 95th percentile ---------------------
 # Every check that `tasks.assertions.grade` makes is noted, from any thread. Percentiles are over the last `KEPT`
-# checks
-# of a kind, counts over all since the last `reset_timings`.
+# checks of a kind, counts over all since the last `reset_timings`.
 
 KEPT = 4096
 """Checks of a kind that the percentiles look back on."""

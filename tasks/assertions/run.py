@@ -26,10 +26,8 @@ if TYPE_CHECKING:
 
 # -- Running a grader's commands on an episode that is over -----------------------------------------------------------
 # What the agent wrote must not decide how it is judged. The sandbox keeps the grader's files, processes and verdict
-# out
-# of its reach (`Sandbox.judge`). What is decided here is where a command runs: in the sandbox of the episode, or,
-# where
-# its outcome leaves a doubt, beside it in a fresh one.
+# out of its reach (`Sandbox.judge`). What is decided here is where a command runs: in the sandbox of the episode, or,
+# where its outcome leaves a doubt, beside it in a fresh one.
 
 # No cache of compiled code, no site of the user's, and the same order of sets in every run.
 _ENV = {"PYTHONNOUSERSITE": "1", "PYTHONHASHSEED": "0"}

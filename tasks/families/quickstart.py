@@ -11,8 +11,7 @@ from typing import Literal
 # -- The closed vocabulary of the generated tasks ---------------------------------------------------------------------
 # A policy of a million parameters can only work with words it has seen often, so every name and every content word of
 # the procedural families comes from these lists. All are lower-case ASCII. Within `FILE_NAMES + FOLDERS` and within
-# `WORDS` no entry is a prefix of another, and no content word is part of another: the order of `ls` and `sort` is
-# then
+# `WORDS` no entry is a prefix of another, and no content word is part of another: the order of `ls` and `sort` is then
 # the same in every locale, and `grep red` finds the word and nothing else.
 
 _TXT = """notes letter recipe poem story speech outline summary draft quote memo essay address answer lesson script

@@ -224,10 +224,8 @@ def _up(level: int | None, folders: int) -> int | None:
 
 # -- What Python code of a judge does with the agent's code, read from its syntax tree and never run ------------------
 # Two questions are asked of every call: does it start another program, and does it load or evaluate code here? Code
-# that
-# is loaded is the grader's own where its path is made of `__file__` or `$GRADER`, and harmless where it is a constant
-# of
-# the source. Everything else may be the agent's.
+# that is loaded is the grader's own where its path is made of `__file__` or `$GRADER`, and harmless where it is a
+# constant of the source. Everything else may be the agent's.
 
 
 class Reach(Enum):

@@ -183,8 +183,7 @@ def _file_entry(file: Path) -> FileEntry:
 #
 # What a task asks is in its `data_entry.json`, what the agent finds in `input_files/`, and the judge is
 # `reward/check.py`: it prints a JSON object of named sub-scores, whose mean upstream's `reward.sh` prints. Here each
-# sub-score is a result of its own and the rate is the same mean. One thing differs: a judge that fails (crash,
-# missing
+# sub-score is a result of its own and the rate is the same mean. One thing differs: a judge that fails (crash, missing
 # module, no JSON) is an error, never a score.
 
 SCHEME = "clawgym"

@@ -20,8 +20,7 @@ from tasks.task import Task
 # What the sources of public question sets share: the spec's parameters, and rows from a file, a folder or the hub.
 #
 # A spec reads `SCHEME:WHERE?key=value&key=value`. WHERE is `sample` (ours, packaged), `hub` or `hub/OWNER/NAME`
-# (fetched
-# with `datasets`, only when asked for by name), or the path of a file or folder.
+# (fetched with `datasets`, only when asked for by name), or the path of a file or folder.
 
 SAMPLE, HUB = "sample", "hub"
 SAMPLES = Path(__file__).resolve().parent.parent / "samples"

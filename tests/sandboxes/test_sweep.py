@@ -26,9 +26,10 @@ pytestmark = pytest.mark.xdist_group("sandbox stress")
 # A host that is killed between making its things and using them.
 HOST = """
 import os, signal
-from sandboxes import Limits, folder
+from sandboxes import Limits
 from sandboxes.cgroup import make_group
-made = folder.make_folder(own_user=False)
+from sandboxes.local import make_folder
+made = make_folder(own_user=False)
 make_group(Limits())
 os.kill(os.getpid(), signal.SIGKILL)
 """

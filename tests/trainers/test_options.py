@@ -20,7 +20,8 @@ from trainers.errors import ConfigError
 from trainers.settings import GiGPOConfig
 from trainers.settings.checks import check_config, check_parts, config_notes
 from trainers.settings.parsing import parse
-from trainers.settings.trl_options import ALWAYS, LOSSES
+from trainers.settings.training import ALWAYS
+from trainers.settings.trl_fields import LOSSES
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 

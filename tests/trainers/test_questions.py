@@ -24,7 +24,7 @@ from tests.trainers.toy import NotingTrainer, make_config, make_model, make_toke
 from trainers import evaluate, grpo
 from trainers.measure import measure, tag_counts, wrote_on
 from trainers.rollouts.metrics import episode_metrics
-from trainers.run.setup import environment_settings, unfit_task
+from trainers.run.machine import environment_settings, unfit_task
 
 SANDBOX = next((name for name in ("bubblewrap", "landlock") if probe(name).ok), None)
 needs_sandbox = pytest.mark.skipif(SANDBOX is None, reason="no sandbox backend works on this machine")

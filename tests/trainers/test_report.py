@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.trainers.fake_run import HOSTILE, make_run
-from trainers.heldout.confirm import Confirmation
+from trainers.measure import Confirmation
 from trainers.report import main, write_report
 from trainers.reporting.charts import smooth
 from trainers.reporting.folder import read_run

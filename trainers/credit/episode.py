@@ -40,8 +40,7 @@ def centred_rows(values: NDArray[np.float64], *, divide_by_std: bool, eps: float
 
 # -- Episode operators: how good each episode was among the K attempts at its task ------------------------------------
 # An operator is one function from rewards of shape (groups, members) to advantages of that shape, and one line of
-# `OPERATORS`. A group with fewer than two rewards, or near-constant ones, gets exactly 0 whatever the operator. One
-# of
+# `OPERATORS`. A group with fewer than two rewards, or near-constant ones, gets exactly 0 whatever the operator. One of
 # your own is registered there, or offered by an installed package (entry-point group `turngym.episode_operators`).
 
 EPS = 1e-4

@@ -22,11 +22,9 @@ from trainers.processes import from_main
 from trainers.settings import GiGPOConfig
 
 # -- What users of transformers set to choose a checkpoint, in terms of `best/`: one rule chooses, theirs follows -----
-# `metric_for_best_model` is another name of `best_metric` (see `trainers.settings.groups`). TRL keeps its own
-# record of
-# that metric, which `EarlyStoppingCallback` reads; it does not know the step-0 baseline, nor `min_delta`. Where the
-# two
-# differ, `best/` wins, and a line says so.
+# `metric_for_best_model` is another name of `best_metric` (see `trainers.settings.groups`). TRL keeps its own record
+# of that metric, which `EarlyStoppingCallback` reads; it does not know the step-0 baseline, nor `min_delta`. Where the
+# two differ, `best/` wins, and a line says so.
 
 
 def satisfy_callbacks(args: GiGPOConfig, callbacks: Sequence[TrainerCallback], held_out: HeldOut | None) -> None:

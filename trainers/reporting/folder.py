@@ -22,11 +22,10 @@ from tasks.model import LONE_SURROGATES, atomic_file
 from tasks.task import Task
 from trainers.errors import RunFolderError
 from trainers.guards import Finding, Severity
-from trainers.heldout.confirm import Confirmation
 from trainers.jsonl import plain, read_lines, write_json, write_whole
-from trainers.measure import Measurement
+from trainers.measure import Confirmation, Measurement
 from trainers.run import record
-from trainers.run.folder import describe_environment
+from trainers.run.machine import describe_environment
 from trainers.run.record import CONFIG, ENVIRONMENT, TASKS, refuse_occupied
 from trainers.run.summary import measurement_table, p_text
 from trainers.stats import Outcomes, fisher_exact, paired_test, tasks_needed

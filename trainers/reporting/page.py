@@ -11,8 +11,7 @@ from typing import Any
 import yaml
 
 from agents.trajectory import Trajectory, Turn
-from trainers.heldout.confirm import Confirmation
-from trainers.measure import Measurement, losses_of
+from trainers.measure import Confirmation, Measurement, losses_of
 from trainers.reporting.charts import Figure, run_figures, time_figure
 from trainers.reporting.folder import RunFolder
 from trainers.run.summary import both_ways, counts_text, number, p_text, passes, percent, stop_mix

@@ -24,10 +24,8 @@ class RulesError(ValueError):
 
 # -- Curriculum: tasks in the order of a measured pass rate, or only those that are neither always nor never solved ---
 # The order comes from a file that an earlier evaluation wrote. Which task stands in a place of a generation follows
-# from
-# the number of groups drawn before, and from nothing else: not from the sampler's epochs (which drop a last part
-# batch,
-# here the hardest tasks), not from the number of processes. That number is the state.
+# from the number of groups drawn before, and from nothing else: not from the sampler's epochs (which drop a last part
+# batch, here the hardest tasks), not from the number of processes. That number is the state.
 
 EVALUATION = "evaluation.json"
 _IDS, _PASSES, _ATTEMPTS = ("task_id", "prompt_id"), ("passes", "num_correct"), ("n", "num_completions")

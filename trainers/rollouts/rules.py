@@ -23,18 +23,61 @@ if TYPE_CHECKING:
     from trainers.settings import GiGPOConfig
 
 
+# -- What settings call the samplers: here, so that reading settings loads no torch -----------------------------------
+
+IN_PROCESS = "in_process"
+VLLM = "vllm:"
+SAME = "same"
+SAMPLE_DTYPES = (SAME, "bfloat16", "float32", "auto")
+
+
+# -- How sampling and optimizer steps interleave, and how stale a sample can get by it --------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """How sampling and optimizer steps interleave.
+
+    Attributes:
+        accumulation_steps: Forward-backward passes per optimizer step.
+        sync_model_every: Optimizer steps per generation.
+        required_staleness: The most that any sample is behind.
+    """
+
+    accumulation_steps: int
+    sync_model_every: int
+    required_staleness: int
+
+
+def schedule(per_step: int, per_pass: int, per_generation: int) -> Schedule:
+    """The schedule of a run. All three in the same unit (episodes, or tasks).
+
+    Args:
+        per_step: Trained on by one optimizer step.
+        per_pass: In one forward-backward pass.
+        per_generation: Trained on between two generations, each repetition counted.
+
+    Raises:
+        ValueError: An optimizer step, or the time between generations, is no whole number of passes.
+    """
+    if min(per_step, per_pass, per_generation) < 1 or per_step % per_pass or per_generation % per_pass:
+        raise ValueError(f"{per_step} a step and {per_generation} a generation are no multiples of {per_pass} a pass")
+    accumulation, passes = per_step // per_pass, per_generation // per_pass
+    # A generation may begin inside an optimizer step; the phases repeat after `accumulation` generations.
+    begins = [k * passes for k in range(accumulation)]
+    required = max((b + passes - 1) // accumulation - b // accumulation for b in begins)
+    return Schedule(accumulation, -(-passes // accumulation), required)
+
+
 # -- Adaptive sampling: attempts at a task until both outcomes were seen often enough, and which K are trained on -----
 # The rule is the one of public RLVR code (chunks of attempts, stop between chunks), with one difference: a success is
-# an
-# episode that passed, there a reward above 0. For rewards of 0 and 1 the two agree.
+# an episode that passed, there a reward above 0. For rewards of 0 and 1 the two agree.
 #
 # What it costs in truth. Stopping when both outcomes were seen makes the share of passes among all attempts no
-# estimate
-# of the pass rate, so figures are taken from the first K attempts. And the K that are trained on hold the rare
-# outcome
-# more often than the policy shows it: their mean, the baseline of the advantages, lies nearer to 1/2 than the pass
-# rate,
-# so a rare success gets a smaller advantage each and is trained on far more often (docs/rollouts.md has the numbers).
+# estimate of the pass rate, so figures are taken from the first K attempts. And the K that are trained on hold the
+# rare outcome more often than the policy shows it: their mean, the baseline of the advantages, lies nearer to 1/2 than
+# the pass rate, so a rare success gets a smaller advantage each and is trained on far more often (docs/rollouts.md has
+# the numbers).
 
 Outcome = bool | None
 """Passed, failed, or no verdict (infrastructure failure)."""
@@ -241,11 +284,9 @@ class Played:
 # An episode as TRL takes it: one completion with a mask, and which episodes a token budget keeps out of the loss.
 #
 # TRL's own rule for truncated episodes (`mask_truncated_completions`) looks at the last id of a completion, which is
-# wrong for episodes: a capped reply in the middle is no end, and a last reply that was capped may have ended its
-# task.
+# wrong for episodes: a capped reply in the middle is no end, and a last reply that was capped may have ended its task.
 # Here an episode is truncated when its stop reason is `max_tokens`. Its reward stays in the mean of its group, as in
-# TRL
-# (overlong filtering, DAPO, Yu et al. 2025).
+# TRL (overlong filtering, DAPO, Yu et al. 2025).
 
 
 def as_completion(episode: Trajectory, end_id: int) -> Flat:
@@ -275,8 +316,7 @@ def mask_truncated(played: Played) -> Played:
 
 # -- Flat groups: every token of theirs would weigh 0. Which they are, and which tasks take their places --------------
 # A group whose rewards are all equal is not flat when its turns were told apart: the turn term then teaches although
-# the
-# episode term is 0 (a public trainer skips such groups and loses that signal).
+# the episode term is 0 (a public trainer skips such groups and loses that signal).
 
 
 def weightless(

@@ -11,58 +11,12 @@ import torch
 from agents.policies.transformers import TransformersPolicy
 from agents.policies.vllm import VllmPolicy
 from agents.policy import Policy
-
-# -- What settings call the samplers. Apart from `samplers`, so that reading settings does not load torch -------------
-
-IN_PROCESS = "in_process"
-VLLM = "vllm:"
-SAME = "same"
-SAMPLE_DTYPES = (SAME, "bfloat16", "float32", "auto")
-
-
-# -- How sampling and optimizer steps interleave, and how stale a sample can get by it --------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Schedule:
-    """How sampling and optimizer steps interleave.
-
-    Attributes:
-        accumulation_steps: Forward-backward passes per optimizer step.
-        sync_model_every: Optimizer steps per generation.
-        required_staleness: The most that any sample is behind.
-    """
-
-    accumulation_steps: int
-    sync_model_every: int
-    required_staleness: int
-
-
-def schedule(per_step: int, per_pass: int, per_generation: int) -> Schedule:
-    """The schedule of a run. All three in the same unit (episodes, or tasks).
-
-    Args:
-        per_step: Trained on by one optimizer step.
-        per_pass: In one forward-backward pass.
-        per_generation: Trained on between two generations, each repetition counted.
-
-    Raises:
-        ValueError: An optimizer step, or the time between generations, is no whole number of passes.
-    """
-    if min(per_step, per_pass, per_generation) < 1 or per_step % per_pass or per_generation % per_pass:
-        raise ValueError(f"{per_step} a step and {per_generation} a generation are no multiples of {per_pass} a pass")
-    accumulation, passes = per_step // per_pass, per_generation // per_pass
-    # A generation may begin inside an optimizer step; the phases repeat after `accumulation` generations.
-    begins = [k * passes for k in range(accumulation)]
-    required = max((b + passes - 1) // accumulation - b // accumulation for b in begins)
-    return Schedule(accumulation, -(-passes // accumulation), required)
-
+from trainers.rollouts.rules import SAME, VLLM
 
 # -- Staleness: optimizer steps between the weights that sampled an episode and the weights that train on it ----------
 # With `num_iterations` or `steps_per_generation` above their defaults a batch is sampled once and trained on in
-# several
-# optimizer steps, so its last part meets weights that moved on. How far follows from the schedule; a bound below that
-# could never be kept, and is refused before a run starts.
+# several optimizer steps, so its last part meets weights that moved on. How far follows from the schedule; a bound
+# below that could never be kept, and is refused before a run starts.
 
 VERSION = "policy_version"
 """Key of the batch: optimizer steps behind the weights that sampled each row, shape (B,)."""
@@ -92,8 +46,7 @@ def drop_stale(inputs: Mapping[str, Any], step: int, bound: int) -> tuple[dict[s
 
 # -- Who samples in training: the model itself, a merged copy of it in another number format, or a vLLM server --------
 # Only the first samples from exactly the weights that are trained; for the others the trainer corrects what the
-# sampled
-# log-probabilities differ by (`importance_cap`).
+# sampled log-probabilities differ by (`importance_cap`).
 
 READY_SECONDS = 60.0
 """Longest wait for a server that is starting."""

@@ -23,8 +23,8 @@ from trainers.guards import Facts, Finding, Measured, Severity, Watch
 from trainers.guards.guard import LeftBehind, Update
 from trainers.guards.signal import read_groups
 from trainers.heldout import Evaluation
-from trainers.heldout.confirm import Confirmation, Episodes
 from trainers.jsonl import append_line
+from trainers.measure import Confirmation, Episodes
 from trainers.processes import is_main
 from trainers.resume import FIELDS
 from trainers.run.console import RunConsole

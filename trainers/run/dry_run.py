@@ -16,12 +16,9 @@ from trainers.settings.checks import check_t2po
 # How much memory a run needs, from the shape of its model and its settings: an estimate, before anything is loaded.
 #
 # Weights, gradients and optimizer states follow from parameter counts, which are exact. Activations count what one
-# layer
-# keeps for its backward pass; the figures per layer were found by counting the tensors that autograd holds, and a
-# test
-# counts them again (within 15 % on the toy shapes). The cache is for full slots at the longest episode, which is an
-# upper
-# bound. What an allocator keeps beyond that is in `SLACK`.
+# layer keeps for its backward pass; the figures per layer were found by counting the tensors that autograd holds, and
+# a test counts them again (within 15 % on the toy shapes). The cache is for full slots at the longest episode, which
+# is an upper bound. What an allocator keeps beyond that is in `SLACK`.
 
 BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 GIB = 2**30

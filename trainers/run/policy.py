@@ -26,10 +26,8 @@ from trainers.settings.checks import quantization_problem
 # weights.
 #
 # The model class itself is built on torch's meta device, which allocates nothing, and its layers are read. Known are
-# the
-# dense models of Llama, Mistral, Qwen2 and Qwen3, whose activations `trainers.run.dry_run` can count. Anything else
-# is
-# unknown, and said so.
+# the dense models of Llama, Mistral, Qwen2 and Qwen3, whose activations `trainers.run.dry_run` can count. Anything
+# else is unknown, and said so.
 
 KNOWN_TYPES = ("llama", "mistral", "qwen2", "qwen3")
 """`model_type` of the config files that are understood."""

@@ -21,19 +21,11 @@ from tasks.model import TaskError, atomic_file
 from tasks.splits import Split, write_lock
 from trainers.errors import RunFolderError
 from trainers.guards import Finding, Severity
-from trainers.heldout.confirm import Confirmation, Episodes
 from trainers.jsonl import append_line, cut_lines, plain, read_lines, remove_part_files, write_json, write_whole
-from trainers.measure import is_graded
+from trainers.measure import Confirmation, Episodes, is_graded
 from trainers.rollouts.rules import by_place, first_drawn
-from trainers.run.folder import (
-    GOES_ON,
-    OCCUPIED,
-    describe_environment,
-    lock_folder,
-    refuse_no_run,
-    refuse_occupied,
-    replace_run,
-)
+from trainers.run.folder import GOES_ON, OCCUPIED, lock_folder, refuse_no_run, refuse_occupied, replace_run
+from trainers.run.machine import describe_environment
 from trainers.run.summary import RunSummary, summary_page
 
 if TYPE_CHECKING:
@@ -198,8 +190,7 @@ def _csv_text(rows: Sequence[Sequence[str]]) -> str:
 # The run folder, written: everything that a run's figures rest on, safe against kill -9, never silently overwritten.
 #
 # Steps: what belongs to optimizer step S (logs, episodes trained on) carries S, counted from 1; a held-out evaluation
-# carries the number of optimizer steps taken before it, 0 for the baseline. A run that resumes from checkpoint N
-# keeps
+# carries the number of optimizer steps taken before it, 0 for the baseline. A run that resumes from checkpoint N keeps
 # everything up to N; what an earlier process wrote beyond it moves to `superseded/`. One process writes at a time.
 
 CONFIG = "config.yaml"

@@ -29,8 +29,9 @@ from trainers.heldout.selection import random_states_kept, saved_weights
 from trainers.processes import from_main, is_main, together
 from trainers.rollouts.manner import manner_of
 from trainers.run.callback import facts_of
+from trainers.run.machine import environment_settings
 from trainers.run.record import HELD_OUT_EPISODES, REPORT, SUMMARY, SUPERSEDED, RunRecord
-from trainers.run.setup import Run, environment_settings, make_held_out, unseen_text
+from trainers.run.setup import Run, make_held_out, unseen_text
 from trainers.run.summary import Stopped
 from trainers.settings.checks import check_t2po
 from trainers.settings.groups import Arm
@@ -42,8 +43,7 @@ if TYPE_CHECKING:
 
 # -- What `--resume` goes on from: the newest checkpoint, if it and the best that it points to are what was written ---
 # A checkpoint that is damaged is not one that is absent: a run that has one is refused, with the file that is wrong
-# and
-# the newest checkpoint that is whole, and nothing in its folder changes. It starts over only where there is none.
+# and the newest checkpoint that is whole, and nothing in its folder changes. It starts over only where there is none.
 
 
 def going_on(folder: Path, start: int | None = None) -> Checkpoint | None:
@@ -292,10 +292,8 @@ def _millions(model: Any) -> str:
 #
 # At the end of a run a few held-out episodes are played once more with a checkpoint as `python -m trainers.evaluate`
 # would open it: tokenizer, style, caps and ends from the folder, weights that are those of its files. What the policy
-# is
-# told, and what it answers, must be what the measurement in the run had. Nothing of the run changes: its random
-# states,
-# its figures, its files.
+# is told, and what it answers, must be what the measurement in the run had. Nothing of the run changes: its random
+# states, its figures, its files.
 
 FEW = 6
 """Episodes that are played again: no more than a pool of sandboxes has beyond those of the run's own engine."""

@@ -15,8 +15,7 @@ from rich.table import Table
 from agents.rollout.progress import Timing
 from envs.episode import StopReason
 from trainers.guards import Finding
-from trainers.heldout.confirm import Confirmation
-from trainers.measure import Measurement
+from trainers.measure import Confirmation, Measurement
 from trainers.stats import Interval, PairedTest, paired_test, wilson
 
 # -- The end of a run in one record: held-out figures before and after, what was chosen, where the time went ----------

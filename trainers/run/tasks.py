@@ -32,8 +32,7 @@ from trainers.settings import EnvArguments
 
 # -- Which tasks the end of a run is measured on: tasks that nothing was trained and nothing was chosen on ------------
 # Generated tasks: fresh ones of the pool's families, from a seed of their own, and no twins of the run's other tasks.
-# Other tasks: a third side of the split, drawn out of the pool, so that what is held out stays as it was without it.
-# A
+# Other tasks: a third side of the split, drawn out of the pool, so that what is held out stays as it was without it. A
 # lock is taken at its word: its `confirm` side, or none.
 
 LEAST = 20

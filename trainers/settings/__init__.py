@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainers.credit.settings import CreditSettings
 from trainers.settings.groups import EnvArguments, GuardFields, HeldOutFields, PolicyArguments, RolloutFields
-from trainers.settings.trl_options import TRLFields
+from trainers.settings.trl_fields import TRLFields
 
 if TYPE_CHECKING:
     from trainers.settings.training import GiGPOConfig

@@ -15,8 +15,7 @@ from sandboxes.sandbox import Backend
 from tasks.settings import Settings, idle, setting, unless, without
 from trainers.credit.token import TokenSignal
 from trainers.rollouts.curriculum import CurriculumOrder
-from trainers.rollouts.rules import Adaptive
-from trainers.rollouts.samplers import IN_PROCESS, SAME, SAMPLE_DTYPES, VLLM, Schedule, schedule
+from trainers.rollouts.rules import IN_PROCESS, SAME, SAMPLE_DTYPES, VLLM, Adaptive, Schedule, schedule
 
 # -- Settings of the environment: which one, which tasks, and where their commands run --------------------------------
 

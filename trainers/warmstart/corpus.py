@@ -20,8 +20,7 @@ from agents.trajectory import RecordError, Trajectory, read_records
 from envs.registry import BUILT_IN
 
 # -- The small tokenizer of a warm start: byte-level BPE in which every word of the task vocabulary is one token ------
-# A policy of a million parameters spends most of its learning on copying names from the intent into a command. That
-# is
+# A policy of a million parameters spends most of its learning on copying names from the intent into a command. That is
 # far easier when a name is one token wherever it stands, so the merges are trained to exhaustion on a fixed list of
 # pieces: each word with and without a space before it, the frequent pieces of some demonstrations, and the markers of
 # a reply. Any other text still encodes, in smaller pieces, down to single bytes.
@@ -157,8 +156,7 @@ def _splitter() -> pre_tokenizers.Split:
 
 # -- Conversations as flat arrays of token ids with a mask, ready to be cut into batches of equal length --------------
 # A conversation is encoded the way a rollout meets it: the text between two replies and each reply by itself, never
-# the
-# whole text at once, so that a trained prefix has exactly the ids that the policy sees when it acts.
+# the whole text at once, so that a trained prefix has exactly the ids that the policy sees when it acts.
 
 
 class CorpusError(ValueError):

@@ -23,12 +23,9 @@ from trainers.settings.parsing import known_settings, read_config, suggest
 from trainers.warmstart.corpus import Batches, Corpus
 
 # -- A small Llama with weights that copy: the untrained model of a warm start ----------------------------------------
-# Random attention has to discover "look at the token that equals me" and "pass on what you look at" before it can
-# copy
-# a name, and on tens of millions of tokens that search takes most of the run. So both start near it: in every head
-# the
-# query and key maps share their weights (their product is then close to a scaled identity on the head's subspace),
-# and
+# Random attention has to discover "look at the token that equals me" and "pass on what you look at" before it can copy
+# a name, and on tens of millions of tokens that search takes most of the run. So both start near it: in every head the
+# query and key maps share their weights (their product is then close to a scaled identity on the head's subspace), and
 # the value and output maps together are close to a scaled identity.
 #
 # Source: Trockman and Kolter, "Mimetic Initialization of Self-Attention Layers", 2023.
@@ -118,8 +115,7 @@ def _noise(shape: ModelShape, generator: torch.Generator) -> torch.Tensor:
 
 
 # -- The training loop of supervised fine-tuning: weighted next-token loss over batches of similar length -------------
-# Deterministic on a CPU, given the model and the seed. On a GPU the order of data and the arithmetic type are the
-# same
+# Deterministic on a CPU, given the model and the seed. On a GPU the order of data and the arithmetic type are the same
 # from run to run, and sums may still differ in their last bits.
 
 

@@ -150,11 +150,9 @@ def _finish(choice: dict[str, Any], ids: list[int], asked: dict[str, Any], where
 
 
 # -- A reply while it grows, piece by piece: where a control forces an id, the rest of the piece is thrown away -------
-# A server cannot ask a control at each position. But a `PlannedControl` looks at ids alone, so it is asked
-# afterwards,
+# A server cannot ask a control at each position. But a `PlannedControl` looks at ids alone, so it is asked afterwards,
 # position by position: what was sampled before the first forced id was sampled as it should be, and what comes after
-# it
-# is sampled anew. The horizon only saves sampling ids that are thrown away.
+# it is sampled anew. The horizon only saves sampling ids that are thrown away.
 
 
 class Draft:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tasks.answers.ifbench import counts, formats, lists, words  # noqa: F401 - they fill `ifbench`
 from tasks.answers.ifbench.base import ifbench
 from tasks.answers.ifeval import InstructionType
 

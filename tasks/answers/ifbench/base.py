@@ -15,8 +15,7 @@ from tasks.answers.ifeval.text import sentences
 
 # -- The stop words that `ratio:stop_words` counts. Data, not code; no package on PyPI ships this list ----------------
 # The first 127 are the English stop words of the Snowball project as PostgreSQL ships them
-# (tsearch_data/english.stop),
-# from where NLTK took them; its licence:
+# (tsearch_data/english.stop), from where NLTK took them; its licence:
 #
 #     Portions Copyright (c) 1996-2024, PostgreSQL Global Development Group
 #     Portions Copyright (c) 1994, The Regents of the University of California

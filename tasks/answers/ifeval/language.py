@@ -17,10 +17,8 @@ if TYPE_CHECKING:
 
 # -- Which language a text is in: the answer of `langdetect` with a fixed seed, the same from any thread --------------
 # `langdetect` draws at random unless it is seeded, and fills its tables without a lock: threads that ask it first at
-# the
-# same time get wrong answers or none. So its tables are loaded here once, under a lock, into a factory of our own,
-# and
-# the sampling is done here (faster, same numbers). No other user of the package is affected.
+# the same time get wrong answers or none. So its tables are loaded here once, under a lock, into a factory of our own,
+# and the sampling is done here (faster, same numbers). No other user of the package is affected.
 
 # numpy is imported where it is used: listing and proving tasks must not wait for it.
 
@@ -231,9 +229,8 @@ _short_word_grams = lru_cache(maxsize=16384)(_any_word_grams)
 
 # -- Whether a text is in English, short ones too ---------------------------------------------------------------------
 # `langdetect` goes by groups of letters, and takes short English for Norwegian or Catalan. For a short text its
-# numbers
-# are weighed together with the words themselves: common English ones speak for it, common ones of other languages
-# against.
+# numbers are weighed together with the words themselves: common English ones speak for it, common ones of other
+# languages against.
 
 _SHORT = 20
 """Words up to which a text counts as short."""

@@ -273,8 +273,7 @@ def _halves(match: re.Match[str]) -> str:
 
 
 # -- Words: runs of word characters, and tokens in capitals as the Penn Treebank conventions split them ---------------
-# The official check counts capital tokens of NLTK 3.10's `word_tokenize`; `count_capital_words` gives the same
-# number.
+# The official check counts capital tokens of NLTK 3.10's `word_tokenize`; `count_capital_words` gives the same number.
 # For most words no rule can change how many capital tokens they are, so the rules run on the few that they could
 # change.
 

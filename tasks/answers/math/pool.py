@@ -198,8 +198,7 @@ class Worker:
 # -- Workers that compare answers, kept warm, each comparison ended where it takes more processor time than it may ----
 # math-verify's own time limit is a signal: it works in the main thread only, and does not stop what hangs in one long
 # operation. A process can always be ended, from any thread. Its processor time is counted, not the time on the clock,
-# so
-# that a busy machine does not change verdicts.
+# so that a busy machine does not change verdicts.
 
 SECONDS = 5.0
 """Processor time that one comparison may take."""

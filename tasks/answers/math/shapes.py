@@ -12,8 +12,7 @@ from tasks.answers.math.exact import exact_value, factor, neutral, split_unit
 from tasks.answers.math.normalise import normalise
 
 # -- What kind of thing an answer is: a number, a word, a list, a tuple, an interval, an equation, a matrix  ----------
-# Reading needs no computer algebra: an answer is cut at its outer commas, brackets and relation signs. What is left
-# at
+# Reading needs no computer algebra: an answer is cut at its outer commas, brackets and relation signs. What is left at
 # the leaves is a scalar, which is compared by value elsewhere.
 
 

@@ -33,7 +33,7 @@ from trainers.guards.signal import GroupKind, read_groups
 from trainers.guards.tasks import risen
 from trainers.measure import measure
 from trainers.rollouts.rules import FIRST_DRAW, TRAINED
-from trainers.settings.parsing import QUICKSTART
+from trainers.settings.help import QUICKSTART
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 

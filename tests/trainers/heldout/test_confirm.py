@@ -16,7 +16,8 @@ from tests.trainers.toy import make_model, make_task, make_tokenizer, make_train
 from trainers.checkpoint import save_best
 from trainers.errors import BestLostError
 from trainers.heldout import Best, HeldOut
-from trainers.heldout.confirm import PREFIX, Confirmation, Weights, confirm
+from trainers.heldout.confirm import PREFIX, Weights, confirm
+from trainers.measure import Confirmation
 from trainers.stats import bootstrap_mean, paired_test
 
 pytestmark = pytest.mark.filterwarnings("ignore")

@@ -113,7 +113,9 @@ def test_resuming_with_another_signal_calibrates_anew_and_warns(tmp_path):
     changes = {"save_strategy": "steps", "save_steps": 1, "lr_scheduler_type": "constant"}
     run(tmp_path, "part", max_steps=2, t2po=RESAMPLING, **changes)
     checkpoint = Checkpoint.newest_whole(tmp_path / "part" / "run").folder
-    other = make_trainer(tmp_path / "part", max_steps=3, t2po=replace(RESAMPLING, signal="top1"), **changes)
+    other = make_trainer(
+        tmp_path / "part", max_steps=3, t2po=replace(RESAMPLING, turn_resample_signal="top1"), **changes
+    )
     told = Told()
     other.add_callback(told)
     other._load_from_checkpoint(str(checkpoint))

@@ -7,8 +7,8 @@ import json
 import pytest
 
 from tests.shared_data import shared
-from trainers.rollouts.rules import Adaptive
-from trainers.rollouts.samplers import fresh, schedule
+from trainers.rollouts.rules import Adaptive, schedule
+from trainers.rollouts.samplers import fresh
 
 
 def cases(group: str):

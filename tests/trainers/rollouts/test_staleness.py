@@ -10,7 +10,8 @@ import torch
 from tests.trainers.rollouts.planted import make_trainer
 from tests.trainers.toy import make_config
 from trainers.errors import ConfigError
-from trainers.rollouts.samplers import VERSION, drop_stale, schedule
+from trainers.rollouts.rules import schedule
+from trainers.rollouts.samplers import VERSION, drop_stale
 from trainers.settings.checks import check_config
 
 

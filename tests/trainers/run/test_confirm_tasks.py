@@ -62,7 +62,7 @@ def test_twins_among_fresh_tasks_are_left_out(monkeypatch: pytest.MonkeyPatch) -
         asked.append((family, n))
         return [*pool[:8], *twins, *generate(family, n, seed)][:n]
 
-    monkeypatch.setattr("tasks.families", planted)
+    monkeypatch.setattr("tasks.families.generate", planted)
     split, _ = confirm_tasks.with_confirm(EnvArguments(tasks=POOL, held_out=HELD), before, 0)
     assert len(split.confirm) == 24 and asked == [("quickstart", 24), ("quickstart", 48)]
     assert not {meaning(t) for t in split.confirm} & {meaning(t) for t in (*pool, *held)}
@@ -126,7 +126,7 @@ def test_families_that_have_no_more_say_so(monkeypatch: pytest.MonkeyPatch) -> N
             raise TaskError("only repeats")
         return [*before.pool[:17], *fresh[:7]]
 
-    monkeypatch.setattr("tasks.families", few)
+    monkeypatch.setattr("tasks.families.generate", few)
     split, text = confirm_tasks.with_confirm(EnvArguments(tasks=POOL, held_out=HELD), before, 0)
     assert split.confirm == () and f"none: {POOL} has no 24 tasks more" in text
     assert "(7 were found, and fewer than 20 say too little)" in text

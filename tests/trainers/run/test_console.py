@@ -13,8 +13,7 @@ from rich.console import Console
 from agents.rollout.progress import RolloutState
 from tests.trainers.fake_run import FakeTiming, held_out_episodes, task
 from trainers.heldout import Evaluation, PoolRate
-from trainers.heldout.confirm import Confirmation
-from trainers.measure import Measurement
+from trainers.measure import Confirmation, Measurement
 from trainers.run import console as console_module
 from trainers.run.console import Plan, RunConsole
 from trainers.run.summary import Clock, RunSummary, confirmation_lines, p_text, percent, summary_page

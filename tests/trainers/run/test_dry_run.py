@@ -10,7 +10,7 @@ import yaml
 from agents.models import loading
 from sandboxes import probe
 from trainers import grpo
-from trainers.settings.parsing import CONFIGS, QUICKSTART
+from trainers.settings.help import CONFIGS, QUICKSTART
 from trainers.warmstart.model import load_settings
 
 SANDBOX = next((name for name in ("bubblewrap", "landlock") if probe(name).ok), None)

@@ -13,7 +13,7 @@ import yaml
 from tasks.splits import Split
 from tests.trainers.fake_run import episode, held_out_episodes, make_run, task
 from trainers.errors import RunFolderError
-from trainers.heldout.confirm import Confirmation
+from trainers.measure import Confirmation
 from trainers.reporting.folder import read_run
 from trainers.run.record import COLUMNS, RunRecord, StepRow
 

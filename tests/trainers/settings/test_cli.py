@@ -9,7 +9,8 @@ import yaml
 from tests.shared_data import REPOSITORY
 from trainers.errors import ConfigError
 from trainers.settings.checks import check_config
-from trainers.settings.parsing import QUICKSTART, parse
+from trainers.settings.help import QUICKSTART
+from trainers.settings.parsing import parse
 
 CPU = ["--use_cpu", "true"]
 

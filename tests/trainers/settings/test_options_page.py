@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from tests.shared_data import REPOSITORY
-from trainers.settings.parsing import options_page
+from trainers.settings.help import options_page
 
 PAGE = REPOSITORY / "docs/options.md"
 

@@ -282,10 +282,8 @@ def _note_gates(tokens: Tokens, acting: NDArray[np.float64]) -> None:
 
 # -- The token operators by name, in the order in which they act whatever the order they are asked for in -------------
 # A new operator is one function `f(tokens) -> array` of shape (B, T) and one line here. One of your own is registered
-# in
-# `OPERATORS`, or offered by an installed package under the entry-point group `turngym.operators`; docs/extending.md
-# has
-# an example.
+# in `OPERATORS`, or offered by an installed package under the entry-point group `turngym.operators`; docs/extending.md
+# has an example.
 
 
 def _operator(name: str, thing: Any) -> TokenOperator:

@@ -1,0 +1,127 @@
+"""TRL's fields that a run is most often changed by: our help, and our defaults where TRL's are wrong here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from tasks.settings import Settings, never, setting, unless
+
+LOSSES = ("dapo", "grpo", "bnpo", "dr_grpo", "cispo", "sapo", "luspo")
+"""Loss types of TRL under which token advantages reach the gradient as they are."""
+HELD_OUT = "held-out tasks are measured by their own rule (held_out_*)"
+AUTOCAST = (
+    "autocast: sampling runs without it, so sampled and trained log-probabilities would differ (with bf16 by 0.03 nats "
+    "a token in the mean, 3 % of the tokens by more than 10 %). Leave it off and choose the weights' type with dtype, "
+    "which sampling and training share."
+)
+
+
+@dataclass
+class TRLFields(Settings):
+    """What TRL's own settings are here.
+
+    Sources of the optimizer's defaults: `adam_epsilon` 1e-5 with 30 steps of warm-up are those of the good runs of the
+    RLVR notes (learning rates 1e-6 to 1e-5); the quickstart, whose recipe was measured with other ones, pins its own.
+    """
+
+    output_dir: str = setting("runs/run", "The run folder; refused when occupied.", common=True)
+    resume: bool = setting(
+        False, "Continue in an occupied `output_dir` from its last checkpoint (or start).", common=True
+    )
+    overwrite: bool = setting(
+        False, "Start anew where a run is; the old folder is kept as `<output_dir>.replaced-<n>`.", common=True
+    )
+    save_trajectories: bool = setting(True, "Write every training episode to the run folder.")
+    seed: int = setting(
+        42, "Seeds tasks, sampling and new weights: same seed, same run.", low=0, below=2**32, common=True
+    )
+
+    max_steps: int = setting(
+        100, "Optimizer steps.", low=1, why="epochs are not counted here", unit="steps", common=True
+    )
+    num_generations: int = setting(
+        8,
+        "K: attempts at each task of a step, 2 or more.",
+        low=2,
+        why="a group of one has nothing to be compared with",
+        common=True,
+    )
+    per_device_train_batch_size: int = setting(
+        8,
+        "Episodes of one forward and backward pass: it decides the memory that is needed.",
+        low=1,
+        unit="episodes",
+        common=True,
+    )
+    gradient_accumulation_steps: int = setting(
+        1, "Passes before an optimizer step; a step has this many times the batch size.", low=1, common=True
+    )
+    learning_rate: float = setting(1e-5, "Peak rate; 1e-5 suits LoRA, all weights want less.", low=0, common=True)
+    lr_scheduler_type: str = setting("linear", "linear | constant_with_warmup | constant (no warm-up) | cosine.")
+    warmup_steps: float = setting(
+        30, "Steps over which the rate rises from 0 to its peak.", low=0, unit="steps", common=True
+    )
+    adam_epsilon: float = setting(
+        1e-5, "Adam's epsilon: at 1e-5 a weight whose gradient is all noise hardly moves.", above=0
+    )
+    temperature: float = setting(
+        1.0,
+        "Of the sampling that is trained on.",
+        above=0,
+        why="training samples (held-out has its own greedy arm)",
+        common=True,
+    )
+    beta: float = setting(
+        0.0, "Weight of the KL (k3) from where the run started; 0 keeps no reference in memory.", low=0, common=True
+    )
+    loss_type: str = setting(
+        "dapo",
+        "dapo | grpo | bnpo | dr_grpo | cispo | sapo | luspo.",
+        choices=LOSSES,
+        why="under others token advantages do not reach the gradient as they are (vespo weighs whole sequences)",
+        common=True,
+    )
+    eval_steps: float | None = setting(10, "Held-out evaluation every N steps.", common=True)
+    save_steps: float = setting(10, "Checkpoint every N steps.", common=True)
+
+    # TRL's defaults that are wrong here, each with its reason.
+    num_generations_eval: int | None = setting(
+        1, "Not used: held-out has its own rule.", requires=(never(HELD_OUT),), recorded=False
+    )
+    bf16: bool | None = setting(
+        False,
+        "Autocast: always refused, sampled and trained log-probabilities would differ; see dtype.",
+        refused=AUTOCAST,
+        recorded=False,
+    )
+    disable_dropout: bool = setting(True, "Dropout makes sampled and trained ids disagree.")
+    gradient_checkpointing: bool = setting(False, "Slower, less memory.")
+    logging_steps: float = setting(1, "Log every N steps.", above=0, unit="steps", recorded=False)
+    shuffle_dataset: bool | None = setting(
+        True,
+        "Draw tasks in a seeded random order.",
+        recorded=False,
+        needs=(unless(lambda c: c.curriculum, ": the curriculum names the tasks"),),
+    )
+    eval_strategy: str = setting("steps", "Held-out evaluation: steps | no.", choices=("steps", "no"), recorded=False)
+    eval_on_start: bool = setting(True, "Measure the step-0 baseline; it competes for best.", recorded=False)
+    save_strategy: str = setting(
+        "steps", "Checkpoints for --resume: steps | no.", choices=("steps", "no"), recorded=False
+    )
+    save_total_limit: int | None = setting(2, "Checkpoints kept; `best/` is outside of it.", recorded=False)
+
+    def idle_trl_settings(self) -> Iterator[str]:
+        """Settings of the schedule that do nothing, or not what one would think, one sentence each."""
+        warmup: Any = self.warmup_steps
+        schedule = str(getattr(self.lr_scheduler_type, "value", self.lr_scheduler_type))
+        if self.learning_rate == 0:
+            yield "learning_rate=0: nothing is learned"
+        if warmup and schedule == "constant":
+            yield f"warmup_steps={warmup:g} does nothing with lr_scheduler_type constant (constant_with_warmup has one)"
+        elif warmup >= 1 and self.max_steps <= warmup:
+            yield (
+                f"max_steps={self.max_steps} ends within the warm-up of {warmup:g} steps: learning_rate is never "
+                "reached. Set warmup_steps lower"
+            )
