@@ -108,7 +108,7 @@ def test_text_after_the_answer_is_counted() -> None:
     assert info["text_after_stop"] == len("\nQuestion: 1 + 1?\n#### 2")
     env = make(stops=())
     _, *_, info = env.step(f"{RIGHT}\nQuestion: 1 + 1?\n#### 2")
-    assert not info["passed"] and info["text_after_stop"] == 0  # the last answer is of another question
+    assert info["passed"] and info["text_after_stop"] == 0  # nothing is cut, and the next question is not read
 
 
 def test_without_tools_nothing_runs(sandboxes: FakeSandboxes) -> None:
