@@ -409,8 +409,10 @@ _GOES_ON = re.compile(
 )
 """Words between two numbers with which the second may be what is concluded."""
 _IN_TOTAL = re.compile(r"\A (?:[a-z]+ ){0,2}(?:in )?total\b")
-_BESIDES = re.compile(rf"[\s$]*(?:{_LOOSE}\s)*and (?:[A-Z][a-z]+ )?[a-z]{{2,12}}(?: [a-z]{{2,12}})? [\s$]*\Z")
-"""What somebody else has, or what else is done, behind a result."""
+_BESIDES = re.compile(
+    rf"[\s$]*(?:(?:{_LOOSE}\s)*and (?:[A-Z][a-z]+ )?[a-z]{{2,12}}(?: [a-z]{{2,12}})? |(?:{_LOOSE}\s)+and )[\s$]*\Z"
+)
+"""What somebody else has, what else is done, or how many others there are, behind a result."""
 
 
 def _given(closing: _Closing) -> int | None:

@@ -166,6 +166,10 @@ RIGHT += [
     ("So 75 / 15 = 5 hours. There are 60 minutes in an hour.", "5"),
     ("So it's 25%, or 1 in 4.", "25"),
 ]
+RIGHT += [
+    ("3/4 of 32 is 24. The other 32 - 24 = 8 walk. So out of 32 students, 8 walk and 24 ride the bus.", "8"),
+    ("32 - 24 = 8. So there are 8 girls and 24 boys.", "8"),
+]
 TURNS = [
     ("280 - 120 = 160. The answer is 160.\n\nQuestion: Tom has 12 and 8.\nAnswer: The answer is 20.", "160", "20"),
     ("So the answer is: 24.\n\nHuman: Thanks! And 8?\n\nAssistant: So the answer is: 12.", "24", "12"),
@@ -283,6 +287,11 @@ WRONG += [
     ("Total: 24\n- Day 1: 8\n- Day 2: 8\n- Day 3: 8", "8"),
     ("The answer is 18. Oops, that's wrong; it should be 20.", "18"),
     ("\\boxed{18}\n\nActually, it is 20.", "18"),
+]
+WRONG += [
+    ("3/4 of 32 is 24. The other 32 - 24 = 8 walk. So out of 32 students, 8 walk and 24 ride the bus.", "24"),
+    ("30 - 18 = 12. So there are 12 girls and 19 boys.", "12"),
+    ("32 - 24 = 8. So it is 8 and 24.", "8"),
 ]
 
 
