@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from regex import Match
 
-from tasks.answers.number_words import FINITE
+from tasks.answers.number_words import FINITE, number_in_words, proof
 from tasks.answers.numbers import (
     ATTRIBUTE,
     CLOCK,
@@ -62,7 +62,7 @@ _LAST = re.compile(
     r"= ?\$?[0-9](?:,?[0-9])*(?:\.[0-9]+)?(?:>>\$?[0-9](?:,?[0-9])*(?:\.[0-9]+)?)?"
     r"(?:[ *.]|[a-z]{1,20}(?=[ *.])|[a-z]{1,20}\Z)*\Z"
 )
-"""What stands behind the last sign of equality is the answer: the most usual ending."""
+"""What stands behind the last sign of equality is the answer, but in a reason: the most usual ending."""
 _LAST_LENGTH = 80
 
 
@@ -70,7 +70,7 @@ def answer_end(text: str) -> int:
     """Return where the answer of a reply ends at the latest: the length of the text where nothing is to be left out."""
     end = len(text)
     for _ in range(MOST_CUTS):
-        if _LAST.search(text, max(0, end - _LAST_LENGTH), end) and "ecause" not in text[max(0, end - WINDOW) :]:
+        if _LAST.search(text, max(0, end - _LAST_LENGTH), end) and proof(text, max(0, end - WINDOW), end) is None:
             break
         cut = _cut(text, end)
         if cut is None:
@@ -205,8 +205,13 @@ _CLAUSE = re.compile(
 
 
 def _reason(closing: _Closing) -> int | None:
-    """Why it is so, or when: at the end of the sentence."""
+    """Why it is so, or when: at the end of the sentence. An equation is a reason if it holds what it is to show."""
     text = closing.text
+    shown = proof(text, closing.found[0].end(), closing.end)
+    if shown is not None:
+        named = value(closing.last_before(shown.start()))
+        used = [value(core) for core in closing.found if core.start() > shown.start()]
+        return shown.start() if named in used else None
     for clause in _CLAUSE.finditer(text, closing.found[0].end(), closing.end):
         if clause.end() == closing.end or text[clause.end() - 1] == "\n":
             return clause.start()
@@ -553,6 +558,10 @@ def unusual(text: str, start: int) -> bool:
     sentence = text[start:].lower()
     if "**" in sentence:
         return True
+    if ("because " in sentence or "since " in sentence) and (reason := proof(text, start, len(text))) is not None:
+        named, result = text[start : reason.start()], reason["result"].strip(".,")
+        if result not in named and not any(str(number_in_words(word)) == result for word in named.split()):
+            return True
     for mark in ",.:()-!?;":
         sentence = sentence.replace(mark, " ")
     if _SUSPECT.isdisjoint(sentence.split()) and "'d" not in sentence and "’d" not in sentence:

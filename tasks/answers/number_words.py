@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from fractions import Fraction
 
-from tasks.answers.numbers import ATTRIBUTE, CLOCK, SENTENCE, numbers_in, value
+from tasks.answers.numbers import ATTRIBUTE, CLOCK, CURRENCY, SENTENCE, numbers_in, value
 
 _UNITS = dict(
     zero=0, one=1, two=2, three=3, four=4, five=5, six=6, seven=7, eight=8, nine=9, ten=10, eleven=11, twelve=12,
@@ -120,6 +120,18 @@ _ENDING = re.compile(
     re.VERBOSE | re.IGNORECASE,
 )
 """The last words of a reply, behind all digits: `..., split 3 ways, twelve dollars each`."""
+_PROOF = re.compile(
+    rf"""(?:because|since)\ (?:{CURRENCY})?[0-9][^=\nA-WYZa-wyz]{{1,80}}=\ ?(?:{CURRENCY})?
+         (?:<<[^<>\n]{{3,80}}>>)?(?P<result>[0-9][0-9.,]*)(?:\ (?!so\b)[a-z]+){{0,3}}[\s.!*)]*\Z""",
+    re.VERBOSE,
+)
+"""An equation as the reason for what the last sentence states: `thirteen weeks, since 14 x 13 = 182`."""
+
+
+def proof(text: str, start: int, end: int) -> re.Match[str] | None:
+    """Find the equation that is the reason for what the last sentence states, behind its last `because` or `since`."""
+    at = max(text.rfind("because ", start, end), text.rfind("since ", start, end))
+    return None if at < 0 else _PROOF.match(text, at, end)
 
 
 def spelled(text: str) -> tuple[str, list[int]] | None:
@@ -134,6 +146,11 @@ def spelled(text: str) -> tuple[str, list[int]] | None:
     if ending is not None and _counts(text, ending):
         said = f" {number_in_words(ending['words'])}"  # is 16, sixteen students
         return None if text[: ending.start("words")].rstrip(", ").endswith(said) else _in_digits(text, [ending])
+    reason = proof(text, edge, end)
+    if reason is not None:
+        start = max((found.end() for found in SENTENCE.finditer(text, edge, reason.start())), default=edge)
+        stated = [found for found in _SPELLED.finditer(text, start, reason.start()) if _counts(text, found)]
+        return _in_digits(text, stated) if stated and not DIGIT.search(text, start, reason.start()) else None
     start = end
     for start in (*reversed([found.end() for found in SENTENCE.finditer(text, edge)]), edge):
         if text.find("=", start, end) >= 0 and DIGIT.search(text, start, end):

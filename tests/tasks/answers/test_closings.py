@@ -170,6 +170,12 @@ RIGHT += [
     ("3/4 of 32 is 24. The other 32 - 24 = 8 walk. So out of 32 students, 8 walk and 24 ride the bus.", "8"),
     ("32 - 24 = 8. So there are 8 girls and 24 boys.", "8"),
 ]
+RIGHT += [
+    ("She needs thirteen weeks, since 14 x 13 = 182.", "13"),
+    ("She needs 13 weeks because $14 x 13 = $182.", "13"),
+    ("He can skip 4 classes because 10 - 4 = 6", "4"),
+    ("She has twelve pens, since 3 * 4 = 12.", "12"),
+]
 TURNS = [
     ("280 - 120 = 160. The answer is 160.\n\nQuestion: Tom has 12 and 8.\nAnswer: The answer is 20.", "160", "20"),
     ("So the answer is: 24.\n\nHuman: Thanks! And 8?\n\nAssistant: So the answer is: 12.", "24", "12"),
@@ -293,6 +299,13 @@ WRONG += [
     ("30 - 18 = 12. So there are 12 girls and 19 boys.", "12"),
     ("32 - 24 = 8. So it is 8 and 24.", "8"),
 ]
+WRONG += [
+    ("She needs thirteen weeks, since 14 x 13 = 182.", "182"),
+    ("He can skip 4 classes because 10 - 4 = 6", "6"),
+    ("He runs 30 mph because 120 / 60 = 2", "30"),
+    ("She needs thirteen weeks, since 14 x 12 = 168.", "13"),
+    ("He gets 5 each because 3 x 5 = 15 so he pays 15.", "5"),
+]
 
 
 def passes(message: str, gold: str) -> bool:
@@ -393,6 +406,8 @@ def test_linear_in_the_reply() -> None:
         "5, and " + "would " * 9000 + "5",
         "5 - " + "3, plus 4, minus 5, " * 3000,
         "5 apples, " * 9000,
+        "5 since 1 x " * 9000 + "= 5",
+        "five because " + "1 " * 9000 + "= 5",
         "I ignored " * 9000 + "5. It was 5",
         "seven and " * 9000,
         "5 = seven, " * 9000 + "seven",
