@@ -45,6 +45,7 @@ from tasks.answers.remarks import (
     WINDOW,
     WOULD,
     behind,
+    explains,
     last_result,
     last_sign,
     refused,
@@ -556,7 +557,7 @@ _SUSPECT = frozenset((
 def unusual(text: str, start: int) -> bool:
     """Whether the result in the last sentence, which starts at a place, may not be the answer of the reply."""
     sentence = text[start:].lower()
-    if "**" in sentence:
+    if "**" in sentence or explains(text):
         return True
     if ("because " in sentence or "since " in sentence) and (reason := proof(text, start, len(text))) is not None:
         named, result = text[start : reason.start()], reason["result"].strip(".,")

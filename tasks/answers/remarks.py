@@ -378,8 +378,12 @@ def _numbered(text: str, starts: list[int], end: int) -> Iterator[tuple[int, int
 # 4. An answer before its reasons
 
 _EXPLANATION = re.compile(
-    rf"\n{_BULLET}(?:explanation|reasoning|justification|why|here['’]?s (?:why|how)|how (?:i|we) got)\b", re.IGNORECASE
+    rf"""(?:\n|(?<=[.!*)])\ ){_BULLET}(?:(?:explanation|reasoning|justification|why)\b
+        |here(?:['’]?s|\ is)\ (?:why|how)\b|how\ (?:i|we)\ got\b|(?:reasons?|working)[*_ ]*:)""",
+    re.VERBOSE | re.IGNORECASE,
 )
+_EXPRESSION = re.compile(r"(?<![^\s(])[-+*/x×÷()$0-9., ]{3,80}(?==)")
+"""The left side of an equation."""
 _BOLD = re.compile(r"\*\*(?=[^*\n]*[0-9])[^*\n]+\*\*")
 _LABEL = re.compile(r"\*\*\W*(?:(?:step|part|day|week|phase|case)\b|[0-9]+[.):])|:\W*\Z", re.IGNORECASE)
 """Bold words that are a heading, not an answer."""
@@ -390,9 +394,9 @@ _FRAGMENT = re.compile(
     re.VERBOSE | re.IGNORECASE,
 )
 """A reply that begins with its answer and nothing else: a number and its unit."""
+_CONCLUDING = re.compile(CONCLUDES.pattern.removesuffix("|[=→⇒]"), re.IGNORECASE)
 _REASONED = re.compile(
-    rf"{CONCLUDES.pattern.removesuffix('|[=→⇒]')}"
-    rf"|=\s?(?:{CURRENCY})?\s?[0-9][0-9.,/]*[^=\n0-9]*\Z",
+    rf"{_CONCLUDING.pattern}|=\s?(?:{CURRENCY})?\s?[0-9][0-9.,/]*[^=\n0-9]*\Z",
     re.IGNORECASE,
 )
 """What comes behind an answer and may conclude another one."""
@@ -421,7 +425,21 @@ def _claimed(text: str, end: int) -> int | None:
     stop = claim.end() if claim.start() == 0 else claim.start()
     if not (ANY_NUMBER.search(text, 0, stop) and ANY_NUMBER.search(text, claim.end(), end)):
         return None
-    return None if _REASONED.search(text, claim.end(), end) else stop
+    if _REASONED.search(text, claim.end(), end) and not _makes(text, claim, end):
+        return None
+    return stop
+
+
+def _makes(text: str, label: re.Match[str], end: int) -> bool:
+    """Whether an explanation that ends with a result has only the parts of what the one number before it says."""
+    if label.re is not _EXPLANATION or _CONCLUDING.search(text, label.end(), end):
+        return False
+    claims = [value(core) for core in numbers_in(text, 0, label.start())]
+    said = _EXPRESSION.sub("", text[label.end() : end])
+    parts = [value(core) or 0 for core in numbers_in(said, 0, len(said))]
+    if len(claims) != 1 or len(parts) < 2:
+        return False
+    return claims[0] in (sum(parts), 2 * parts[0] - sum(parts))
 
 
 def _claimed_in_bold(text: str, edge: int, bold: re.Match[str], end: int) -> int | None:
@@ -437,6 +455,11 @@ def _claimed_in_bold(text: str, edge: int, bold: re.Match[str], end: int) -> int
     if line is not None or not led:
         return None
     return bold.end() if not (_REASONED.search(within.replace("=", "")) and _VERB.search(within)) else None
+
+
+def explains(text: str) -> bool:
+    """Whether a reply may give its answer before a section with a heading such as `Explanation:`."""
+    return ":" in text and len(text) <= REMARKS and _EXPLANATION.search(text) is not None
 
 
 # What was computed last

@@ -208,6 +208,12 @@ FIRST += [
     ("**Victor pays $30.** If it was for the whole order, he'd pay $60 instead.", "30", "60"),
     ("The school needs **3 buses**, because 6 x 25 = 150.", "3", "150"),
 ]
+FIRST += [
+    ("It is $54.00.\n\nExplanation: the base is $30 and the texts cost 240 × $0.10 = $24.00.", "54", "24"),
+    ("It is $54.\n\n**Reason:** the base is $30 and the texts cost 2 × 12 = $24.", "54", "24"),
+    ("He has 6 left. Here is how: he had 30 and gave away 2 x 12 = 24.", "6", "24"),
+    ("She reads 20 pages a day. Here is why: There are 60 pages and 3 days.", "20", "3"),
+]
 REFUSED = [
     ("It depends: 5 if it rains, 7 if not.", "7"),
     ("No idea, 5?", "5"),
@@ -305,6 +311,12 @@ WRONG += [
     ("He runs 30 mph because 120 / 60 = 2", "30"),
     ("She needs thirteen weeks, since 14 x 12 = 168.", "13"),
     ("He gets 5 each because 3 x 5 = 15 so he pays 15.", "5"),
+]
+WRONG += [
+    ("It is $55.\n\nExplanation: the base is $30 and the texts cost 240 × $0.10 = $24.", "55"),
+    ("It is $50.\n\nExplanation: $30 plus 240 × $0.10 = $24, and 30 + 24 = 54.", "50"),
+    ("It is $54.\n\nExplanation: the base is $30 and she sent 2 × 12 = 24, so she pays $24.", "54"),
+    ("There are 16 eggs.\n\nReason: 16 - 7 = 9", "16"),
 ]
 
 
