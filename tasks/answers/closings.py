@@ -553,18 +553,20 @@ _SUSPECT = frozenset((
 ))  # fmt: skip
 """Words without which no sentence puts a result to the test, refuses, or is the guess that follows a refusal."""
 
+_BLANKS = bytes.maketrans(b",.:()-!?;", b" " * 9)
+"""Marks between words; bytes are translated faster than a text."""
+
 
 def unusual(text: str, start: int) -> bool:
     """Whether the result in the last sentence, which starts at a place, may not be the answer of the reply."""
     sentence = text[start:].lower()
-    if "**" in sentence or explains(text):
+    if "**" in sentence or (":" in text and explains(text)):
         return True
     if ("because " in sentence or "since " in sentence) and (reason := proof(text, start, len(text))) is not None:
         named, result = text[start : reason.start()], reason["result"].strip(".,")
         if result not in named and not any(str(number_in_words(word)) == result for word in named.split()):
             return True
-    for mark in ",.:()-!?;":
-        sentence = sentence.replace(mark, " ")
+    sentence = sentence.encode(errors="surrogatepass").translate(_BLANKS).decode(errors="surrogatepass")
     if _SUSPECT.isdisjoint(sentence.split()) and "'d" not in sentence and "’d" not in sentence:
         return False
     begin = _sentence_start(text, len(text))

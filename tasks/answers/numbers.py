@@ -47,6 +47,8 @@ _SAME = {
     },
 }
 _ODD = frozenset(map(chr, _SAME))
+_RARE = fast_re.compile(r"[^\x00-\x08\n-\x7f]")
+"""All that may be odd or invisible, and little else: found faster than each character is looked up."""
 INVISIBLE = frozenset(
     "\u00ad\u200b\u200c\u200d\u200e\u200f\u2060\u2061\ufeff\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
 )
@@ -188,7 +190,7 @@ _TERM_BEFORE = re.compile(r"[0-9][^\n.,;:=]{0,24}\Z")
 
 def plain(text: str) -> str:
     """Return the text, character for character, with look-alikes made one: minus signs, blanks, digits, slashes."""
-    return text if text.isascii() or _ODD.isdisjoint(text) else text.translate(_SAME)
+    return text if text.isascii() or _ODD.isdisjoint(_RARE.findall(text)) else text.translate(_SAME)
 
 
 def value(found: re.Match[str]) -> Number | None:
@@ -255,7 +257,7 @@ def _decimal(text: str) -> Number:
 
 def visible(text: str) -> tuple[str, list[int] | None]:
     """Return the text without what is invisible, and the place of each character left; None where nothing was."""
-    if text.isascii() or INVISIBLE.isdisjoint(text):
+    if text.isascii() or INVISIBLE.isdisjoint(_RARE.findall(text)):
         return text, None
     places = [at for at, character in enumerate(text) if character not in INVISIBLE]
     return "".join(text[at] for at in places), places

@@ -458,8 +458,9 @@ def _claimed_in_bold(text: str, edge: int, bold: re.Match[str], end: int) -> int
 
 
 def explains(text: str) -> bool:
-    """Whether a reply may give its answer before a section with a heading such as `Explanation:`."""
-    return ":" in text and len(text) <= REMARKS and _EXPLANATION.search(text) is not None
+    """Whether a heading such as `Explanation:` stands before all equations, so that the answer may be before it."""
+    colon = text.find(":")
+    return 0 < colon < text.find("=") and _EXPLANATION.search(text, max(0, colon - 60), colon + 1) is not None
 
 
 # What was computed last
