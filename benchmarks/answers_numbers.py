@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from tasks.answers.number import NumberEquals, NumberMode
+from tasks.answers.number_equals import NumberEquals, NumberMode
 from tasks.assertions.base import Outcome
 from tasks.sources import gsm8k
 

@@ -17,7 +17,7 @@ from sandboxes.boot import check_workdir
 from sandboxes.sandbox import EntryKind, FileEntry
 from tasks.answers.instructions import InstructionFollowed
 from tasks.answers.math import MathEquivalent, MathFormat
-from tasks.answers.number import NumberEquals, NumberFormat
+from tasks.answers.number_equals import NumberEquals, NumberFormat
 from tasks.assertions.base import AssertionKind, BaseAssertion, leaves
 from tasks.assertions.files import (
     DirExists,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 
-from tasks.answers.number import MarkerMode, NumberEquals, NumberFormat, NumberMode
+from tasks.answers.number_equals import MarkerMode, NumberEquals, NumberFormat, NumberMode
 from tasks.answers.numbers import read
 from tasks.model import TaskError, each
 from tasks.sources.questions import SAMPLE, Row, choice, read_rows, split_spec, weight, whole_number

@@ -13,7 +13,7 @@ from envs.prompts import ANSWER_STYLES, answer_style
 from envs.questions import GSM8K_FORM, IFEVAL_FORM, AnswerEnv, GSM8KEnv, IFEvalEnv, MATHEnv
 from sandboxes.sandbox import SandboxError
 from tasks.answers.instructions import INSTRUCTIONS
-from tasks.answers.number import NumberEquals
+from tasks.answers.number_equals import NumberEquals
 from tasks.assertions.grade import GradeError
 from tests.envs.fakes import FakeSandboxes, bash, task
 from tests.envs.questions import question, questions

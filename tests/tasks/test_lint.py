@@ -120,7 +120,7 @@ def test_a_gold_answer_that_cannot_be_computed_with_is_a_problem(sandbox: FakeSa
 
 
 def test_a_wrong_answer_must_fail(sandbox: FakeSandbox, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tasks.answers.number.NumberEquals.wrong_answer", lambda self: "#### 7")
+    monkeypatch.setattr("tasks.answers.number_equals.NumberEquals.wrong_answer", lambda self: "#### 7")
     found = problems(make("cp a b", assertions=[{"kind": "number_equals", "gold": "7"}]), sandbox)
     assert "number_equals: a wrong answer, '#### 7', is judged 'pass'" in found
 

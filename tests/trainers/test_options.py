@@ -19,9 +19,9 @@ from tests.trainers.toy import make_config, make_tokenizer, make_trainer
 from trainers.errors import ConfigError
 from trainers.settings import GiGPOConfig
 from trainers.settings.checks import check_config, check_parts, config_notes
+from trainers.settings.gigpo_config import ALWAYS
 from trainers.settings.parsing import parse
-from trainers.settings.training import ALWAYS
-from trainers.settings.trl_fields import LOSSES
+from trainers.settings.training import LOSSES
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 

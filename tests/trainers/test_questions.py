@@ -17,7 +17,7 @@ from envs.mixed import MixedEnv
 from envs.questions import GSM8KEnv
 from envs.registry import environment_ids
 from sandboxes import probe
-from tasks.answers.number import NumberEquals
+from tasks.answers.number_equals import NumberEquals
 from tests.envs.fakes import task as shell_task
 from tests.envs.questions import question, questions
 from tests.trainers.toy import NotingTrainer, make_config, make_model, make_tokenizer

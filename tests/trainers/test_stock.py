@@ -14,7 +14,7 @@ import torch
 
 from tests.trainers.replay import make_stock, record, replay
 from tests.trainers.toy import make_model, make_tokenizer, make_trainer
-from trainers.settings.trl_fields import LOSSES
+from trainers.settings.training import LOSSES
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 

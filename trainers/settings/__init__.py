@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 from trainers.credit.settings import CreditSettings
 from trainers.settings.groups import EnvArguments, GuardFields, HeldOutFields, PolicyArguments, RolloutFields
-from trainers.settings.trl_fields import TRLFields
+from trainers.settings.training import TRLFields
 
 if TYPE_CHECKING:
-    from trainers.settings.training import GiGPOConfig
+    from trainers.settings.gigpo_config import GiGPOConfig
 
 
 def __getattr__(name: str) -> Any:
     """`GiGPOConfig` at first use: it brings in TRL and torch, which takes seconds, and help text needs neither."""
     if name == "GiGPOConfig":
-        from trainers.settings.training import GiGPOConfig
+        from trainers.settings.gigpo_config import GiGPOConfig
 
         return GiGPOConfig
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -24,13 +24,13 @@ from trainers.credit.token import OPERATORS, DelightMode, SepaSchedule, operator
 from trainers.errors import ConfigError
 from trainers.guards.levels import level_problems
 from trainers.settings import GiGPOConfig
+from trainers.settings.gigpo_config import INHERITED, LORA, REFUSED, SMALLER, WITHOUT_KWARGS
 from trainers.settings.groups import NO_DROPOUT
-from trainers.settings.training import INHERITED, LORA, REFUSED, SMALLER, WITHOUT_KWARGS
 
 # -- Ways to hold and run a model that this trainer was never run with: refused by name, before a model loads ---------
 # Each would change what is sampled, what is trained, or what a checkpoint holds, and none of them can be tried without
 # several GPUs or another package. A refusal is a line of text; a wrong number would be a month. Plain switches stand
-# in `trainers.settings.training`.
+# in `trainers.settings.gigpo_config`.
 
 _LAUNCHERS = {
     "ACCELERATE_USE_DEEPSPEED": "DeepSpeed",

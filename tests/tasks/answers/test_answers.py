@@ -6,7 +6,7 @@ from collections import Counter
 import pytest
 from pydantic import ValidationError
 
-from tasks.answers.number import MarkerMode, NumberEquals, NumberFormat, NumberMode, extract_number
+from tasks.answers.number_equals import MarkerMode, NumberEquals, NumberFormat, NumberMode, extract_number
 from tasks.assertions.base import Outcome, judge
 from tests.shared_data import shared
 from tests.tasks.assertions.build import build

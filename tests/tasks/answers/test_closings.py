@@ -7,7 +7,7 @@ import pytest
 
 from tasks.answers.closings import CLAUSES, answer_end
 from tasks.answers.final_number import final_number
-from tasks.answers.number import NumberEquals
+from tasks.answers.number_equals import NumberEquals
 from tasks.answers.remarks import SENTENCES, own_turn, remarks_start
 from tasks.assertions.base import Outcome
 from tests.tasks.assertions.hostile import texts

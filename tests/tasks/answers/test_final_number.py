@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tasks.answers.final_number import _closing_number, _usual_end, final_number
-from tasks.answers.number import NumberEquals, NumberMode, extract_number
+from tasks.answers.number_equals import NumberEquals, NumberMode, extract_number
 from tasks.answers.numbers import plain
 from tasks.assertions.base import Outcome
 from tests.tasks.assertions.hostile import texts

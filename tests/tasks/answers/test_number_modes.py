@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from tasks.answers.number_modes import EXTRACT, same_number, same_text
+from tasks.answers.number_equals import EXTRACT, same_number, same_text
 
 
 def text(mode: str, message: str) -> str | None:

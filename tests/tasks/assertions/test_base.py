@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from sandboxes.sandbox import FileEntry
-from tasks.answers.number import NumberEquals
+from tasks.answers.number_equals import NumberEquals
 from tasks.assertions import AssertionKind, AssertionResult, BaseAssertion, FileContains, FileExists, Verdict, grade
 from tasks.assertions.base import Outcome, judge
 from tasks.task import Task
@@ -55,7 +55,7 @@ def test_an_exception_on_an_answer_is_a_fail_unless_a_plain_answer_raises_the_li
         if everything or "\ud800" in text:
             raise RecursionError("deep \ud800")
 
-    monkeypatch.setattr("tasks.answers.number.extract_number", spoilt)
+    monkeypatch.setattr("tasks.answers.number_equals.extract_number", spoilt)
     everything = False
     (found,) = judge(NumberEquals(gold="5"), Outcome({}, {}, "#### \ud800"))
     assert (found.verdict, found.broke) == (Verdict.FAIL, True)

@@ -13,7 +13,7 @@ from tests.trainers.toy import make_config, make_trainer
 from trainers.errors import ConfigError
 from trainers.loss import correct, importance_weights, log_ratios
 from trainers.settings.checks import check_config
-from trainers.settings.trl_fields import LOSSES
+from trainers.settings.training import LOSSES
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
