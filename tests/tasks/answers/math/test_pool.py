@@ -343,7 +343,7 @@ def test_a_spare_worker_that_was_lost_itself_is_not_asked(pool: Pool) -> None:
 
 @pytest.mark.parametrize("ready", [True, False])
 def test_spare_workers_end_with_their_pool(pool: Pool, ready: bool) -> None:
-    before = len(os.listdir("/proc/self/fd"))
+    before, others = len(os.listdir("/proc/self/fd")), set(children(os.getpid()))
     ask(pool)
     pool._stand_by()
     if ready:
@@ -351,7 +351,7 @@ def test_spare_workers_end_with_their_pool(pool: Pool, ready: bool) -> None:
     pool.close()
     assert not pool._spares and not pool._starting and pool._starter is None
     assert len(os.listdir("/proc/self/fd")) <= before
-    assert children(os.getpid()) == []
+    assert set(children(os.getpid())) <= others
 
 
 def test_a_killed_program_leaves_no_worker_behind() -> None:
