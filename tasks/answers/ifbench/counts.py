@@ -213,7 +213,6 @@ def _(text: str, **keywords: str) -> bool:
 
 # -- Instructions on proportions: kinds of sentence, overlap with a text, stop words, sentences of one length ---------
 
-_RUN = re.compile(r"\w+")
 _CLOSING = "\"'*_)]}\u2019\u201d\xbb` \t\n"
 """What may stand after the mark that ends a sentence."""
 
@@ -313,7 +312,7 @@ def ratio_overlap(text: str, reference_text: str, percentage: int) -> bool:
 )
 def ratio_stop_words(text: str, percentage: int) -> bool:
     """At most so many words in a hundred are stop words."""
-    found = _RUN.findall(text)
+    found = _WORD.findall(text)
     share = sum(word.lower() in STOP_WORDS for word in found) / len(found) * 100 if found else 101
     return bool(found) and share <= percentage
 

@@ -147,7 +147,7 @@ _RATIO = re.compile(r"(\d{1,6})\s*\\text\{\s*to\s*\}\s*(\d{1,6})")
 _CHOICE = re.compile(r"\\text\{\s*(\([A-H]\)|[A-H][.:)])\s*\}\s*((?!\\text|[-+=/<>,;^_]|or\b|and\b)\S.*)", re.DOTALL)
 # 12,345 may be one number or two: `read` keeps both readings.
 _THOUSANDS = re.compile(r"(?<![\d.,])([1-9]\d{0,2}(?:,\d{3})+)(?![\d,])")
-_WHOLE_TEXT = re.compile(r"\\text\{([^{}]*)\}")
+_TEXT = re.compile(r"\\text\{([^{}]*)\}")
 # x \equiv 3, 5 \pmod{7}, the name and the sign may be left out.
 _CONGRUENCE = re.compile(r"(?:([^=]{0,40}?)\s*(?:\\equiv|=))?([^=]*)\\pmod\{(\d{1,9})\}")
 _E_NOTATION = re.compile(r"(-?\d+)[eE]([-+]?\d{1,3})")
@@ -155,7 +155,6 @@ _E_NOTATION = re.compile(r"(-?\d+)[eE]([-+]?\d{1,3})")
 _BUILT = re.compile(
     r"\s*([A-Za-z])\s*(?:\\in\s*\\mathbb\{R\}\s*)?(?:\\mid(?![A-Za-z])|\||:)\s*((?=[^|:]*\1)[^|:]*[<>=\\][^|:]*)"
 )
-_ANY_TEXT = re.compile(r"\\text\{([^{}]*)\}")
 # `and` and `or` between answers, in a text or outside; not within a longer word or a command.
 _AND_OR = re.compile(r"\\text\{\s*,?\s*(and|or)\s*\}|(?<![A-Za-z\\])(and|or)(?![A-Za-z])")
 # red, blue and green: several words for answers, which may come in any order.
@@ -180,7 +179,7 @@ def _read(text: str, depth: int) -> Shape:
     text = text.strip()
     if depth > 60:
         return Scalar(text)
-    if whole := _WHOLE_TEXT.fullmatch(text):
+    if whole := _TEXT.fullmatch(text):
         return _worded(whole.group(1).strip())
     if text in (r"\ldots", r"\text{etc}"):
         return Dots()
@@ -227,8 +226,8 @@ def _scalar(text: str) -> Shape:
     percent = unit == "percent"
     if r"\text{" in bare and not re.search(r"\d|\\frac|\\pi|\\sqrt", bare):
         return Word(text)
-    if all(neutral(words) for words in _ANY_TEXT.findall(bare)) and re.search(r"\d", bare):
-        bare = _ANY_TEXT.sub(" ", bare)
+    if all(neutral(words) for words in _TEXT.findall(bare)) and re.search(r"\d", bare):
+        bare = _TEXT.sub(" ", bare)
     return Scalar(bare.strip(), percent, "" if percent else unit)
 
 
