@@ -173,3 +173,17 @@ def test_splits_of_hand_written_tasks_in_the_docs_work(
 
 def test_trackers_are_documented() -> None:
     assert "report_to" in PAGES["trainers.md"] and "$TENSORBOARD_LOGGING_DIR" in PAGES["trainers.md"]
+
+
+def test_paths_that_the_manual_names_are_there() -> None:
+    """A file or folder of the repository in backticks. Patterns, and what a reader is to make, are none."""
+    pages = [*sorted((REPOSITORY / "docs").glob("*.md")), *(REPOSITORY / f"{n}.md" for n in ("CONTRIBUTING", "AGENTS"))]
+    top = "sandboxes|tasks|envs|agents|trainers|tests|benchmarks"
+    named = {
+        (page.name, path)
+        for page in pages
+        for path in re.findall(rf"`((?:{top})/[\w/.-]*)`", page.read_text(encoding="utf-8"))
+        if "NAME" not in path
+    }
+    assert len(named) > 50
+    assert sorted(f"{page}: {path}" for page, path in named if not (REPOSITORY / path).exists()) == []
