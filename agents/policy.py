@@ -7,7 +7,7 @@ uncertainties come from the sampler and are kept as they were.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
@@ -244,6 +244,10 @@ class SomeFailed(PolicyError):
         self.answers = list(answers)
 
 
+Answer = Completion | PolicyError
+"""A reply, or why there is none."""
+
+
 @runtime_checkable
 class Policy(Protocol):
     """Who acts."""
@@ -266,6 +270,43 @@ class Policy(Protocol):
 
     def forget(self, conversations: Sequence[str]) -> None:
         """These conversations are over: caches of theirs may go."""
+
+
+class Stream(Protocol):
+    """Replies under way with one decode setting: requests join and replies leave one by one. One thread uses it."""
+
+    @property
+    def working(self) -> bool:
+        """Whether `advance` has something to compute in the caller's thread; without, replies come by themselves."""
+
+    def ask(self, requests: Sequence[Request]) -> None:
+        """Begin these replies. No two requests under way name the same conversation."""
+
+    def advance(self) -> list[tuple[str, Answer]]:
+        """Compute a little where the policy is in this process. Never waits for a reply from elsewhere.
+
+        Returns:
+            What has ended since the last call, by conversation; a request that failed alone has its error.
+
+        Raises:
+            PolicyError: The engine failed, and with it every request under way.
+        """
+
+    def close(self) -> None:
+        """Give up what is under way. Idempotent."""
+
+
+@runtime_checkable
+class Streaming(Protocol):
+    """A policy whose replies need not begin and end together."""
+
+    def stream(self, sampling: Sampling, wake: Callable[[], None]) -> Stream:
+        """Begin to take requests.
+
+        Args:
+            sampling: Decode settings of all of them.
+            wake: Called, from any thread, when a reply has come from elsewhere: whoever waits looks at `advance`.
+        """
 
 
 @runtime_checkable

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
-from agents.policy import Candidate, Completion, PolicyError, Request
+from agents.policy import Answer, Candidate, Completion, Request
 from agents.seeds import derive_seed
 from agents.t2po.config import Keep, T2POConfig
 from agents.uncertainty import Bounds, exactly
@@ -234,8 +234,6 @@ class Meter:
 _TRY = "\0try"
 """Between a conversation's name and the number of a further sample: no caller's name holds a NUL (see `Request`)."""
 
-Answer = Completion | PolicyError
-"""A sample with its signal, or why there is none."""
 Sample = Callable[[list[Request]], list[Answer]]
 """One answer per request."""
 SETTINGS = ("signal", "how", "target_rate", "calibrated")

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from agents.policy import (
     Abilities,
+    Answer,
     Completion,
     Policy,
     PolicyError,
@@ -27,7 +28,7 @@ from agents.policy import (
     decode_label,
 )
 from agents.t2po.config import T2POConfig
-from agents.t2po.resample import Answer, Meter, Resampler
+from agents.t2po.resample import Meter, Resampler
 from agents.t2po.think import (
     OfficialStop,
     PaperStop,
