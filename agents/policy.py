@@ -7,7 +7,7 @@ uncertainties come from the sampler and are kept as they were.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
@@ -108,12 +108,14 @@ class Abilities:
         logprobs: `Completion.logprobs` is there.
         entropies: `Completion.entropies` and `max_logprobs` are exact.
         every_control: Any `TokenControl` is served; without, only a `PlannedControl` that reads no distribution.
+        asynchronous: Replies come one by one at no loss, so that rollouts let every episode advance on its own.
     """
 
     own_ids: bool = True
     logprobs: bool = True
     entropies: bool = True
     every_control: bool = True
+    asynchronous: bool = False
 
 
 def abilities(policy: object) -> Abilities:
@@ -315,3 +317,89 @@ class TaskAware(Protocol):
 
     def begin(self, conversation: str, task: Task) -> None:
         """A conversation about `task` begins, or begins again; called before its first request."""
+
+
+# -- Where a rollout meets a policy -----------------------------------------------------------------------------------
+
+
+class _Calls:
+    """The stream of a policy that only has `complete`: what waits is sampled together."""
+
+    def __init__(self, policy: Policy, sampling: Sampling) -> None:
+        self._policy, self._sampling = policy, sampling
+        self._waiting: list[Request] = []
+
+    @property
+    def working(self) -> bool:
+        return bool(self._waiting)
+
+    def ask(self, requests: Sequence[Request]) -> None:
+        self._waiting += requests
+
+    def advance(self) -> list[tuple[str, Answer]]:
+        requests, self._waiting = self._waiting, []
+        if not requests:
+            return []
+        answers: Sequence[Answer]
+        try:
+            answers = self._policy.complete(requests, self._sampling)
+        except SomeFailed as error:
+            answers = error.answers
+        return [(request.conversation, answer) for request, answer in zip(requests, answers, strict=True)]
+
+    def close(self) -> None:
+        self._waiting = []
+
+
+def stream_of(policy: Policy, sampling: Sampling, wake: Callable[[], None]) -> Stream:
+    """The policy's own stream, or calls of `complete` with whatever waits for a reply."""
+    return policy.stream(sampling, wake) if isinstance(policy, Streaming) else _Calls(policy, sampling)
+
+
+def checked(policy: Policy, request: Request, answer: Answer) -> Answer:
+    """The answer; where it is a reply that breaks the contract of `Completion`, the failure that this is.
+
+    A record with a list too short or a number that is none would be found steps later, or never.
+    """
+    if isinstance(answer, PolicyError):
+        return answer
+    wrong = next(_faults(policy, request, answer), None)
+    if wrong is None:
+        return answer
+    return PolicyError(
+        f"{type(policy).__name__} broke the contract of a policy (agents.policy.Completion) in its reply to "
+        f"'{request.conversation}': {wrong}"
+    )
+
+
+def _faults(policy: Policy, request: Request, reply: Any) -> Iterator[str]:
+    if not isinstance(reply, Completion):
+        yield f"it is a {type(reply).__name__}, not a Completion"
+        return
+    count = len(reply.ids)
+    if not count:
+        yield "ids: there are none; a reply has one at least"
+    if not all(type(token) is int and token >= 0 for token in reply.ids):
+        yield "ids: one of them is no id (an int from 0 on)"
+    for name in ("forced", "logprobs", "entropies", "max_logprobs", "entropy_bounds", "top_means"):
+        values = getattr(reply, name)
+        if values is None and name != "forced":
+            continue
+        if values is None or len(values) != count:
+            found = "nothing" if values is None else f"{len(values)} entries"
+            yield f"{name}: {found} for {count} ids"
+        elif name in ("logprobs", "entropies", "max_logprobs") and not all(map(math.isfinite, values)):
+            yield f"{name}: one of them is not a finite number"
+    if reply.logprobs and max(reply.logprobs) > _ROUNDING:
+        yield f"logprobs: {max(reply.logprobs):.3g} is the logarithm of no probability"
+    if not isinstance(reply.finish, FinishReason):
+        yield f"finish: {reply.finish!r} is no FinishReason"
+    elif reply.finish is FinishReason.STOP and reply.ids and reply.ids[-1] not in policy.eos_ids:
+        yield f"finish: 'stop', and the last id, {reply.ids[-1]}, ends no turn (eos_ids)"
+    cap = request.max_tokens if reply.max_tokens is None else reply.max_tokens
+    if abilities(policy).own_ids and cap is not None and count > cap:
+        yield f"ids: {count} of them, and at most {cap} were asked for"
+
+
+_ROUNDING = 1e-2
+"""Log-probabilities of low-precision engines can lie this far above 0 (nats)."""

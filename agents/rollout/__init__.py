@@ -1,7 +1,7 @@
-"""Rollouts: episodes in lockstep, batched; see `agents.rollout.engine`."""
+"""Rollouts: many episodes at once, asynchronous or in lockstep; see `agents.rollout.engine`."""
 
-from agents.rollout.engine import RolloutEngine, RolloutResult
+from agents.rollout.engine import RolloutEngine, RolloutMode, RolloutResult
 from agents.rollout.episode import Job
 from agents.rollout.progress import RolloutProgress, RolloutState, Timing
 
-__all__ = ["Job", "RolloutEngine", "RolloutProgress", "RolloutResult", "RolloutState", "Timing"]
+__all__ = ["Job", "RolloutEngine", "RolloutMode", "RolloutProgress", "RolloutResult", "RolloutState", "Timing"]

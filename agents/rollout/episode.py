@@ -255,13 +255,17 @@ class Environments:
         make_env: Makes one environment, with wrappers of Gymnasium around it or without. The first one is made at once.
         count: How many there may be.
         workers: Threads that step environments; as many again lay tasks out ahead.
+        patient: As many threads as environments step them instead, so that a command that waits keeps no other.
 
     Raises:
         ValueError: It makes something that cannot be played (see `envs.wrapping`).
     """
 
-    def __init__(self, make_env: Callable[[], Env[str, str]], count: int, workers: int) -> None:
+    def __init__(
+        self, make_env: Callable[[], Env[str, str]], count: int, workers: int, *, patient: bool = False
+    ) -> None:
         self.count = count
+        self._steppers = count if patient else workers
         self._make_env = make_env
         self._workers = workers
         self._made: list[Played] = [as_conversation(make_env())]
@@ -278,7 +282,7 @@ class Environments:
     def submit(self, env: Played, call: Callable[[], Step]) -> Future[Step]:
         """Have a thread make a call of `env`."""
         if self._steps is None:
-            self._steps = ThreadPoolExecutor(self._workers, thread_name_prefix="turngym-env")
+            self._steps = ThreadPoolExecutor(self._steppers, thread_name_prefix="turngym-env")
         return self._called(env, self._steps.submit(call))
 
     def _called(self, env: Played, call: Future[Step]) -> Future[Step]:

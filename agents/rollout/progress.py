@@ -10,6 +10,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Column
 
+from agents.policy import Completion
+
 # -- Where the time of a rollout went ---------------------------------------------------------------------------------
 
 
@@ -30,6 +32,11 @@ class Timing:
     sandbox_seconds: float = 0.0
     turns: int = 0
     sampled_tokens: int = 0
+
+    def sampled(self, reply: Completion) -> None:
+        """Count a reply, with the samples that were rejected before it."""
+        self.turns += 1
+        self.sampled_tokens += len(reply.ids) + sum(len(candidate.ids) for candidate in reply.candidates)
 
     @property
     def overhead_seconds(self) -> float:

@@ -1,7 +1,8 @@
 """Episodes while sandboxes are killed, environments raise, graders die and everything is slow.
 
-100 episodes in CI, 1,000 with `-m whole`. What must hold: the call returns, a failed episode has no reward, the others
-are byte for byte those of an undisturbed run, and no process, file or thread stays.
+100 episodes in CI, 1,000 with `-m whole`; each backend in both modes then, and in one of them in CI. What must hold:
+the call returns, a failed episode has no reward, the others are byte for byte those of an undisturbed run, and no
+process, file or thread stays.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import pytest
 
 from agents.policies.scripted import OraclePolicy
 from agents.policy import Sampling
-from agents.rollout import RolloutEngine, RolloutResult
+from agents.rollout import RolloutEngine, RolloutMode, RolloutResult
 from agents.rollout.episode import Job
 from agents.trajectory import Trajectory
 from envs.clawgym import ClawGymEnv
@@ -87,7 +88,12 @@ class Killer(threading.Thread):
             self.error = error
 
 
-@pytest.fixture(params=["bubblewrap", "landlock"])
+@pytest.fixture
+def mode(request: pytest.FixtureRequest) -> RolloutMode:
+    return RolloutMode(request.param)
+
+
+@pytest.fixture
 def backend(request: pytest.FixtureRequest) -> Backend:
     try:
         open_sandbox(request.param).close()
@@ -106,7 +112,9 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[Watched]:
     shutil.rmtree(folder)
 
 
-def play(backend: Backend, kind: type[ClawGymEnv], jobs: list[Job]) -> tuple[RolloutResult, list[Trajectory], int]:
+def play(
+    backend: Backend, mode: RolloutMode, kind: type[ClawGymEnv], jobs: list[Job]
+) -> tuple[RolloutResult, list[Trajectory], int]:
     """Play in a pool; returns the result, the episodes in the order they ended, and how many sandboxes were lost."""
     seen: list[Trajectory] = []
     with SandboxPool(backend, SLOTS + AHEAD) as sandboxes:
@@ -114,7 +122,7 @@ def play(backend: Backend, kind: type[ClawGymEnv], jobs: list[Job]) -> tuple[Rol
         def make() -> ClawGymEnv:
             return kind((), sandbox=sandboxes, prompt_style="compact")
 
-        with RolloutEngine(OraclePolicy(), make, slots=SLOTS, workers=WORKERS, ahead=AHEAD) as engine:
+        with RolloutEngine(OraclePolicy(), make, slots=SLOTS, workers=WORKERS, ahead=AHEAD, mode=mode) as engine:
             engine.prepare(jobs)
             result = engine.run(jobs, SAMPLING, on_episode=seen.append)
         return result, seen, sandboxes.lost
@@ -126,20 +134,32 @@ def memory() -> int:
 
 
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("episodes", [100, pytest.param(1000, marks=pytest.mark.whole)])
+@pytest.mark.parametrize(
+    ("backend", "mode", "episodes"),
+    [
+        ("bubblewrap", "asynchronous", 100),
+        ("landlock", "lockstep", 100),
+        *(
+            pytest.param(backend, mode, 1000, marks=pytest.mark.whole)
+            for backend in ("bubblewrap", "landlock")
+            for mode in ("asynchronous", "lockstep")
+        ),
+    ],
+    indirect=["backend", "mode"],
+)
 def test_failures_are_counted_and_change_nothing_else(
-    backend: Backend, episodes: int, watched: Watched, capsys: pytest.CaptureFixture[str]
+    backend: Backend, mode: RolloutMode, episodes: int, watched: Watched, capsys: pytest.CaptureFixture[str]
 ) -> None:
     tasks = load_tasks("generated:quickstart?n=25&seed=5")
     jobs = [Job(tasks[i % 25], i // 25, 3) for i in range(episodes)]
-    calm, _, lost = play(backend, ClawGymEnv, jobs)
+    calm, _, lost = play(backend, mode, ClawGymEnv, jobs)
     assert lost == 0 and calm.retries == 0 and all(t.passed for t in calm.trajectories)
     before = memory()
     Chaotic.dice, Chaotic.raised = random.Random(episodes), 0
     killer = Killer(watched, backend, episodes)
     killer.start()
     try:
-        result, seen, lost = play(backend, Chaotic, jobs)
+        result, seen, lost = play(backend, mode, Chaotic, jobs)
     finally:
         killer.over.set()
         killer.join()
@@ -156,7 +176,7 @@ def test_failures_are_counted_and_change_nothing_else(
     unharmed = [(a, b) for a, b in unharmed if a not in broken and a not in twice]
     assert differing([a for a, _ in unharmed], [b for _, b in unharmed]) == []
     summary = (
-        f"{backend}: {episodes} episodes, {killer.kills} kills, {Chaotic.raised} errors raised, "
+        f"{backend}, {mode}: {episodes} episodes, {killer.kills} kills, {Chaotic.raised} errors raised, "
         f"{result.retries} started over, {len(broken)} broken, {lost} sandboxes lost, {grown / 2**20:.0f} MiB more"
     )
     # Each failure is one retry, or the second one of an episode that is then broken. Most kills are made good.

@@ -31,7 +31,7 @@ from sandboxes import SandboxPool
 from sandboxes.inside.processes import descendants_of
 from tests.agents.fakes import task
 
-backend, where, marker, out = sys.argv[1:]
+backend, where, marker, out, mode = sys.argv[1:]
 
 class Slow(OraclePolicy):
     def complete(self, requests, sampling):
@@ -64,7 +64,7 @@ try:
     with open(out, "w") as file, SandboxPool(backend, 6) as sandboxes:
         place = sandboxes if where != "own" else backend
         make_env = lambda: ClawGymEnv((), sandbox=place, prompt_style="compact")
-        with RolloutEngine(Slow(), make_env, slots=4, workers=2, ahead=2) as engine:
+        with RolloutEngine(Slow(), make_env, slots=4, workers=2, ahead=2, mode=mode) as engine:
             if where == "prepare":
                 engine.prepare(jobs)
                 say("ready")
@@ -109,21 +109,24 @@ def marked(marker: str) -> list[str]:
 
 
 CASES = [
-    *(("step", 0, 1), ("policy", 0, 1), ("prepare", 0, 1), ("close", 0, 3)),
-    ("own", 0, 2),
-    *(("anywhere", seed, 1 + seed % 3) for seed in range(3)),
+    ("step", 0, 1, "asynchronous"),
+    ("policy", 0, 1, "lockstep"),
+    ("prepare", 0, 1, "asynchronous"),
+    ("close", 0, 3, "asynchronous"),
+    ("own", 0, 2, "lockstep"),
+    *(("anywhere", seed, 1 + seed % 3, ("asynchronous", "lockstep")[seed % 2]) for seed in range(3)),
 ]
 
 
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize(("where", "seed", "times"), CASES)
+@pytest.mark.parametrize(("where", "seed", "times", "mode"), CASES)
 def test_ctrl_c_leaves_nothing_and_keeps_what_was_finished(
-    backend: str, where: str, seed: int, times: int, folder: Path, tmp_path: Path
+    backend: str, where: str, seed: int, times: int, mode: str, folder: Path, tmp_path: Path
 ) -> None:
     dice = random.Random(f"{where} {seed}")
     marker, out = f"interrupt{secrets.token_hex(6)}", tmp_path / "episodes.jsonl"
     environment = {**os.environ, "TMPDIR": str(folder), "TURNGYM_LOCAL_AS_ROOT": "1", "TURNGYM_RUN_ID": marker}
-    argv = [sys.executable, "-W", "ignore", "-c", PROGRAM, backend, where, marker, str(out)]
+    argv = [sys.executable, "-W", "ignore", "-c", PROGRAM, backend, where, marker, str(out), mode]
     program = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
     assert program.stdout is not None
     try:

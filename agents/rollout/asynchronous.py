@@ -1,0 +1,224 @@
+"""Episodes that advance on their own: none waits for another one's reply, command or grade.
+
+One thread, the engine's, does all the bookkeeping. It asks the policy's stream for a reply as soon as an episode's
+environment has answered, and has the environment take the reply as soon as it is there; a policy in this process
+computes a little between two looks. Each environment has a thread to itself, so that a command that waits keeps nobody.
+
+What does not depend on a clock: each reply's seed (its job and turn decide), the order of the results and of
+`on_episode` (the jobs'), and which episodes belong to the call. What does: which replies are computed in one batch. A
+float sum depends on the shape of its batch, so a sampled id may be another one where the draw falls within rounding of
+the border between two ids (about 1e-5); `Lockstep` gives equal bytes.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from functools import partial
+from queue import Empty, SimpleQueue
+
+from agents.policy import Answer, Completion, PolicyError, PromptTooLong, Request, Stream, checked, stream_of
+from agents.rollout.episode import Step
+from agents.rollout.run import Player, Run
+from envs.conversation import StopReason
+from sandboxes.sandbox import SandboxError
+from tasks.assertions.grade import GradeError
+
+Event = tuple[int, Callable[[Step], None], Future[Step]]
+"""A slot, what takes its environment's answer, and the call that has come back."""
+
+
+@dataclass(slots=True)
+class _Call:
+    """One call of the engine, and what its thread waits for.
+
+    Attributes:
+        stream: Replies under way.
+        events: What has come back from environments; `None` only wakes.
+        asking: Requests under way by conversation: their slot, the request, and `shared` when it was asked.
+        shared: Seconds of the policy so far, each divided among the replies that were under way in it: the difference
+            between two moments is one reply's share.
+        told: Trajectories that `on_episode` has had, in the jobs' order.
+    """
+
+    run: Run
+    stream: Stream
+    events: SimpleQueue[Event | None]
+    asking: dict[str, tuple[int, Request, float]] = field(default_factory=dict)
+    shared: float = 0.0
+    told: int = 0
+
+
+class Asynchronous(Player):
+    """See the top of this file."""
+
+    events: SimpleQueue[Event | None] | None = None
+    """Of the call under way."""
+
+    def wake(self) -> None:
+        """See `Player`."""
+        if self.events is not None:
+            self.events.put(None)
+
+    def play(self, runs: Sequence[Run]) -> None:
+        """Play every job of every call, one call after the other."""
+        for run in runs:
+            clock = time.perf_counter()
+            self.environments.expect(run.jobs, run.lane)
+            run.timing.sandbox_seconds = time.perf_counter() - clock
+            self.events = events = SimpleQueue[Event | None]()
+            stream = stream_of(self.policy, run.sampling, partial(events.put, None))
+            call = _Call(run, stream, events)
+            try:
+                self._play(call)
+            except PolicyError as error:
+                for slot, episode in list(run.live.items()):
+                    episode.broken(error)
+                    self.end(run, slot)
+                raise
+            finally:
+                stream.close()
+                self.policy.forget([episode.name for episode in run.live.values()])
+                self._tell_episodes(call, all_of_them=True)
+                run.spent = time.perf_counter() - clock
+
+    def _play(self, call: _Call) -> None:
+        run = call.run
+        self._fill(call)
+        while run.live or run.next < len(run.jobs):
+            self.check()
+            for name, answer in self._advance(call):
+                self._answered(call, name, answer)
+            events = self._events(call)
+            ready = [slot for event in events for slot in self._came_back(call, event)]
+            self._fill(call)
+            self._ask(call, ready)
+            self._tell_episodes(call)
+            if run.on_round is not None and events:
+                run.on_round(run.state())
+
+    # -- the policy ---------------------------------------------------------------------------------------------------
+
+    def _ask(self, call: _Call, slots: Sequence[int]) -> None:
+        """Ask for the next reply of each of these episodes; one that has no room for it is finished."""
+        run, requests = call.run, []
+        for slot in slots:
+            episode = run.live[slot]
+            try:
+                request = episode.request(run.asked, self.max_context)
+            except PolicyError as error:  # its first prompt is too long: the others go on
+                self._broken(call, slot, error)
+                continue
+            if request is None:
+                self._finish(call, slot)
+            else:
+                call.asking[request.conversation] = slot, request, call.shared
+                requests.append(request)
+        if requests:
+            call.stream.ask(requests)
+
+    def _advance(self, call: _Call) -> list[tuple[str, Answer]]:
+        """What the stream has; the time that it takes is the policy's."""
+        clock, working = time.perf_counter(), call.stream.working
+        answers = call.stream.advance()
+        if working:
+            self._worked(call, time.perf_counter() - clock)
+        return answers
+
+    def _worked(self, call: _Call, seconds: float) -> None:
+        call.run.timing.model_seconds += seconds
+        call.shared += seconds / max(1, len(call.asking))
+
+    def _answered(self, call: _Call, name: str, reply: Answer) -> None:
+        slot, request, shared = call.asking.pop(name)
+        episode, answer = call.run.live[slot], checked(self.policy, request, reply)
+        if isinstance(answer, Completion):
+            call.run.timing.sampled(answer)
+            text = episode.replied(answer, call.shared - shared)
+            self._submit(call, slot, partial(episode.step, text), episode.stepped)
+        elif isinstance(answer, PromptTooLong):
+            self._finish(call, slot)
+        else:
+            self._broken(call, slot, answer)
+
+    # -- the environments ---------------------------------------------------------------------------------------------
+
+    def _fill(self, call: _Call) -> None:
+        """Put the next jobs into the free slots, and lay out those behind them."""
+        run = call.run
+        for slot in range(run.slots):
+            if slot not in run.live and run.next < len(run.jobs):
+                episode, opening = self.take(run, slot)
+                self._wait_for(call, slot, opening, episode.started)
+        self.environments.open_ahead(run.jobs[run.next : run.next + run.ahead], run.lane)
+
+    def _finish(self, call: _Call, slot: int) -> None:
+        """No room for a further reply: the episode is graded as it stands."""
+        episode = call.run.live[slot]
+        self._submit(call, slot, partial(episode.finish, StopReason.MAX_TOKENS), episode.ended)
+
+    def _submit(self, call: _Call, slot: int, work: Callable[[], Step], then: Callable[[Step], None]) -> None:
+        self.check()  # before anything is made anew
+        self._wait_for(call, slot, self.environments.submit(call.run.live[slot].env, work), then)
+
+    def _wait_for(self, call: _Call, slot: int, future: Future[Step], then: Callable[[Step], None]) -> None:
+        future.add_done_callback(lambda done: call.events.put((slot, then, done)))
+
+    def _events(self, call: _Call) -> list[Event]:
+        """What has come back from environments; waits for something where the policy has nothing to compute."""
+        events: list[Event] = []
+        wait = bool(call.run.live) and not call.stream.working
+        clock = time.perf_counter()
+        try:
+            while True:
+                event = call.events.get(block=wait)
+                wait = False
+                if event is not None:
+                    events.append(event)
+        except Empty:
+            pass
+        waited = time.perf_counter() - clock
+        if call.asking and not call.stream.working:
+            self._worked(call, waited)
+        elif not call.stream.working:
+            call.run.timing.sandbox_seconds += waited
+        return sorted(events, key=lambda event: event[0])
+
+    def _came_back(self, call: _Call, event: Event) -> list[int]:
+        """Take what an environment answered; the slot, if its episode wants a reply now.
+
+        What a call raises that is no failure of the machinery is a defect, and propagates.
+        """
+        slot, then, future = event
+        self.check()
+        episode, error = call.run.live[slot], future.exception()
+        if isinstance(error, SandboxError | GradeError):
+            if self.failed(call.run, episode, error):
+                self._submit(call, slot, episode.reset, episode.started)
+            else:
+                self.end(call.run, slot)
+            return []
+        if error is not None:
+            raise error
+        then(future.result())
+        if episode.trajectory.stop_reason:
+            self.end(call.run, slot)
+            return []
+        return [slot]
+
+    def _broken(self, call: _Call, slot: int, error: PolicyError) -> None:
+        call.run.live[slot].broken(error)
+        self.end(call.run, slot)
+
+    # -- those who watch ----------------------------------------------------------------------------------------------
+
+    def _tell_episodes(self, call: _Call, *, all_of_them: bool = False) -> None:
+        """Hand over trajectories in the jobs' order; at the end also those behind one that never ended."""
+        run = call.run
+        while call.told < len(run.jobs) and (all_of_them or run.done[call.told] is not None):
+            trajectory = run.done[call.told]
+            call.told += 1
+            if trajectory is not None and run.on_episode is not None:
+                run.on_episode(trajectory)
