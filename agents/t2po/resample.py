@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from typing import Any
@@ -234,8 +234,8 @@ class Meter:
 _TRY = "\0try"
 """Between a conversation's name and the number of a further sample: no caller's name holds a NUL (see `Request`)."""
 
-Sample = Callable[[list[Request]], list[Answer]]
-"""One answer per request."""
+Turning = Generator[list[Request], list[Answer], Answer]
+"""A turn while it is resampled: it asks for samples and is sent their answers."""
 SETTINGS = ("signal", "how", "target_rate", "calibrated")
 """What a stored calibration was made with."""
 
@@ -260,6 +260,8 @@ class Resampler:
         calibration: What it is calibrated from.
         meter: What was done.
         learns: Whether `eta` may be calibrated now.
+        holds_back: Turns come in an order that a clock decides: what `eta` is calibrated from is held back until
+            `calibrate`, so that equal seeds give an equal `eta`.
     """
 
     def __init__(self, config: T2POConfig) -> None:
@@ -268,44 +270,54 @@ class Resampler:
         self.calibration = Calibration(config.turn_resample_rate, config.turn_resample_warmup)
         self.meter = Meter()
         self.learns = True
+        self.holds_back = False
+        self._held: list[tuple[int, Bounds]] = []
         self._previous: dict[str, Bounds] = {}
 
     def forget(self, conversation: str) -> None:
         """This conversation is over."""
         self._previous.pop(conversation, None)
 
-    def resample(self, requests: Sequence[Request], answers: list[Answer], sample: Sample | None) -> None:
-        """Replace completions in the band; what is accepted is what each conversation's next turn compares with.
+    def turn(self, request: Request, answer: Answer, *, greedy: bool) -> Turning:
+        """Resample one turn where it lies in the band; a generator, so that an engine may sample for many at once.
 
         Args:
-            requests: One per answer.
-            answers: Changed in place; all samples stay on record as candidates. Failures stay as they are.
-            sample: Draws again; `None` where drawing again would give the same (greedy). A further sample that fails
-                is none: the turn keeps what it has. Conversations that it is asked for and `requests` does not name
-                are made up; the policy may forget them afterwards.
-        """
-        turns: dict[int, _Turn] = {}
-        for at, (request, completion) in enumerate(zip(requests, answers, strict=True)):
-            if request.first_turn:
-                self.forget(request.conversation)
-                self.meter.first += 1
-                continue
-            if not isinstance(completion, Completion):
-                continue
-            previous = self._previous.get(request.conversation)
-            if self._hits(previous, signal_of(completion), greedy=sample is None):
-                assert previous is not None
-                turns[at] = _Turn(request, previous, [completion])
-        if sample is not None and turns:
-            draw = self._draw_together if self.config.turn_resample_together else self._draw_in_turn
-            draw(list(turns.values()), sample)
-            for at, turn in turns.items():
-                answers[at] = self._kept(turn)
-        for request, completion in zip(requests, answers, strict=True):
-            if isinstance(completion, Completion) and (accepted := signal_of(completion)) is not None:
-                self._previous[request.conversation] = accepted
+            request: What was asked for.
+            answer: Its reply, with its signal, or why there is none.
+            greedy: Drawing again would give the same.
 
-    def _hits(self, previous: Bounds | None, signal: Bounds | None, *, greedy: bool) -> bool:
+        Yields:
+            Requests for further samples; it is sent one answer for each. One that fails is no sample: the turn keeps
+            what it has. Conversations other than the request's own are made up; the policy may forget them afterwards.
+
+        Returns:
+            The reply that is kept, with all others on record as its candidates, or the failure as it was.
+        """
+        if request.first_turn:
+            self.forget(request.conversation)
+            self.meter.first += 1
+        elif isinstance(answer, Completion):
+            previous = self._previous.get(request.conversation)
+            if self._hits(request, previous, signal_of(answer), greedy=greedy):
+                assert previous is not None
+                turn = _Turn(request, previous, [answer])
+                if self.config.turn_resample_together:
+                    yield from self._draw_together(turn)
+                else:
+                    yield from self._draw_in_turn(turn)
+                answer = self._kept(turn)
+        if isinstance(answer, Completion) and (accepted := signal_of(answer)) is not None:
+            self._previous[request.conversation] = accepted
+        return answer
+
+    def calibrate(self) -> None:
+        """Look at the changes that were held back, in an order that no clock decides (see `holds_back`)."""
+        held, self._held = self._held, []
+        for _, change in sorted(held, key=lambda one: one[0]):
+            if self.eta is None:
+                self.eta = self.calibration.see(change)
+
+    def _hits(self, request: Request, previous: Bounds | None, signal: Bounds | None, *, greedy: bool) -> bool:
         """Count a later turn; whether it is to be resampled."""
         self.meter.later += 1
         if greedy:
@@ -317,7 +329,9 @@ class Resampler:
         change = signal.distance(previous)
         self.meter.equal += change.upper <= TOLERANCE
         if self.eta is None:
-            if self.learns:
+            if self.learns and self.holds_back:
+                self._held.append((request.seed, change))
+            elif self.learns:
                 self.eta = self.calibration.see(change)
             return False
         where = place(change, self.eta)
@@ -325,39 +339,34 @@ class Resampler:
         self.meter.decided(where is Place.IN)
         return where is Place.IN
 
-    def _draw_in_turn(self, turns: list[_Turn], sample: Sample) -> None:
-        """Further samples of each turn until one has left the band, `max_try` at most: a pass for each try."""
-        still = turns
+    def _draw_in_turn(self, turn: _Turn) -> Generator[list[Request], list[Answer], None]:
+        """Further samples until one has left the band, `max_try` at most."""
         for attempt in range(1, self.config.turn_resample_max_try + 1):
-            again = [_again(turn, attempt) for turn in still]
-            for turn, answer in zip(still, sample(again), strict=True):
-                self._drawn(turn, answer)
-            still = [turn for turn in still if not self._left(turn)]
-            if not still:
+            answers = yield [_again(turn, attempt)]
+            self._drawn(turn, answers)
+            if self._left(turn):
                 return
-        self.meter.exhausted += len(still)
+        self.meter.exhausted += 1
 
-    def _draw_together(self, turns: list[_Turn], sample: Sample) -> None:
-        """All `max_try` further samples of each turn in one pass, each but the first in a conversation of its own."""
-        again: list[Request] = []
-        for turn in turns:
-            first, *others = (_again(turn, attempt) for attempt in range(1, self.config.turn_resample_max_try + 1))
-            name = first.conversation
-            again += [first]
-            again += [
+    def _draw_together(self, turn: _Turn) -> Generator[list[Request], list[Answer], None]:
+        """All `max_try` further samples at once, each but the first in a conversation of its own."""
+        first, *others = (_again(turn, attempt) for attempt in range(1, self.config.turn_resample_max_try + 1))
+        name = first.conversation
+        answers = yield [
+            first,
+            *(
                 replace(request, conversation=f"{name}{_TRY}{number}", fork_of=name)
                 for number, request in enumerate(others, start=2)
-            ]
-        drawn = iter(sample(again))
-        for turn in turns:
-            for _ in range(self.config.turn_resample_max_try):
-                self._drawn(turn, next(drawn))
-            self.meter.exhausted += not self._left(turn)
+            ),
+        ]
+        self._drawn(turn, answers)
+        self.meter.exhausted += not self._left(turn)
 
-    def _drawn(self, turn: _Turn, answer: Answer) -> None:
-        if isinstance(answer, Completion):
-            self.meter.extra += 1
-            turn.samples.append(answer)
+    def _drawn(self, turn: _Turn, answers: Sequence[Answer]) -> None:
+        for answer in answers:
+            if isinstance(answer, Completion):
+                self.meter.extra += 1
+                turn.samples.append(answer)
 
     def _left(self, turn: _Turn) -> list[int]:
         """The samples that are not in the band. One without a signal is not known to have left it."""

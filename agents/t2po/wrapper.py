@@ -9,9 +9,9 @@ Source: T2PO and its authors' code; where the two differ, both forms are offered
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from agents.policy import (
@@ -23,12 +23,14 @@ from agents.policy import (
     Request,
     Sampling,
     SomeFailed,
+    Stream,
     TaskAware,
     abilities,
     decode_label,
+    stream_of,
 )
 from agents.t2po.config import T2POConfig
-from agents.t2po.resample import Meter, Resampler
+from agents.t2po.resample import Meter, Resampler, Turning
 from agents.t2po.think import (
     OfficialStop,
     PaperStop,
@@ -171,6 +173,15 @@ class T2PO:
             raise SomeFailed(answers)
         return completions
 
+    def stream(self, sampling: Sampling, wake: Callable[[], None]) -> Stream:
+        """Replies one by one, with the switches that are on at work.
+
+        While the band's width is calibrated nothing is resampled before the stream's end: in the middle, which turns it
+        has seen would depend on a clock.
+        """
+        inner = stream_of(self.policy, sampling, wake)
+        return _TurnStream(self, sampling, inner) if self.enabled else inner
+
     def trigger_rate(self) -> float | None:
         """Share of eligible turns that were resampled; `None` before there is one."""
         return self.meter.rate()
@@ -237,56 +248,79 @@ class T2PO:
             cap = min(cap, self.config.max_turn_tokens)
         return replace(request, max_tokens=cap)
 
+    def _turn(self, request: Request, answer: Answer, sampling: Sampling) -> Turning:
+        return self._resampler.turn(request, answer, greedy=sampling.greedy)
+
     def _resample(self, requests: list[Request], answers: list[Answer], sampling: Sampling) -> None:
-        """Replace the turns in the band; the conversations made up for that are forgotten, whatever happens."""
+        """Replace the turns in the band, pass by pass; the conversations made up for that are forgotten."""
         given = {request.conversation for request in requests}
         forks: list[str] = []
-
-        def sample(wanted: list[Request]) -> list[Answer]:
-            made_up = [request for request in wanted if request.conversation not in given]
-            forks.extend(request.conversation for request in made_up)
-            for request in made_up:
-                task = self._tasks.get(request.fork_of or "")
-                if task is not None and isinstance(self.policy, TaskAware):
-                    self.policy.begin(request.conversation, task)
-            try:
-                return self._sample(wanted, sampling)
-            except PolicyError as error:  # every one of them; an engine that is down fails the next turn, too
-                return [error] * len(wanted)
-
+        turns = [self._turn(*pair, sampling) for pair in zip(requests, answers, strict=True)]
+        sent: dict[int, list[Answer] | None] = dict.fromkeys(range(len(turns)))
         try:
-            self._resampler.resample(requests, answers, None if sampling.greedy else sample)
+            while sent:
+                asked: dict[int, list[Request]] = {}
+                for at, drawn in sent.items():
+                    try:
+                        asked[at] = next(turns[at]) if drawn is None else turns[at].send(drawn)
+                    except StopIteration as end:
+                        answers[at] = end.value
+                wanted = [request for some in asked.values() for request in some]
+                self._begin_made_up(wanted, given, forks)
+                drawn_now = iter(self._sample_again(wanted, sampling) if wanted else [])
+                sent = {at: [next(drawn_now) for _ in some] for at, some in asked.items()}
         finally:
             if forks:
                 self.policy.forget(forks)
 
+    def _begin_made_up(self, wanted: Sequence[Request], given: Collection[str], forks: list[str]) -> None:
+        """Tell a policy that wants to know of the task of conversations that were made up; they join `forks`."""
+        for request in wanted:
+            if request.conversation in given:
+                continue
+            forks.append(request.conversation)
+            task = self._tasks.get(request.fork_of or "")
+            if task is not None and isinstance(self.policy, TaskAware):
+                self.policy.begin(request.conversation, task)
+
+    def _sample_again(self, wanted: list[Request], sampling: Sampling) -> list[Answer]:
+        try:
+            return self._sample(wanted, sampling)
+        except PolicyError as error:  # every one of them; an engine that is down fails the next turn, too
+            return [error] * len(wanted)
+
     def _sample(self, requests: list[Request], sampling: Sampling) -> list[Answer]:
         """One sample of each, thinking limited, with the turn's signal, the counts, and what it was sampled with."""
-        controls = [self._control(request) for request in requests]
-        top = TOP if self._reads_top else 0
-        controlled = [
-            replace(request, control=control or request.control, top=max(top, request.top))
-            for request, control in zip(requests, controls, strict=True)
-        ]
+        controlled = [self._controlled(request) for request in requests]
         answers: list[Answer]
         try:
-            answers = list(self.policy.complete(controlled, sampling))
+            answers = list(self.policy.complete([request for request, _ in controlled], sampling))
         except SomeFailed as error:
             answers = error.answers
-        for completion, request, control in zip(answers, requests, controls, strict=True):
-            if isinstance(completion, PolicyError):
-                continue
-            self._measure(completion)
-            if completion.seed is None:  # a wrapper further inside knows better
-                completion.seed = request.seed
-            if completion.max_tokens is None:
-                completion.max_tokens = request.max_tokens
-            if control is not None:
-                control.read(completion.ids)
-                completion.notes["thought_tokens"] = float(control.thought)
-                for cause in control.causes:
-                    completion.notes[cause] = completion.notes.get(cause, 0.0) + 1.0
+        for answer, request, (_, control) in zip(answers, requests, controlled, strict=True):
+            self._note(answer, request, control)
         return answers
+
+    def _controlled(self, request: Request) -> tuple[Request, ThinkControl | None]:
+        """The request as the policy gets it, and what limits its thinking."""
+        control = self._control(request)
+        top = max(TOP if self._reads_top else 0, request.top)
+        return replace(request, control=control or request.control, top=top), control
+
+    def _note(self, answer: Answer, request: Request, control: ThinkControl | None) -> None:
+        """Write into a reply what is known about its turn; a failure stays as it is."""
+        if isinstance(answer, PolicyError):
+            return
+        self._measure(answer)
+        if answer.seed is None:  # a wrapper further inside knows better
+            answer.seed = request.seed
+        if answer.max_tokens is None:
+            answer.max_tokens = request.max_tokens
+        if control is not None:
+            control.read(answer.ids)
+            answer.notes["thought_tokens"] = float(control.thought)
+            for cause in control.causes:
+                answer.notes[cause] = answer.notes.get(cause, 0.0) + 1.0
 
     def _measure(self, completion: Completion) -> None:
         """Record the turn's uncertainty over its sampled ids, as far as it is known."""
@@ -325,6 +359,87 @@ class T2PO:
             stop=stop,
             before=request.control,
         )
+
+
+@dataclass(slots=True)
+class _Asked:
+    """Samples of one turn that are under way.
+
+    Attributes:
+        request: The turn's, capped.
+        turn: The turn while it is resampled; `None` before its first sample.
+        wanted: What was asked for, with what limits its thinking; `answers` by conversation.
+        forks: Conversations made up for the turn.
+    """
+
+    request: Request
+    turn: Turning | None
+    wanted: list[tuple[Request, ThinkControl | None]]
+    answers: dict[str, Answer] = field(default_factory=dict)
+    forks: list[str] = field(default_factory=list)
+
+
+class _TurnStream:
+    """T2PO around a stream: see `Stream`."""
+
+    def __init__(self, t2po: T2PO, sampling: Sampling, inner: Stream) -> None:
+        self._t2po, self._sampling, self._inner = t2po, sampling, inner
+        self._asked: dict[str, _Asked] = {}
+        """By every conversation that a sample of the turn is asked for in."""
+        self._ended: list[tuple[str, Answer]] = []
+        t2po._resampler.holds_back = True
+
+    @property
+    def working(self) -> bool:
+        return self._inner.working or bool(self._ended)
+
+    def ask(self, requests: Sequence[Request]) -> None:
+        capped = [self._t2po._capped(request, self._sampling) for request in requests]
+        self._sample([_Asked(request, None, [self._t2po._controlled(request)]) for request in capped])
+
+    def advance(self) -> list[tuple[str, Answer]]:
+        for name, answer in self._inner.advance():
+            asked = self._asked.pop(name)
+            asked.answers[name] = answer
+            if len(asked.answers) == len(asked.wanted):
+                self._sampled(asked)
+        ended, self._ended = self._ended, []
+        return ended
+
+    def close(self) -> None:
+        self._inner.close()
+        self._asked.clear()
+        self._t2po._resampler.holds_back = False
+        self._t2po._resampler.calibrate()
+
+    def _sample(self, turns: Sequence[_Asked]) -> None:
+        for asked in turns:
+            self._asked |= dict.fromkeys((request.conversation for request, _ in asked.wanted), asked)
+        self._inner.ask([request for asked in turns for request, _ in asked.wanted])
+
+    def _sampled(self, asked: _Asked) -> None:
+        """All samples that the turn waited for are there: it ends, or wants more."""
+        t2po, name = self._t2po, asked.request.conversation
+        answers = [asked.answers[request.conversation] for request, _ in asked.wanted]
+        for answer, (request, control) in zip(answers, asked.wanted, strict=True):
+            t2po._note(answer, request, control)
+        if not t2po._resamples:
+            self._ended.append((name, answers[0]))
+            return
+        try:
+            if asked.turn is None:
+                asked.turn = t2po._turn(asked.request, answers[0], self._sampling)
+                more = next(asked.turn)
+            else:
+                more = asked.turn.send(answers)
+        except StopIteration as end:
+            if asked.forks:
+                t2po.policy.forget(asked.forks)
+            self._ended.append((name, end.value))
+            return
+        t2po._begin_made_up(more, {name}, asked.forks)
+        asked.wanted, asked.answers = [t2po._controlled(request) for request in more], {}
+        self._sample([asked])
 
 
 def _refuse(config: T2POConfig, can: Abilities) -> None:
