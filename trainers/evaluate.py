@@ -25,7 +25,7 @@ from agents.models.card import ModelCard, ModelError
 from agents.policies.openai import OpenAIPolicy, Usage
 from agents.policies.opening import Actor, PolicyKind, PolicyName, card_of, open_policy, read_name
 from agents.policy import Policy, PolicyError, Sampling
-from agents.rollout import Job, RolloutEngine, RolloutResult, RolloutState
+from agents.rollout import Job, RolloutEngine, RolloutMode, RolloutResult, RolloutState
 from agents.rollout.progress import RolloutProgress
 from agents.seeds import derive_seed
 from agents.trajectory import Trajectory
@@ -51,6 +51,7 @@ from trainers.run.machine import AHEAD, environment_settings, set_threads, unfit
 from trainers.run.pipes import start
 from trainers.run.summary import count_table, measurement_table, percent, wide
 from trainers.settings import EnvArguments
+from trainers.settings.groups import RolloutFields
 from trainers.stats import mean_pass_at_k
 
 READS = {
@@ -189,6 +190,7 @@ def play(
     slots: int = 32,
     workers: int = 1,
     ahead: int = 0,
+    mode: RolloutMode = RolloutMode.AUTO,
     on_episode: Callable[[Trajectory], None] | None = None,
     on_round: Callable[[RolloutState], None] | None = None,
 ) -> RolloutResult:
@@ -198,7 +200,8 @@ def play(
         PolicyError: The engine failed.
     """
     jobs = [Job(task, k, derive_seed(seed, "evaluate", task.id, k)) for task in tasks for k in range(samples)]
-    with RolloutEngine(policy, make_env, slots=min(slots, len(jobs)), workers=workers, ahead=ahead) as engine:
+    slots = min(slots, len(jobs))
+    with RolloutEngine(policy, make_env, slots=slots, workers=workers, ahead=ahead, mode=mode) as engine:
         return engine.run(jobs, sampling, on_episode=on_episode, on_round=on_round)
 
 
@@ -393,7 +396,7 @@ def _measure_arm(
             result = play(
                 actor.policy, checked.tasks, checked.arms[name], make_env,
                 samples=a.samples, seed=a.seed, slots=a.slots, workers=a.sandbox_workers or os.cpu_count() or 1,
-                ahead=AHEAD, on_episode=keep, on_round=progress.show,
+                ahead=AHEAD, mode=a.rollout_mode, on_episode=keep, on_round=progress.show,
             )  # fmt: skip
     except (PolicyError, KeyboardInterrupt):
         print(f"trainers.evaluate: {name} is not measured; {record.kept(name)}", file=sys.stderr)
@@ -577,7 +580,18 @@ def _parser() -> argparse.ArgumentParser:
     add("--prompt_style", default=AUTO, help="auto (what the policy was made for) | standard | compact | base")
     add("--seed", type=int, default=0, help="of the samples; equal seeds, equal episodes")
     add("--slots", type=int, default=32, help="episodes in flight at a time (human: one)")
-    add("--sandbox_workers", type=int, default=0, help="threads that step environments; 0 = number of cores")
+    add(
+        "--sandbox_workers",
+        type=int,
+        default=0,
+        help="threads that step environments in lockstep, and lay out tasks; 0 = number of cores",
+    )
+    add(
+        "--rollout_mode",
+        choices=[*RolloutMode],
+        default=RolloutMode.AUTO,
+        help=RolloutFields.__dataclass_fields__["rollout_mode"].metadata["help"],
+    )
     add("--dtype", default="float32", help="float32 | bfloat16 | float16 | auto")
     add(
         "--sample_dtype",

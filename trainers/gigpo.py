@@ -190,6 +190,7 @@ class GiGPOTrainer(ExactResume):
             slots=slots,
             workers=workers,
             ahead=ahead,
+            mode=args.rollout_mode,
             max_turn_tokens=max_turn_tokens,
             step=lambda: self.state.global_step,
             rules=self._make_rules(pool),

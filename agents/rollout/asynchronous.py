@@ -4,10 +4,10 @@ One thread, the engine's, does all the bookkeeping. It asks the policy's stream 
 environment has answered, and has the environment take the reply as soon as it is there; a policy in this process
 computes a little between two looks. Each environment has a thread to itself, so that a command that waits keeps nobody.
 
-What does not depend on a clock: each reply's seed (its job and turn decide), the order of the results and of
-`on_episode` (the jobs'), and which episodes belong to the call. What does: which replies are computed in one batch. A
-float sum depends on the shape of its batch, so a sampled id may be another one where the draw falls within rounding of
-the border between two ids (about 1e-5); `Lockstep` gives equal bytes.
+What does not depend on a clock: each reply's seed (its job and turn decide), the order of the results (the jobs'), and
+which episodes belong to the call. What does: the order in which episodes end, and which replies are computed in one
+batch. A float sum depends on the shape of its batch, so a sampled id may be another one where the draw falls within
+rounding of the border between two ids (about 1e-5); `Lockstep` gives equal bytes.
 """
 
 from __future__ import annotations
@@ -40,7 +40,6 @@ class _Call:
         asking: Requests under way by conversation: their slot, the request, and `shared` when it was asked.
         shared: Seconds of the policy so far, each divided among the replies that were under way in it: the difference
             between two moments is one reply's share.
-        told: Trajectories that `on_episode` has had, in the jobs' order.
     """
 
     run: Run
@@ -48,7 +47,6 @@ class _Call:
     events: SimpleQueue[Event | None]
     asking: dict[str, tuple[int, Request, float]] = field(default_factory=dict)
     shared: float = 0.0
-    told: int = 0
 
 
 class Asynchronous(Player):
@@ -76,12 +74,11 @@ class Asynchronous(Player):
             except PolicyError as error:
                 for slot, episode in list(run.live.items()):
                     episode.broken(error)
-                    self.end(run, slot)
+                    self.over(run, slot)
                 raise
             finally:
                 stream.close()
                 self.policy.forget([episode.name for episode in run.live.values()])
-                self._tell_episodes(call, all_of_them=True)
                 run.spent = time.perf_counter() - clock
 
     def _play(self, call: _Call) -> None:
@@ -95,7 +92,6 @@ class Asynchronous(Player):
             ready = [slot for event in events for slot in self._came_back(call, event)]
             self._fill(call)
             self._ask(call, ready)
-            self._tell_episodes(call)
             if run.on_round is not None and events:
                 run.on_round(run.state())
 
@@ -198,27 +194,16 @@ class Asynchronous(Player):
             if self.failed(call.run, episode, error):
                 self._submit(call, slot, episode.reset, episode.started)
             else:
-                self.end(call.run, slot)
+                self.over(call.run, slot)
             return []
         if error is not None:
             raise error
         then(future.result())
         if episode.trajectory.stop_reason:
-            self.end(call.run, slot)
+            self.over(call.run, slot)
             return []
         return [slot]
 
     def _broken(self, call: _Call, slot: int, error: PolicyError) -> None:
         call.run.live[slot].broken(error)
-        self.end(call.run, slot)
-
-    # -- those who watch ----------------------------------------------------------------------------------------------
-
-    def _tell_episodes(self, call: _Call, *, all_of_them: bool = False) -> None:
-        """Hand over trajectories in the jobs' order; at the end also those behind one that never ended."""
-        run = call.run
-        while call.told < len(run.jobs) and (all_of_them or run.done[call.told] is not None):
-            trajectory = run.done[call.told]
-            call.told += 1
-            if trajectory is not None and run.on_episode is not None:
-                run.on_episode(trajectory)
+        self.over(call.run, slot)

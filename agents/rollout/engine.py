@@ -141,8 +141,7 @@ class RolloutEngine:
         Args:
             jobs: What to play.
             sampling: Decode settings.
-            on_episode: Called with each trajectory that has ended, in an order that no clock decides: in lockstep as
-                they end, in asynchronous mode in the order of the jobs.
+            on_episode: Called with each trajectory as it ends (in lockstep in an order that no clock decides).
             on_round: Called now and then (in lockstep after each round), for those who watch
                 (see `agents.rollout.progress`).
 
@@ -170,8 +169,7 @@ class RolloutEngine:
 
         Args:
             parts: Jobs, and how to decode them; not more parts than slots.
-            on_episode: Called with each trajectory that has ended, in an order that no clock decides: in lockstep as
-                they end, in asynchronous mode in the order of the jobs.
+            on_episode: Called with each trajectory as it ends (in lockstep in an order that no clock decides).
             on_round: Called now and then (in lockstep after each round), for those who watch
                 (see `agents.rollout.progress`).
 

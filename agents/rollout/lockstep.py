@@ -64,7 +64,7 @@ class Lockstep(Player):
             for run in runs:
                 for slot, episode in list(run.live.items()):
                     episode.broken(error)
-                    self._over(run, slot)
+                    self.over(run, slot)
             raise
         finally:
             self.policy.forget([episode.name for run in runs for episode in run.live.values()])
@@ -77,7 +77,7 @@ class Lockstep(Player):
                 wanted[slot] = episode.request(run.asked, self.max_context)
             except PolicyError as error:  # its first prompt is too long: the others go on
                 episode.broken(error)
-                self._over(run, slot)
+                self.over(run, slot)
         asking = {slot: request for slot, request in wanted.items() if request is not None}
         its.texts = {}
         if asking:
@@ -92,7 +92,7 @@ class Lockstep(Player):
                     its.texts[slot] = run.live[slot].replied(answer, seconds / len(asking))
                 elif not isinstance(answer, PromptTooLong):
                     run.live[slot].broken(answer)
-                    self._over(run, slot)
+                    self.over(run, slot)
         self.check()  # before anything is made anew
         its.stepping = True
         for slot, episode in run.live.items():
@@ -120,7 +120,7 @@ class Lockstep(Player):
             else:
                 episode.ended(step)
             if episode.trajectory.stop_reason:
-                self._over(run, slot)
+                self.over(run, slot)
         self._refill(run, again)
         if run.on_round is not None:
             run.on_round(run.state())
@@ -141,7 +141,7 @@ class Lockstep(Player):
                 elif self.failed(run, run.live[slot], step):
                     failed.append(slot)
                 else:
-                    self._over(run, slot)
+                    self.over(run, slot)
             again = failed
 
     def _together(self, run: Run, calls: dict[int, Future[Step]]) -> list[tuple[int, Step | Exception]]:
@@ -163,11 +163,6 @@ class Lockstep(Player):
             else:
                 raise error
         return out
-
-    def _over(self, run: Run, slot: int) -> None:
-        trajectory = self.end(run, slot)
-        if run.on_episode is not None:
-            run.on_episode(trajectory)
 
 
 def _spent(run: Run, since: float) -> float:

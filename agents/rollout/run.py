@@ -123,15 +123,16 @@ class Player:
         self.begin(episode)
         return True
 
-    def end(self, run: Run, slot: int) -> Trajectory:
-        """An episode is over: its slot and its environment are free."""
+    def over(self, run: Run, slot: int) -> None:
+        """An episode has ended: its slot and its environment are free."""
         episode = run.live.pop(slot)
         self.policy.forget([episode.name])
         self.environments.give_back(episode.env)
         run.done[episode.index] = episode.trajectory
         run.ended += 1
         run.lost += episode.trajectory.reward is None
-        return episode.trajectory
+        if run.on_episode is not None:
+            run.on_episode(episode.trajectory)
 
 
 def capped(policy: Policy, sampling: Sampling) -> Sampling:

@@ -17,7 +17,7 @@ from gymnasium import Env
 
 from agents.models.card import ModelCard
 from agents.policy import Policy, Request, Sampling
-from agents.rollout import Job, RolloutEngine, RolloutResult, RolloutState
+from agents.rollout import Job, RolloutEngine, RolloutMode, RolloutResult, RolloutState
 from agents.rollout.progress import Timing
 from agents.seeds import derive_seed, find_duplicates
 from agents.t2po import T2PO
@@ -44,7 +44,8 @@ class Rollouts:
         max_turn_tokens: Cap on one reply.
         step: Optimizer steps taken until now; a sampler that copies or publishes the weights goes by it.
         rules: Which attempts are made; default: one per row.
-        on_round: Called after each round of a rollout with its name (`rollout` or `held-out`) and how far it is.
+        mode: In which order episodes take their turns.
+        on_round: Called now and then in a rollout with its name (`rollout` or `held-out`) and how far it is.
     """
 
     def __init__(
@@ -62,12 +63,13 @@ class Rollouts:
         max_turn_tokens: int,
         step: Callable[[], int] = lambda: 0,
         rules: Rules | None = None,
+        mode: RolloutMode = RolloutMode.AUTO,
         on_round: Callable[[str, RolloutState], None] | None = None,
     ) -> None:
         self._make_sampler, self._make_env, self.pool = sampler, make_env, pool
         self._group_size, self._seed = group_size, seed
         self.sampling = Sampling(temperature=temperature, max_tokens=max_turn_tokens)
-        self._slots, self._workers, self._ahead = slots, workers, ahead
+        self._slots, self._workers, self._ahead, self._mode = slots, workers, ahead, mode
         self.rules, self._step = rules or Rules(), step
         self._on_round = on_round
         self._sampler: Sampler | None = None
@@ -90,7 +92,12 @@ class Rollouts:
         """Plays episodes; made at first use, closed by `close`."""
         if self._engine is None:
             self._engine = RolloutEngine(
-                self.policy, self._make_env, slots=self._slots, workers=self._workers, ahead=self._ahead
+                self.policy,
+                self._make_env,
+                slots=self._slots,
+                workers=self._workers,
+                ahead=self._ahead,
+                mode=self._mode,
             )
         return self._engine
 

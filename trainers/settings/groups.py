@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
+from agents.rollout.engine import RolloutMode
 from envs.registry import BUILT_IN
 from sandboxes.sandbox import Backend
 from tasks.settings import Settings, idle, setting, unless, without
@@ -92,7 +93,9 @@ class EnvArguments(Settings):
     )
     tools: bool = setting(True, "Questions: the agent may run bash before it answers; false: it only answers.")
     revise: int = setting(0, "IFEval: times an answer may be revised once it is told what it misses.")
-    sandbox_workers: int | None = setting(None, "Threads that step environments; 0 = number of cores.", off=0, above=0)
+    sandbox_workers: int | None = setting(
+        None, "Threads that step environments in lockstep, and that lay out tasks; 0 = number of cores.", off=0, above=0
+    )
     slots: int = setting(32, "Episodes in flight at a time (sandboxes kept warm).", low=1)
 
 
@@ -239,6 +242,12 @@ class RolloutFields(Settings):
         IN_PROCESS,
         "in_process | vllm:URL (a server that gets each new LoRA adapter; see docs/rollouts.md).",
         common=True,
+    )
+    rollout_mode: RolloutMode = setting(
+        RolloutMode.AUTO,
+        "asynchronous (no episode waits for another one's command or reply) | lockstep (all take their turns together: "
+        "equal seeds, equal bytes) | auto (lockstep where the CPU samples, else asynchronous).",
+        choices=RolloutMode,
     )
     sampler_adapters: str = setting(
         "",
@@ -418,6 +427,9 @@ class HeldOutFields(Settings):
         False,
         "Play the arms at the same time: the policy waits less for sandboxes, in batches half as large. "
         "Slower for a small policy on few cores (python -m benchmarks.evaluation).",
+        needs=(
+            unless(lambda c: c.rollout_mode == RolloutMode.ASYNCHRONOUS, ": rollout_mode=asynchronous waits for none"),
+        ),
     )
     best_metric: str = setting(
         "",

@@ -51,7 +51,7 @@ def test_neither_threads_nor_their_speed_nor_what_is_laid_out_ahead_changes_a_by
             if prepare:
                 engine.prepare(jobs(5))
             result = engine.run(jobs(5), GREEDY if policy == "oracle" else SAMPLED, on_episode=ended.append)
-        return result.trajectories + ended
+        return result.trajectories + (ended if mode is RolloutMode.LOCKSTEP else [])
 
     base = run(0, 1, 0, False)
     settings = [(2, 0, False), (8, 0, True), (1, 4, False), (2, 4, True), (8, 4, False), (8, 30, True)]
