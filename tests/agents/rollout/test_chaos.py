@@ -42,11 +42,14 @@ SETTLE = 30.0
 
 
 class Chaotic(ClawGymEnv):
-    """Slow by luck, and sometimes its machinery or its grader fails. `dice` is shared, and different in each run."""
+    """Slow by luck, and sometimes its machinery or its grader fails, or a command waits or hangs until its time is up.
+
+    `dice` is shared, and different in each run.
+    """
 
     dice = random.Random()
     lock = threading.Lock()
-    raised = 0
+    raised = hung = 0
 
     def _luck(self, error: Callable[[str], Exception]) -> None:
         with Chaotic.lock:
@@ -62,6 +65,14 @@ class Chaotic(ClawGymEnv):
 
     def _exchange(self, reply: str) -> Any:
         self._luck(SandboxError)
+        with Chaotic.lock:
+            luck = Chaotic.dice.random()
+            Chaotic.hung += luck < 0.02
+        assert self._sandbox is not None
+        if luck < 0.02:
+            self._sandbox.run("sleep 600", timeout=0.2)
+        elif luck < 0.04:
+            self._sandbox.run("sleep 0.4", timeout=60)
         return super()._exchange(reply)
 
     def _outcome(self) -> Any:
@@ -155,7 +166,7 @@ def test_failures_are_counted_and_change_nothing_else(
     calm, _, lost = play(backend, mode, ClawGymEnv, jobs)
     assert lost == 0 and calm.retries == 0 and all(t.passed for t in calm.trajectories)
     before = memory()
-    Chaotic.dice, Chaotic.raised = random.Random(episodes), 0
+    Chaotic.dice, Chaotic.raised, Chaotic.hung = random.Random(episodes), 0, 0
     killer = Killer(watched, backend, episodes)
     killer.start()
     try:
@@ -177,12 +188,13 @@ def test_failures_are_counted_and_change_nothing_else(
     assert differing([a for a, _ in unharmed], [b for _, b in unharmed]) == []
     summary = (
         f"{backend}, {mode}: {episodes} episodes, {killer.kills} kills, {Chaotic.raised} errors raised, "
-        f"{result.retries} started over, {len(broken)} broken, {lost} sandboxes lost, {grown / 2**20:.0f} MiB more"
+        f"{Chaotic.hung} hangs, {result.retries} started over, {len(broken)} broken, "
+        f"{lost} sandboxes lost, {grown / 2**20:.0f} MiB more"
     )
     # Each failure is one retry, or the second one of an episode that is then broken. Most kills are made good.
     failures = result.retries + len(broken)
     assert 0 < Chaotic.raised <= failures <= Chaotic.raised + killer.kills, summary
-    assert killer.kills > 0 and lost > 0, summary
+    assert killer.kills > 0 and lost > 0 and Chaotic.hung > 0, summary
     assert len(unharmed) > 0.8 * episodes, summary
     assert grown < 200 * 2**20, summary
     limit = time.monotonic() + SETTLE
