@@ -233,7 +233,7 @@ class RunConsole:
         decode = (f"{name} {m.n // max(1, m.tasks)} x {m.tasks} tasks, {m.sampling}" for name, m in arms.items())
         self.console.print(escape(f"decode: {'; '.join(decode)}"), soft_wrap=True)
         if not step:
-            self.console.print(f"left {self.left()}", soft_wrap=True)
+            self.console.print(f"step 0/{self.total}  left {self.left()}", soft_wrap=True)
         if step:
             verdict = "[green]new best[/]" if evaluation.is_best else f"best stays step {best_step}"
             verdict = "no best yet" if best_step is None else verdict
