@@ -105,7 +105,8 @@ class GiGPOTrainer(ExactResume):
         ahead: Tasks laid out while the policy decodes; a pool of sandboxes has `slots + ahead`.
         max_turn_tokens: Cap on one reply.
         on_episodes: Called with the episodes of each step, for records.
-        on_round: Called after each round of a rollout with its name (`rollout` or `held-out`) and how far it is.
+        on_round: Called after each round of a rollout with its name (`rollout` or `held-out`) and how far it is; from
+            another thread where a generation is sampled ahead (`overlap`).
         callbacks: Of transformers' `Trainer`; `GuardCallback` switches the guards on.
         peft_config: Makes an adapter around `model`.
         unknown: Refused, with what to give instead.
@@ -232,12 +233,14 @@ class GiGPOTrainer(ExactResume):
             sampler=args.sampler,
             sample_dtype=args.sample_dtype,
             adapters=args.sampler_adapters,
+            frozen=bool(args.overlap),
         )
         return replace(sampler, policy=T2PO(sampler.policy, self._t2po_config)) if self._t2po_config else sampler
 
     def _start_sampler(self) -> None:
-        """A server is tried now, not after the first minutes of a run."""
-        if not self.args.sampler.startswith(VLLM):
+        """A server, or a copy beside the model, is tried now, not after the first minutes of a run."""
+        served = self.args.sampler.startswith(VLLM)
+        if not served and not self.args.overlap:
             return
         if self.accelerator.num_processes > 1:
             raise ConfigError(
@@ -248,7 +251,12 @@ class GiGPOTrainer(ExactResume):
             self.rollouts.try_sampler()
         except PolicyError as error:
             self.rollouts.close()
-            raise ConfigError(f"sampler={self.args.sampler}: {error}") from error
+            if served:
+                raise ConfigError(f"sampler={self.args.sampler}: {error}") from error
+            raise ConfigError(
+                f"overlap={self.args.overlap} samples from a copy while the model is trained: {error}. Leave overlap "
+                "out, or sample from a server (--sampler vllm:URL)"
+            ) from error
 
     def _make_rules(self, pool: Sequence[Task]) -> Rules:
         try:
@@ -262,6 +270,7 @@ class GiGPOTrainer(ExactResume):
         A measurement is shared out over the processes and gathered: each has the whole result.
         """
         if training:
+            self.rollouts.renew()
             return self.rollouts.run(jobs, sampling, training=True)
         result = play_shared(lambda mine: self.rollouts.run(mine, sampling, training=False), jobs, sampling)
         check_rewards(result.trajectories, f"the measurement of step {self.state.global_step}")
@@ -280,7 +289,7 @@ class GiGPOTrainer(ExactResume):
 
     def play(self, count: int) -> dict[str, list[Any]]:
         """One episode per row of the generation batch, in TRL's form (its `rollout_func`)."""
-        end = min(self.eos_token_ids)
+        end = self._end_id
         task_ids = [row["task_id"] for row in self._rows]
         draw = Draw(task_ids, self.accelerator.process_index * count, self._step, self.state.global_step)
         played = self.rollouts.play(draw, end_id=end)
@@ -309,7 +318,7 @@ class GiGPOTrainer(ExactResume):
         out["advantages"] = torch.from_numpy(self._advantages(width)).to(device, torch.float32)
         out["turn_ids"] = torch.from_numpy(turn_ids).to(device)
         self._count_mask(out)
-        if self.args.max_staleness is not None:
+        if self.args.staleness_bound is not None:
             out[VERSION] = torch.full((len(inputs),), self._played.version, device=device)
         return out
 
@@ -337,8 +346,11 @@ class GiGPOTrainer(ExactResume):
     # -- 3. the loss ----------------------------------------------------------------------------------------------
 
     def _prepare_inputs(self, generation_batch: Any) -> Any:
+        played = self._played
         inputs = super()._prepare_inputs(generation_batch)
-        bound = self.args.max_staleness
+        if self.args.overlap and self._played is not played:
+            self._sample_ahead()
+        bound = self.args.staleness_bound
         if bound is None:
             return inputs
         # Every process has rows of the same generation, so one staleness is that of all.
@@ -346,6 +358,16 @@ class GiGPOTrainer(ExactResume):
         inputs, dropped = drop_stale(inputs, self.state.global_step, bound)
         self._note_sums({"rollouts/stale_dropped": float(dropped)})
         return inputs
+
+    def _sample_ahead(self) -> None:
+        """A generation is about to be learned on: the next one is sampled meanwhile, with the weights of now."""
+        if (draw := self._next_draw()) is not None:
+            self.rollouts.begin(draw, end_id=self._end_id)
+
+    @property
+    def _end_id(self) -> int:
+        """Stands in where an episode sampled nothing."""
+        return min(self.eos_token_ids)
 
     def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
         self._loss_inputs = dict(inputs)  # a copy: the same batch comes again with num_iterations
@@ -378,6 +400,8 @@ class GiGPOTrainer(ExactResume):
         figures = episode_metrics(measured, TurnSignal(self.args.turn_signal))
         for name, value in {**figures, **over_processes(played.metrics)}.items():
             self.note_metric(name, value)
+        if self.args.overlap:
+            self.note_metric("time/rollout_hidden", played.hidden_seconds)
         if isinstance(self.policy, T2PO):
             for name, value in mean_figures(self.policy.metrics(), self.policy.meter.eligible).items():
                 self.note_metric(name, value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -20,6 +21,7 @@ from trainers.checkpoint import LAST_WRITTEN, SAVING, Checkpoint, rotate
 from trainers.errors import ConfigError
 from trainers.heldout.selection import HeldOutSelection, load_weights, satisfy_callbacks
 from trainers.rollouts.curriculum import RulesError
+from trainers.rollouts.rules import Draw
 from trainers.settings import GiGPOConfig
 
 if TYPE_CHECKING:
@@ -41,6 +43,13 @@ class EpochRepeatSampler(RepeatSampler):
         """Called by the data loader at the start of each epoch."""
         if self.shuffle:
             self.generator.manual_seed((self.seed or 0) + epoch)
+
+    def rows(self, epoch: int) -> list[int]:
+        """Places of the rows of an epoch in the data set, in their order; what is being drawn is not disturbed."""
+        own = copy.copy(self)
+        own.generator = torch.Generator()
+        own.set_epoch(epoch)
+        return list(own)
 
 
 # -- Settings of the optimizer that are said anew when a run resumes: they hold, not those in the checkpoint ----------
@@ -110,6 +119,10 @@ class ExactResume(HeldOutSelection):
     rollouts: Rollouts
     run_state: Callable[[], dict[str, Any]] | None = None
     """What the run around the trainer remembers (guards, clock); saved with the rest, read by who saved it."""
+    _pass: tuple[int, int] = (-1, 0)
+    """Optimizer steps taken before the micro-step of now, and its number inside its optimizer step."""
+    _epoch_tasks: tuple[int, list[str]] = (-1, [])
+    """An epoch, and the tasks of its rows in their order."""
     _stepped: bool = False
     """This process has taken a step."""
     _staging: str | None = None
@@ -147,6 +160,7 @@ class ExactResume(HeldOutSelection):
 
     def _init_training_state(self, *args: Any, **kwargs: Any) -> Any:
         out = super()._init_training_state(*args, **kwargs)
+        self._pass = (-1, 0)
         # Transformers takes logging_steps, eval_steps and save_steps from the checkpoint, whatever this run says.
         self.state.compute_steps(self.args, self.state.max_steps)
         return out
@@ -154,12 +168,42 @@ class ExactResume(HeldOutSelection):
     def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any) -> torch.Tensor:
         """One micro-step; the generation cycle of a resumed run is where the saved one stood."""
         self._stepped = True
+        step, number = self.state.global_step, self._pass[1] + 1
+        self._pass = (step, number if self._pass[0] == step else 0)
         if self._resumed is not None:
             self._step, self._total_loss_scalar = self._resumed["micro_step"], self._resumed["total_loss"]
             if self._resumed_batch is None:  # of cycles of another length: a step trains on what it samples itself
                 self._step = -(-self._step // self._cycle) * self._cycle
             self._buffered_inputs, self._resumed_batch, self._resumed = self._resumed_batch, None, None
         return super().training_step(model, inputs, num_items_in_batch)
+
+    # -- the generation to come, for a run that samples it ahead --------------------------------------------------
+
+    def _next_draw(self) -> Draw | None:
+        """The rows of the generation after the one that is learned on now; `None` where it is not sampled ahead.
+
+        That is: where the run ends before it, and where a checkpoint is written before it. A resumed run samples it
+        with the weights of the checkpoint, so the uninterrupted run does so, too.
+        """
+        sampler = self._get_train_sampler()
+        assert isinstance(sampler, EpochRepeatSampler)
+        size, accumulation = self.args.generation_batch_size, self.args.gradient_accumulation_steps
+        passes = len(sampler) // size  # of an epoch: a multiple of both cycle and optimizer step (`pool_dataset`)
+        step, number = self._pass
+        at = step * accumulation + number + self._cycle
+        epoch, first = divmod(at, passes)
+        then = at // accumulation
+        if then >= self.state.max_steps or any(self._saves(s) for s in range(step + 1, then + 1)):
+            return None
+        if self._epoch_tasks[0] != epoch:
+            names = list(self.train_dataset["task_id"])
+            self._epoch_tasks = (epoch, [names[row] for row in sampler.rows(epoch)])
+        tasks = self._epoch_tasks[1][first * size : (first + 1) * size]
+        return Draw(tasks, 0, self._step + self._cycle, step)
+
+    def _saves(self, step: int) -> bool:
+        """Whether a checkpoint of that step is known of ahead."""
+        return self.args.save_strategy == "steps" and step % int(self.state.save_steps) == 0
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """As TRL; the mean loss at the end is that of the whole run, not of the process that ended it."""
@@ -168,6 +212,11 @@ class ExactResume(HeldOutSelection):
         super().log(logs, start_time)
         if "loss" in logs:
             self._agree()
+
+    def _settle(self) -> None:
+        """Training is over, and nobody needs what is sampled ahead."""
+        self.rollouts.drop()
+        super()._settle()
 
     # -- one mind: only the main process has guards, and where one process acts alone, the others wait for ever -----
 
@@ -231,6 +280,7 @@ class ExactResume(HeldOutSelection):
         staged = Checkpoint(run / SAVING / final.name)
         if self.args.should_save:
             shutil.rmtree(run / SAVING, ignore_errors=True)
+        self.rollouts.discard()
         self.accelerator.wait_for_everyone()
         self._staging = str(staged.folder.parent)
         try:

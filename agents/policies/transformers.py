@@ -41,6 +41,8 @@ class TransformersPolicy:
         graphs: Decode with CUDA graphs; default: where the model is on a GPU.
         sample_dtype: Sample from a merged copy of the model in this type (see `merged`), `auto` in the machine's
             fastest; default: from the model itself.
+        frozen: Sample from a copy in any case, in the model's own type if no other is named, with the weights of the
+            last `renew` (or of now, before the first): the model may be trained in another thread meanwhile.
 
     Raises:
         PolicyError: The model cannot be served by this engine.
@@ -57,19 +59,23 @@ class TransformersPolicy:
         max_context: int | None = None,
         graphs: bool | None = None,
         sample_dtype: torch.dtype | str | None = None,
+        frozen: bool = False,
     ) -> None:
         if device is not None:
             model.to(device)
         self.tokenizer = tokenizer
         self._decoder = source = Decoder(model)
         self._copy: SamplingCopy | None = None
-        if sample_dtype is not None:
-            dtype = sampling_dtype(source.device) if sample_dtype == "auto" else sample_dtype
+        self._frozen = frozen
+        if sample_dtype is not None or frozen:
+            dtype = sampling_dtype(source.device) if sample_dtype == "auto" else sample_dtype or source.dtype
             if isinstance(dtype, str):
                 raise ValueError(f"sample_dtype is {dtype!r}: use a torch.dtype, 'auto' or None")
-            if dtype != source.dtype or source.adapted:  # else the copy would be the model again
+            if dtype != source.dtype or source.adapted or frozen:  # else the copy would be the model again
                 self._copy = SamplingCopy(source, dtype)
                 self._decoder = Decoder(self._copy.model)
+                if frozen:
+                    self._copy.refresh()
         self.eos_ids = (
             frozenset(eos_ids) if eos_ids is not None else end_ids(_listed_ends(self._decoder.base), tokenizer)
         )
@@ -134,10 +140,12 @@ class TransformersPolicy:
         self._table.forget()
         if self._copy is not None:
             self._copy.invalidate()
+            if self._frozen:
+                self._copy.refresh()
 
     def _notice_changes(self) -> None:
         """Drop what was computed with other weights than those of now."""
-        if self._copy is not None:
+        if self._copy is not None and not self._frozen:
             self._copy.refresh()
         version, places = self._decoder.version(), self._decoder.places()
         if version != self._version or places != self._places:

@@ -467,10 +467,13 @@ class LogprobParity(Guard):
     start_kl: float = 0.01
     exact: bool = True
     where: str = field(default="", repr=False)
+    weights: str = field(default="the weights of this step", repr=False)
 
     def begin(self, facts: Facts) -> None:
         """Who samples, and who trains."""
         self.exact = facts.exact
+        if facts.config.overlap:
+            self.weights = "the weights of the step before; those that move far in a step need a lower learning_rate"
         self.where = (
             f"sampler {facts.sampler or 'unknown'}, {facts.dtype or '?'}, T={facts.sampling.temperature:g}; trainer "
             f"{facts.training_dtype or '?'}, T={facts.config.temperature:g}"
@@ -495,7 +498,7 @@ class LogprobParity(Guard):
                 "Use the same temperature and number format on both sides."
                 if self.exact
                 else "Importance weights correct for what a number format makes, not for this: use the same "
-                "temperature; a vLLM server needs logprobs_mode=processed_logprobs and the weights of this step."
+                f"temperature; a vLLM server needs logprobs_mode=processed_logprobs and {self.weights}."
             )
         )
         if mean is not None and mean > self.hopeless * limit:

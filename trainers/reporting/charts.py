@@ -561,6 +561,8 @@ def time_figure(run: RunFolder) -> Figure | None:
         for name, seconds, _ in parts
     )
     note = f"our overhead is {percent(timing['overhead_share_of_rollout'])} of rollout wall time"
+    if hidden := timing.get("hidden_seconds"):  # summaries of older releases have none
+        note += f"; {hidden:.1f} s of the rollouts are hidden behind the rest: the parts are more than the wall time"
     bar = stacked_bar(parts, "Wall time of the run by what it was spent on")
     legend = [(name, color) for name, seconds, color in parts if seconds > 0]
     return Figure("Where the time went", bar, legend, note, ("", "all", "per step", "per turn"), rows)

@@ -6,9 +6,11 @@ that turn the rows of a generation batch into played episodes.
 
 from __future__ import annotations
 
+import logging
+import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import partial
 from statistics import fmean
 from typing import Any
@@ -24,8 +26,11 @@ from agents.t2po import T2PO
 from tasks.task import Task
 from trainers.rollouts.curriculum import RulesError
 from trainers.rollouts.manner import card_of_env
+from trainers.rollouts.overlap import Ahead
 from trainers.rollouts.rules import FIRST_DRAW, TRAINED, Draw, Fates, Group, Played, Rules, as_completion, other_tasks
 from trainers.rollouts.samplers import Sampler
+
+log = logging.getLogger(__name__)
 
 
 class Rollouts:
@@ -45,7 +50,13 @@ class Rollouts:
         step: Optimizer steps taken until now; a sampler that copies or publishes the weights goes by it.
         rules: Which attempts are made; default: one per row.
         mode: In which order episodes take their turns.
-        on_round: Called now and then in a rollout with its name (`rollout` or `held-out`) and how far it is.
+        on_round: Called now and then in a rollout with its name (`rollout` or `held-out`) and how far it is; from
+            another thread where a generation is sampled ahead.
+
+    Attributes:
+        hidden_seconds: How long episodes were played while the caller did something else, in all.
+        aside_seconds: How long they were played outside of calls of `play`, in all: hidden, or while a measurement
+            waited for them.
     """
 
     def __init__(
@@ -74,6 +85,10 @@ class Rollouts:
         self._on_round = on_round
         self._sampler: Sampler | None = None
         self._engine: RolloutEngine | None = None
+        self._pending: Ahead | None = None
+        self._before: dict[str, Any] | None = None
+        """T2PO's state before what is sampled ahead."""
+        self.hidden_seconds = self.aside_seconds = 0.0
 
     @property
     def sampler(self) -> Sampler:
@@ -120,16 +135,31 @@ class Rollouts:
         Raises:
             PolicyError: It cannot; the message says what to do.
         """
-        self.sampler.update(self._step())
+        self.renew()
         policy = self.policy.policy if isinstance(self.policy, T2PO) else self.policy
         request = Request("a try", policy.tokenizer.encode("ready"), seed=self._seed, max_tokens=1)
-        policy.complete([request], self.sampling)
-        policy.forget([request.conversation])
+        with self.sampler.within():
+            policy.complete([request], self.sampling)
+            policy.forget([request.conversation])
+
+    def renew(self) -> None:
+        """Sample with the weights of now from here on. What is sampled ahead is waited for: it has weights of its own.
+
+        Raises:
+            PolicyError: The sampler cannot take them over.
+        """
+        if self._pending is not None:
+            self._pending.wait()
+        self.sampler.update(self._step())
 
     def run(self, jobs: Sequence[Job], sampling: Sampling, *, training: bool) -> RolloutResult:
-        """Play `jobs`; in a measurement T2PO keeps its turn cap only, unless asked."""
-        self.sampler.update(self._step())
-        with nullcontext() if training else self._measuring():
+        """Play `jobs`: to measure the weights of now, or for `play`, with those that were taken over last.
+
+        In a measurement T2PO keeps its turn cap only, unless asked.
+        """
+        if not training:
+            self.renew()
+        with nullcontext() if training else self._measuring(), self.sampler.within():
             return self.engine.run(jobs, sampling, on_round=self._watch("rollout" if training else "held-out"))
 
     def run_together(self, parts: Sequence[tuple[Sequence[Job], Sampling]]) -> list[RolloutResult]:
@@ -139,8 +169,8 @@ class Rollouts:
         """
         if len(parts) > self._slots:
             return [self.run(jobs, sampling, training=False) for jobs, sampling in parts]
-        self.sampler.update(self._step())
-        with self._measuring():
+        self.renew()
+        with self._measuring(), self.sampler.within():
             return self.engine.run_together(parts, on_round=self._watch("held-out"))
 
     def _measuring(self) -> AbstractContextManager[None]:
@@ -149,26 +179,109 @@ class Rollouts:
     def _watch(self, what: str) -> Callable[[RolloutState], None] | None:
         return partial(self._on_round, what) if self._on_round else None
 
+    # -- one generation, with the weights of now or sampled ahead -------------------------------------------------
+
     def play(self, draw: Draw, *, end_id: int) -> Played:
-        """One episode per row. `end_id` stands in where an episode sampled nothing (TRL needs one token)."""
-        task_ids = self._task_ids(draw)
-        if self.rules.choose:
-            played = self._play_groups(draw, task_ids, end_id)
+        """One episode per row: what was sampled ahead of them (`begin`), or played now with the weights of now.
+
+        Args:
+            draw: The rows.
+            end_id: Stands in where an episode sampled nothing (TRL needs one token).
+
+        Raises:
+            RuntimeError: Other rows were sampled ahead.
+            BaseException: What playing them ahead failed with.
+        """
+        if self._pending is not None:
+            clock = time.perf_counter()
+            played = self._take(draw)
+            waited = time.perf_counter() - clock
+            self.hidden_seconds += played.hidden_seconds
+            self.aside_seconds += max(0.0, played.result.timing.wall_seconds - waited)
         else:
-            jobs = []
-            for i, task_id in enumerate(task_ids):
-                group, attempt = divmod(draw.offset + i, self._group_size)
-                jobs.append(Job(self.pool[task_id], attempt, derive_seed(*self._seed_of(draw, group), attempt)))
-            result = self.run(jobs, self.sampling, training=True)
-            episodes = result.trajectories
-            flats = [as_completion(e, end_id) for e in episodes]
-            played = Played(episodes, flats, result, {}, result, draw.version)
+            self.renew()
+            played = self._play(draw, self._task_ids(draw), end_id)
         if self.rules.curriculum is not None:
             self.rules.curriculum.drawn(self.rules.groups_per_draw)
             played.metrics["rollouts/curriculum_laps"] = self.rules.curriculum.position / len(
                 self.rules.curriculum.order
             )
         return played
+
+    def begin(self, draw: Draw, *, end_id: int) -> None:
+        """Begin to sample the rows of the generation to come, with the weights of now, in a thread of its own.
+
+        The next `play` must be of these rows. Until it is over nothing else is played: a measurement waits for it.
+
+        Args:
+            draw: The rows; the weights of now are its `version`.
+            end_id: See `play`.
+
+        Raises:
+            PolicyError: The sampler cannot take over the weights of now.
+        """
+        assert self._pending is None
+        self.renew()
+        self._before = self.policy.state_dict() if isinstance(self.policy, T2PO) else None
+        _ = self.engine  # made by this thread, which outlives the other
+        self._pending = Ahead(draw, partial(self._play, draw, self._task_ids(draw), end_id))
+
+    def _take(self, draw: Draw) -> Played:
+        ahead = self._pending
+        assert ahead is not None
+        ahead.wait()  # Ctrl-C meanwhile leaves it where `close` finds it
+        self._pending = None
+        played = ahead.take()
+        if replace(ahead.draw, version=draw.version) != draw:
+            raise RuntimeError(
+                f"what was sampled ahead for micro-step {ahead.draw.micro_step} are other tasks than those that the "
+                f"data loader gives at micro-step {draw.micro_step}: their order is no function of seed and epoch any "
+                "more. Leave overlap off with a data loader of your own."
+            )
+        return played
+
+    def discard(self) -> None:
+        """Before a checkpoint: forget what is sampled ahead, so that this run goes on as one that is resumed there.
+
+        It is waited for. What it failed with, if it did, is raised by the next `play`.
+        """
+        ahead = self._pending
+        if ahead is not None:
+            ahead.wait()
+            self._pending = ahead if ahead.failure is not None else None
+            self._restore()
+
+    def drop(self) -> None:
+        """Training is over: end what is sampled ahead, which nobody needs any more."""
+        ahead, self._pending = self._pending, None
+        if ahead is not None:
+            self._end(ahead, self.engine.close)
+            self._restore()
+
+    def _end(self, ahead: Ahead, stop: Callable[[], None]) -> None:
+        failed = ahead.failure if ahead.over else None
+        ahead.end(stop)
+        if failed is not None:  # and nobody asked for it: it must not be lost
+            log.warning("a generation that was sampled ahead, and is not needed any more, failed", exc_info=failed)
+
+    def _restore(self) -> None:
+        """T2PO's calibration and counts are those of what was learned on, as in a run that is resumed here."""
+        if self._before is not None and isinstance(self.policy, T2PO):
+            self.policy.load_state_dict(self._before)
+        self._before = None
+
+    def _play(self, draw: Draw, task_ids: Sequence[str], end_id: int) -> Played:
+        """The episodes of the rows; changes nothing that a later generation reads."""
+        if self.rules.choose:
+            return self._play_groups(draw, task_ids, end_id)
+        jobs = []
+        for i, task_id in enumerate(task_ids):
+            group, attempt = divmod(draw.offset + i, self._group_size)
+            jobs.append(Job(self.pool[task_id], attempt, derive_seed(*self._seed_of(draw, group), attempt)))
+        result = self.run(jobs, self.sampling, training=True)
+        episodes = result.trajectories
+        flats = [as_completion(e, end_id) for e in episodes]
+        return Played(episodes, flats, result, {}, result, draw.version)
 
     def _task_ids(self, draw: Draw) -> list[str]:
         """The task of each row."""
@@ -279,10 +392,21 @@ class Rollouts:
             self.rules.curriculum.load_state_dict(began)
 
     def close(self) -> None:
-        """End the environments and their sandboxes, and what the sampler holds elsewhere. Idempotent."""
+        """End the environments and their sandboxes, and what the sampler holds elsewhere. Idempotent.
+
+        What is sampled ahead ends, too: calls to a server are hung up, replies that are decoded here come to their end.
+        """
+        ahead, self._pending = self._pending, None
+        try:
+            if ahead is not None:
+                self._end(ahead, self._close_all)
+        finally:
+            self._close_all()
+            self._engine = None
+
+    def _close_all(self) -> None:
         if self._engine is not None:
             self._engine.close()
-            self._engine = None
         if self._sampler is not None:
             self._sampler.close()
 

@@ -49,13 +49,14 @@ class Schedule:
     required_staleness: int
 
 
-def schedule(per_step: int, per_pass: int, per_generation: int) -> Schedule:
-    """The schedule of a run. All three in the same unit (episodes, or tasks).
+def schedule(per_step: int, per_pass: int, per_generation: int, ahead: int = 0) -> Schedule:
+    """The schedule of a run. The first three in the same unit (episodes, or tasks).
 
     Args:
         per_step: Trained on by one optimizer step.
         per_pass: In one forward-backward pass.
         per_generation: Trained on between two generations, each repetition counted.
+        ahead: Generations that sampling begins before learning needs it (`overlap`).
 
     Raises:
         ValueError: An optimizer step, or the time between generations, is no whole number of passes.
@@ -64,8 +65,8 @@ def schedule(per_step: int, per_pass: int, per_generation: int) -> Schedule:
         raise ValueError(f"{per_step} a step and {per_generation} a generation are no multiples of {per_pass} a pass")
     accumulation, passes = per_step // per_pass, per_generation // per_pass
     # A generation may begin inside an optimizer step; the phases repeat after `accumulation` generations.
-    begins = [k * passes for k in range(accumulation)]
-    required = max((b + passes - 1) // accumulation - b // accumulation for b in begins)
+    begins = [k * passes for k in range(ahead, ahead + accumulation)]
+    required = max((b + passes - 1) // accumulation - (b - ahead * passes) // accumulation for b in begins)
     return Schedule(accumulation, -(-passes // accumulation), required)
 
 
@@ -270,6 +271,7 @@ class Played:
         measured: The first K attempts at the tasks that were drawn first, for pass rates: what was played beyond them
             depends on how they ended. Equal to `result` where no rule plays more.
         version: Optimizer steps behind the weights that sampled.
+        hidden_seconds: Of the time it took, what passed while the trainer did something else.
     """
 
     episodes: list[Trajectory]
@@ -278,6 +280,7 @@ class Played:
     metrics: dict[str, float]
     measured: RolloutResult
     version: int = 0
+    hidden_seconds: float = 0.0
 
 
 # ---------------------------------------------------------------------------------------------------------------------

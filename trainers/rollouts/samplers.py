@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -15,8 +17,9 @@ from trainers.rollouts.rules import SAME, VLLM
 
 # -- Staleness: optimizer steps between the weights that sampled an episode and the weights that train on it ----------
 # With `num_iterations` or `steps_per_generation` above their defaults a batch is sampled once and trained on in
-# several optimizer steps, so its last part meets weights that moved on. How far follows from the schedule; a bound
-# below that could never be kept, and is refused before a run starts.
+# several optimizer steps, so its last part meets weights that moved on; with `overlap` a batch is sampled while the one
+# before is trained on. How far follows from the schedule; a bound below that could never be kept, and is refused before
+# a run starts.
 
 VERSION = "policy_version"
 """Key of the batch: optimizer steps behind the weights that sampled each row, shape (B,)."""
@@ -44,7 +47,8 @@ def drop_stale(inputs: Mapping[str, Any], step: int, bound: int) -> tuple[dict[s
     return {**inputs, "tool_mask": mask}, int(stale.sum())
 
 
-# -- Who samples in training: the model itself, a merged copy of it in another number format, or a vLLM server --------
+# -- Who samples in training: the model itself, a copy of it (in another number format, or of the weights before a
+# -- step), or a vLLM server ------------------------------------------------------------------------------------------
 # Only the first samples from exactly the weights that are trained; for the others the trainer corrects what the
 # sampled log-probabilities differ by (`importance_cap`).
 
@@ -70,12 +74,14 @@ class Sampler:
         update: Called before each rollout with the number of optimizer steps taken: samples with the weights of now
             from then on.
         close: Called at the end.
+        within: Entered by the thread that plays, for as long as it plays.
     """
 
     policy: Policy
     exact: bool = True
     update: Callable[[int], None] = no_update
     close: Callable[[], None] = nothing
+    within: Callable[[], AbstractContextManager[None]] = nullcontext
 
 
 class Publisher:
@@ -127,8 +133,43 @@ class Renewed:
             self._step = step
 
 
+class Frozen:
+    """Has a policy take the weights over when it is told, and never by itself: for sampling beside an optimizer."""
+
+    def __init__(self, policy: TransformersPolicy, device: torch.device) -> None:
+        self._policy, self._device = policy, device
+        # Of its own: on the stream that trains, sampling would wait in line behind it. All sampling uses it, so that
+        # memory that it gives back is never written to by a stream that does not know what still reads it.
+        self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
+
+    def update(self, step: int) -> None:
+        """Take the weights over as they are now."""
+        self._policy.renew()
+        if self._stream is not None:
+            torch.cuda.current_stream(self._device).synchronize()
+
+    @contextmanager
+    def within(self) -> Iterator[None]:
+        """What is computed here goes to the stream of sampling, and is done at the end."""
+        if self._stream is None:
+            yield
+            return
+        with torch.cuda.stream(self._stream):
+            try:
+                yield
+            finally:
+                self._stream.synchronize()
+
+
 def make_sampler(
-    model: Any, tokenizer: Any, eos_ids: Iterable[int], *, sampler: str, sample_dtype: str, adapters: str = ""
+    model: Any,
+    tokenizer: Any,
+    eos_ids: Iterable[int],
+    *,
+    sampler: str,
+    sample_dtype: str,
+    adapters: str = "",
+    frozen: bool = False,
 ) -> Sampler:
     """The sampler that the settings name; a server is not asked anything yet.
 
@@ -139,6 +180,7 @@ def make_sampler(
         sampler: `in_process`, or `vllm:URL`.
         sample_dtype: `same`, or the type of a merged copy.
         adapters: Folder for adapters that trainer and server see under the same path; empty: a temporary one.
+        frozen: It samples while the model is trained, with the weights of its last `update`.
 
     Raises:
         PolicyError: The model cannot be served in this process.
@@ -148,7 +190,11 @@ def make_sampler(
         served = VllmPolicy(sampler.removeprefix(VLLM), tokenizer, eos_ids=eos_ids, adapters=adapters or None)
         return Sampler(served, exact=False, update=Publisher(served, model).update, close=served.close)
     dtype = None if sample_dtype == SAME else sample_dtype if sample_dtype == "auto" else getattr(torch, sample_dtype)
-    policy = TransformersPolicy(model, tokenizer, eos_ids=eos_ids, sample_dtype=dtype)
+    make = partial(TransformersPolicy, model, tokenizer, eos_ids=eos_ids, sample_dtype=dtype)
+    if frozen:
+        kept = Frozen(policy := make(frozen=True), next(model.parameters()).device)
+        return Sampler(policy, exact=False, update=kept.update, within=kept.within)
+    policy = make()
     if not policy.copied:
         return Sampler(policy)
     return Sampler(policy, exact=False, update=Renewed(policy).update)

@@ -360,7 +360,7 @@ class RunCallback(GuardCallback):
         self.clock = Clock()
         self._keep = keep_trajectories
         self._begin = 0.0
-        self._rollout_before = 0.0
+        self._rollout_before = self._aside_before = self._hidden_before = 0.0
         self._held_out_before = 0.0
 
     def restore(self, checkpoint: Checkpoint) -> None:
@@ -412,13 +412,19 @@ class RunCallback(GuardCallback):
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """An optimizer step begins."""
         self._begin = time.perf_counter()
+        assert self.trainer is not None
         self._rollout_before = self.clock.rollout
+        self._aside_before = self.trainer.rollouts.aside_seconds
+        self._hidden_before = self.trainer.rollouts.hidden_seconds
         super().on_step_begin(args, state, control, **kwargs)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """An optimizer step is done: what was not rollout was learning."""
+        """An optimizer step is done: what was not waiting for episodes was learning."""
         assert self.trainer is not None
-        learn = time.perf_counter() - self._begin - (self.clock.rollout - self._rollout_before)
+        rollouts = self.trainer.rollouts
+        waited = self.clock.rollout - self._rollout_before - (rollouts.aside_seconds - self._aside_before)
+        learn = time.perf_counter() - self._begin - waited
+        self.clock.hidden += rollouts.hidden_seconds - self._hidden_before
         self.clock.learn += learn
         self.clock.steps += 1
         self.trainer.note_metric("time/learn_seconds", learn)

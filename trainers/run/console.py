@@ -43,6 +43,7 @@ PASS_RATE = "env/pass_rate"
 TURNS = "env/mean_turns"
 PASS_MIN = "env/pass_min"
 INFRASTRUCTURE = "env/infra_error_frac"
+STALENESS = "rollouts/staleness"
 AGENTS_DOING = {"lost": f"env/stop/{StopReason.LOST}", "broke": "env/broke_frac"}
 """Fails that look like failures of the machinery: shown where there are any."""
 PLAIN_LINES = 20
@@ -187,6 +188,8 @@ class RunConsole:
         else:
             parts.append("0 excluded")
         parts += [f"{name} {percent(share, 0)}" for name, key in AGENTS_DOING.items() if (share := _get(metrics, key))]
+        if stale := _get(metrics, STALENESS):
+            parts.append(f"staleness {number(stale, 0)}")
         if self._bar is not None:
             self._bar.update(self._task, completed=step, figures="  ".join(parts), left=self.left())
         elif step == self.total or step % self._every == 0 or step == self._first + 1:
@@ -337,6 +340,7 @@ def _time_table(summary: RunSummary) -> Table:
         ("rollout: model", clock.model, True),
         ("rollout: sandbox", clock.sandbox, True),
         ("rollout: our overhead", clock.overhead, True),
+        *([("rollout: of it hidden behind the rest", -clock.hidden, False)] if clock.hidden else []),
         ("learning", clock.learn, False),
         ("held-out evaluation", clock.held_out, False),
         ("confirmation", clock.confirm, False),

@@ -8,8 +8,10 @@ from dataclasses import dataclass
 
 import yaml
 
+from trainers.rollouts.rules import SAME, VLLM
 from trainers.run.policy import NAMED, DecoderShape, check_tokenizer, find_shape, what_is_trained
 from trainers.run.setup import Run, most_turns, reply_cap, unseen_text
+from trainers.settings import GiGPOConfig
 from trainers.settings.checks import check_t2po
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -48,6 +50,7 @@ class Load:
         longest: Tokens of the longest episode.
         checkpointing: Gradient checkpointing is on.
         start: Weights of the start that are kept in this memory until the confirmation.
+        copy: Bytes of one weight of a copy that samples; 0 without one.
     """
 
     shape: DecoderShape
@@ -60,6 +63,7 @@ class Load:
     longest: int
     checkpointing: bool = False
     start: int = 0
+    copy: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +97,7 @@ def estimate(load: Load) -> MemoryEstimate:
         "optimizer (Adam, two states)": 2 * learned * learned_size,
         "reference for the KL": load.reference * (4 if load.lora else size),
         "the start, for the confirmation": load.start * learned_size,
+        "sampling: a copy of the weights": shape.parameters * load.copy,
         "activations of one pass": load.batch * load.longest * activation_bytes(load),
         "log-probabilities": _head_bytes(load),
         "sampling: keys and values": load.slots * load.longest * shape.cache_values() * size,
@@ -176,6 +181,7 @@ def _remedies(load: Load, estimated: MemoryEstimate) -> Iterator[str]:
         (0 if load.dtype != "float32" else parts["weights"] // 2, "dtype=bfloat16"),
         (parts.get("reference for the KL", 0), "beta=0 (no reference)"),
         (parts.get("the start, for the confirmation", 0), "confirm=0 (no confirmation)"),
+        (parts.get("sampling: a copy of the weights", 0), "overlap=0 and sample_dtype=same (no copy)"),
     ]
     for saved, text in sorted(choices, key=lambda choice: -choice[0]):
         if saved and text:
@@ -275,7 +281,16 @@ def load_of(run: Run, shape: DecoderShape) -> Load:
         longest=min(longest_episode(run), shape.context),
         checkpointing=bool(c.gradient_checkpointing or c.activation_checkpointing),
         start=(lora or shape.parameters) if keeps else 0,
+        copy=_copy_bytes(c, policy.dtype, adapted=bool(lora)),
     )
+
+
+def _copy_bytes(c: GiGPOConfig, dtype: str, *, adapted: bool) -> int:
+    """Bytes of one weight of the copy that samples in this process; 0 where the model itself or a server does."""
+    own = BYTES[dtype]
+    size = BYTES.get(c.sample_dtype, own)  # `auto` is what the machine multiplies fastest: at most this, mostly
+    copied = c.overlap or (c.sample_dtype != SAME and (adapted or size != own))
+    return size if copied and not c.sampler.startswith(VLLM) else 0
 
 
 def episodes_at_once(run: Run) -> int:

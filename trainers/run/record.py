@@ -44,6 +44,8 @@ FROM_METRICS = {
     "model_seconds": "time/model_seconds",
     "sandbox_seconds": "time/sandbox_seconds",
     "overhead_seconds": "time/overhead_seconds",
+    "hidden_seconds": "time/rollout_hidden",
+    "staleness": "rollouts/staleness",
     "train_wall": "time/learn_seconds",
 }
 """Column to the name of the logged metric that fills it."""
@@ -64,6 +66,8 @@ class StepRow:
         reward_stdev: Sample standard deviation (n - 1), as TRL logs `reward_std`.
         task_complete_pct: Percent that ended by submitting; `max_turns_pct` by the turn budget.
         mean_tds_regen: Rejected samples per episode (turn resampling).
+        hidden_seconds: Of `rollout_seconds`, what passed while the step before was learned on; with `overlap` only.
+        staleness: Optimizer steps between the weights that sampled and those that train; with a bound on it only.
     """
 
     step: int
@@ -94,6 +98,8 @@ class StepRow:
     model_seconds: float | None = None
     sandbox_seconds: float | None = None
     overhead_seconds: float | None = None
+    hidden_seconds: float | None = None
+    staleness: float | None = None
     episodes: tuple[Trajectory, ...] = field(default=(), repr=False)
     """The episodes behind the figures; no column."""
 

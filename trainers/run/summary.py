@@ -45,6 +45,7 @@ class Clock:
         learn: Forward, backward and optimizer of the training steps.
         turns: Turns of the training episodes; `tokens` sampled in them.
         steps: Optimizer steps taken.
+        hidden: Of `rollout`, what passed while the run learned, measured or saved (`overlap`).
     """
 
     rollout: float = 0.0
@@ -56,6 +57,7 @@ class Clock:
     tokens: int = 0
     steps: int = 0
     confirm: float = 0.0
+    hidden: float = 0.0
 
     def add(self, timing: Timing) -> None:
         """Count one training rollout."""
@@ -82,7 +84,7 @@ class Clock:
 
     def other(self, wall_seconds: float) -> float:
         """What of the wall time is none of these."""
-        return max(0.0, wall_seconds - self.rollout - self.held_out - self.confirm - self.learn)
+        return max(0.0, wall_seconds - (self.rollout - self.hidden) - self.held_out - self.confirm - self.learn)
 
     def to_json(self, wall_seconds: float) -> dict[str, Any]:
         """Totals, milliseconds per turn and seconds per step."""
@@ -91,6 +93,7 @@ class Clock:
             "model_seconds": self.model,
             "sandbox_seconds": self.sandbox,
             "overhead_seconds": self.overhead,
+            "hidden_seconds": self.hidden,
             "held_out_seconds": self.held_out,
             "confirm_seconds": self.confirm,
             "learn_seconds": self.learn,

@@ -358,6 +358,11 @@ def check_processes(config: GiGPOConfig, t2po: T2POConfig | None) -> None:
     Raises:
         ConfigError: One of the settings.
     """
+    if config.world_size > 1 and config.overlap:
+        raise ConfigError(
+            f"overlap={config.overlap}: {config.world_size} processes would each have to drop and keep the same "
+            "generations at the same moment, which is not built. Train in one process, or leave overlap out."
+        )
     if config.world_size > 1 and t2po is not None and t2po.turn_resample and t2po.turn_resample_eta is None:
         raise ConfigError(
             "turn_resample_eta: with several processes it must be given. Each would calibrate it on its own turns, and "

@@ -119,8 +119,8 @@ _ON_POLICY = unless(
     "steps_per_generation)",
 )
 _SAME_WEIGHTS = unless(
-    lambda c: _ON_POLICY(c) and c.sampler == IN_PROCESS and c.sample_dtype == SAME,
-    ": the weights that train are those that sampled (num_iterations, steps_per_generation, sampler)",
+    lambda c: _ON_POLICY(c) and c.sampler == IN_PROCESS and c.sample_dtype == SAME and not c.overlap,
+    ": the weights that train are those that sampled (num_iterations, steps_per_generation, sampler, overlap)",
 )
 
 

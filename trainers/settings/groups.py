@@ -180,7 +180,7 @@ class PolicyArguments(Settings):
 
 _SERVED = unless(lambda c: not c.sampler.startswith(VLLM), " without sampler=vllm:URL")
 _EXACT = unless(
-    lambda c: c.sampler == IN_PROCESS and c.sample_dtype == SAME,
+    lambda c: c.sampler == IN_PROCESS and c.sample_dtype == SAME and not c.overlap,
     ": this sampler is exact, so there is no such weight",
 )
 """Sampling surely reads the very weights that are trained (a copy in their own type may, too)."""
@@ -236,7 +236,16 @@ class RolloutFields(Settings):
     max_staleness: int | None = setting(
         None,
         "Optimizer steps that the weights which train may be ahead of those which sampled; rows beyond it "
-        "are masked. Default: what num_iterations and steps_per_generation need.",
+        "are masked. Default: what num_iterations and steps_per_generation need; with overlap 1.",
+    )
+    overlap: int | None = setting(
+        None,
+        "1: while a generation is learned on, the next one is sampled with the weights before; tokens are weighted as "
+        "importance_cap says. 0: one after the other. In one process.",
+        off=0,
+        above=0,
+        high=1,
+        unit="generations",
     )
     sampler: str = setting(
         IN_PROCESS,
@@ -276,7 +285,12 @@ class RolloutFields(Settings):
         """
         rows: int = self._trl("per_device_train_batch_size")
         passes: int = (self._trl("steps_per_generation") or 1) * self._trl("num_iterations")
-        return schedule(rows * self._trl("gradient_accumulation_steps"), rows, rows * passes)
+        return schedule(rows * self._trl("gradient_accumulation_steps"), rows, rows * passes, self.overlap or 0)
+
+    @property
+    def staleness_bound(self) -> int | None:
+        """Optimizer steps that samples may be behind the weights that train; `None` where the schedule alone says."""
+        return self.overlap if self.max_staleness is None else self.max_staleness
 
     def rollout_problems(self) -> Iterator[str]:
         """One line per setting that cannot work."""
@@ -284,13 +298,14 @@ class RolloutFields(Settings):
         if self.curriculum and not Path(self.curriculum).expanduser().exists():
             yield f"curriculum={self.curriculum}: no such file or folder."
         yield from self._sampler_problems()
-        if self.max_staleness is not None and self._trl("num_iterations") >= 1:
+        if (bound := self.staleness_bound) is not None and self._trl("num_iterations") >= 1:
             needed = self.step_schedule().required_staleness
-            if self.max_staleness < needed:
+            if bound < needed:
+                ahead = f"overlap={self.overlap}, " if self.overlap else ""
                 yield (
-                    f"max_staleness={self.max_staleness}: num_iterations={self._trl('num_iterations')} and "
+                    f"max_staleness={bound}: {ahead}num_iterations={self._trl('num_iterations')} and "
                     f"steps_per_generation={self._trl('steps_per_generation')} train on samples up to {needed} "
-                    f"optimizer steps old. Use {needed} or more, or lower those two."
+                    f"optimizer steps old. Use {needed} or more, or lower those {'three' if ahead else 'two'}."
                 )
 
     def _adaptive_problems(self) -> Iterator[str]:
