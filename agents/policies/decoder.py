@@ -81,21 +81,24 @@ class Decoder:
 
     def places(self) -> tuple[object, ...]:
         """Where every parameter lies and which adapters act: equal as long as weights only change in place."""
-        adapted = (module for module in self.base.modules() if hasattr(module, "disable_adapters"))
-        acting = [(m.merged, m.disable_adapters, tuple(m.active_adapters)) for m in adapted if hasattr(m, "merged")]
-        return (*acting, *(p.data_ptr() for p in self.base.parameters()))
+        return (*_acting(_adapted(self.base)), *(p.data_ptr() for p in self.base.parameters()))
 
     def version(self) -> int:
         """Grows whenever a parameter is changed in place, as an optimizer step does."""
         return sum(p._version for p in self.base.parameters() if not p.is_inference())
 
     @contextmanager
-    def sampling(self) -> Iterator[None]:
-        """Evaluation mode, no gradients, no autocast, an attention that takes masks; all as before afterwards."""
-        training = [module for module in self.model.modules() if module.training]
+    def sampling(self, held: Held | None = None) -> Iterator[None]:
+        """Evaluation mode, no gradients, no autocast, an attention that takes masks; all as before afterwards.
+
+        Args:
+            held: Knows the model's modules already, for whoever comes here at every step.
+        """
+        modules = self.model.modules() if held is None else held.modules
+        training = [module for module in modules if module.training]
         attention = self.config._attn_implementation
         for module in training:
-            module.training = False
+            vars(module)["training"] = False  # Module's own way of setting takes a hundred times as long
         if attention not in ("sdpa", "eager"):
             self.config._attn_implementation = "sdpa"
         try:
@@ -106,7 +109,7 @@ class Decoder:
         finally:
             self.config._attn_implementation = attention
             for module in training:
-                module.training = True
+                vars(module)["training"] = True
 
     def hidden(self, ids: torch.Tensor, positions: torch.Tensor, read: int, cache: SlotCache) -> torch.Tensor:
         """Run the decoder on `ids` `[rows, tokens]` at `positions`; `cache` is already aimed. `[rows, tokens, hidden]`.
@@ -204,6 +207,42 @@ class Decoder:
 
     def _tolerance(self) -> float:
         return 1e-2 if self.dtype == torch.float32 else 0.7
+
+
+class Held:
+    """A model's parts, listed once: to look at all of them between two steps costs little (walking there costs more).
+
+    Args:
+        decoder: The model.
+
+    Attributes:
+        modules: All of its modules.
+    """
+
+    def __init__(self, decoder: Decoder) -> None:
+        self.modules = list(decoder.model.modules())
+        self._parameters = list(decoder.base.parameters())
+        self._counted = [p for p in self._parameters if not p.is_inference()]
+        self._adapted = _adapted(decoder.base)
+        self._state = self._look()
+
+    def unchanged(self) -> bool:
+        """Whether the weights and the adapters that act are those of the beginning, as far as torch counts changes."""
+        return self._look() == self._state
+
+    def _look(self) -> tuple[object, ...]:
+        places = [p.data_ptr() for p in self._parameters]
+        return sum([p._version for p in self._counted]), places, _acting(self._adapted)
+
+
+def _adapted(base: Any) -> list[Any]:
+    """The layers that adapters can change."""
+    return [m for m in base.modules() if hasattr(m, "disable_adapters") and hasattr(m, "merged")]
+
+
+def _acting(adapted: list[Any]) -> list[tuple[object, ...]]:
+    """Which adapters act, layer by layer."""
+    return [(m.merged, m.disable_adapters, tuple(m.active_adapters)) for m in adapted]
 
 
 def _head_settings(config: Any) -> tuple[float, float | None]:

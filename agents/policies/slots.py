@@ -108,10 +108,12 @@ class SlotCache(Cache):
 
     def permute(self, targets: list[int], sources: list[int], length: int) -> None:
         """Move slots: `targets[i]` takes what `sources[i]` held, both the same set; their first `length` positions."""
+        index = torch.tensor([targets, sources])
         for store in (self._keys, self._values):
             for tensor in store.values():
-                index = torch.tensor([targets, sources], device=tensor.device)
-                tensor[index[0], :, :length] = tensor[index[1], :, :length]
+                index = index.to(tensor.device)
+                held = tensor[:, :, :length]
+                held.index_copy_(0, index[0], held.index_select(0, index[1]))
 
     def copy_slot(self, source: int, targets: list[int], length: int) -> None:
         """Copy the first `length` positions of one slot to others."""
@@ -180,13 +182,21 @@ class Slot:
 
 @dataclass(slots=True)
 class Row:
-    """One request while it is served."""
+    """One request while it is served.
 
-    index: int
+    Attributes:
+        draws: Its uniforms, one per position of the reply, and as many behind the last as a stepper may run on; empty
+            where greedy.
+        kept: Ids of the prompt that the cache holds.
+        leader: A row of the same call with the same prompt, whose cache this one takes.
+        given_up: Nobody waits for the reply any more.
+    """
+
     conversation: str
     prompt: list[int]
     cap: int
-    control: TokenControl | None
+    control: TokenControl | None = None
+    draws: list[float] = field(default_factory=list)
     stops: StopTexts | None = None
     fork_of: str | None = None
     kept: int = 0
@@ -199,6 +209,12 @@ class Row:
     top_means: list[float] = field(default_factory=list)
     forced: list[bool] = field(default_factory=list)
     finish: FinishReason | None = None
+    given_up: bool = False
+
+    @property
+    def live(self) -> bool:
+        """Whether the reply is under way."""
+        return self.finish is None and not self.given_up
 
     @property
     def pending(self) -> int:
@@ -227,34 +243,46 @@ class SlotTable:
     Attributes:
         cache: Keys and values.
         slots: One entry per slot of the cache that was ever used.
-        order: The rows of the current call, in the order of their slots `0..n-1`.
+        order: The rows of the batch at the front, in the order of their slots `0..n-1`.
     """
 
     def __init__(self) -> None:
         self.cache = SlotCache()
         self.slots: list[Slot] = []
         self.order: list[Row] = []
+        self._held: list[int] = []
+        """Where the cache has the content of each slot, as long as moves are put off: `_move` makes them at once."""
 
     def forget(self, conversations: Iterable[str] | None = None) -> None:
         """Free the slots of these conversations; `None` frees all."""
         gone = None if conversations is None else set(conversations)
+        if gone is None:
+            self._held = []  # after a failure in the middle of moves
         for slot in self.slots:
             if gone is None or slot.conversation in gone:
                 slot.conversation = None
                 slot.ids.clear()
 
-    def place(self, rows: list[Row]) -> list[tuple[int, int]]:
-        """Give each row a slot, crop to the common prefix, and bring the rows of this call to slots `0..n-1`.
+    def place(
+        self, rows: Sequence[Row], under_way: Sequence[Row] = (), *, share: bool = False
+    ) -> list[tuple[int, int]]:
+        """Give each row a slot, crop to the common prefix, and bring the rows behind those that are under way.
 
         Rows with about as many ids to compute stand side by side, so that one forward wastes little on padding; rows
         that repeat another fresh row's prompt (attempts at one task) stand last and copy its cache.
 
+        Args:
+            rows: The new rows; they come to slots `n..n+m-1`.
+            under_way: Rows that hold slots `0..n-1`, and stay there.
+            share: A new conversation copies what any slot holds of its prompt. Without, only `fork_of` is copied, so
+                that the bytes of a reply do not depend on which other conversations the cache still holds.
+
         Returns:
-            Ranges of slots to prefill together. `order` holds the rows in slot order.
+            Ranges of slots to prefill together. `order` holds all rows in slot order.
         """
         slot_of = {slot.conversation: index for index, slot in enumerate(self.slots) if slot.conversation is not None}
         free = iter([index for index, slot in enumerate(self.slots) if slot.conversation is None])
-        place: dict[int, int] = {}
+        place: dict[str, int] = {}
         leaders: dict[tuple[int, ...], Row] = {}
         copies: list[tuple[int, int, int]] = []
         for row in rows:
@@ -265,30 +293,35 @@ class SlotTable:
                     self.slots.append(Slot())
                 self.slots[at] = Slot(row.conversation)
                 source = slot_of.get(row.fork_of) if row.fork_of is not None else None
+                if source is None and share and tuple(row.prompt) not in leaders:
+                    source = self._likest(row.prompt)
                 if source is not None:
                     self.slots[at].ids = list(self.slots[source].ids)
                     copies.append((source, at, common_prefix(self.slots[source].ids, row.prompt)))
+                    if share:
+                        leaders.setdefault(tuple(row.prompt), row)
             slot = self.slots[at]
             row.kept = min(common_prefix(slot.ids, row.prompt), len(row.prompt) - 1)
             del slot.ids[row.kept :]
-            place[row.index] = at
+            place[row.conversation] = at
             if row.kept == 0:
                 row.leader = leaders.setdefault(tuple(row.prompt), row)
                 if row.leader is row:
                     row.leader = None
         self.cache.reserve(len(self.slots), max(len(row.prompt) for row in rows) + 1)
         for source, target, length in copies:
-            self.cache.copy_slot(source, [target], length)
+            self.cache.copy_slot(self._where(source), [self._where(target)], length)
         own = sorted((row for row in rows if row.leader is None), key=lambda row: -row.pending)
-        groups = prefill_groups(own)
+        begin = len(under_way)
+        groups = [(begin + first, begin + last) for first, last in prefill_groups(own)]
         followers = [row for row in rows if row.leader is not None]
-        regions = [*groups, (len(own), len(rows))]
+        regions = [*groups, (begin + len(own), begin + len(rows))]
         wanted = own + followers
-        order: list[Row | None] = [None] * len(rows)
+        order: list[Row | None] = [*under_way, *[None] * len(rows)]
         for first, last in regions:
             moving = []
-            for row in wanted[first:last]:
-                at = place[row.index]
+            for row in wanted[first - begin : last - begin]:
+                at = place[row.conversation]
                 if first <= at < last:
                     order[at] = row
                 else:
@@ -298,44 +331,69 @@ class SlotTable:
                     order[at] = moving.pop()
         self.order = [row for row in order if row is not None]
         self._arrange()
+        self._move()
         return groups
 
+    def _likest(self, prompt: list[int]) -> int | None:
+        """The slot that holds most of a prompt; `None` where none holds any."""
+        lengths = [common_prefix(slot.ids, prompt) for slot in self.slots]
+        longest = max(lengths, default=0)
+        return lengths.index(longest) if longest else None
+
+    def bring(self, rows: list[Row]) -> list[Row]:
+        """Bring rows that have slots to the front, in this order; returns them as the new `order`."""
+        self.order = rows
+        self._arrange()
+        self._move()
+        return rows
+
+    def compact(self, *, at_once: bool = True) -> list[Row]:
+        """Bring the slots of the rows under way to the front; returns those rows as the new `order`.
+
+        `at_once` is for whoever calls `place` next, which moves the cache's content together with its own moves.
+        """
+        rows, count = self.order, sum(row.live for row in self.order)
+        holes = [at for at in range(count) if not rows[at].live]
+        movers = [at for at in range(count, len(rows)) if rows[at].live]
+        live = list(range(count))
+        for hole, mover in zip(holes, movers, strict=True):
+            self._swap(hole, mover)
+            live[hole] = mover
+        if at_once:
+            self._move()
+        self.order = [rows[at] for at in live]
+        return self.order
+
     def _arrange(self) -> None:
-        """Move slots until slot `i` is that of `order[i]`."""
+        """Swap slots until slot `i` is that of `order[i]`."""
         at = {slot.conversation: index for index, slot in enumerate(self.slots) if slot.conversation is not None}
-        source = list(range(len(self.slots)))  # where each slot's content comes from
         for target, row in enumerate(self.order):
             here = at[row.conversation]
             if here == target:
                 continue
-            mine, other = self.slots[here], self.slots[target]
-            self.slots[target], self.slots[here] = mine, other
-            source[target], source[here] = source[here], source[target]
+            other = self.slots[target]
+            self._swap(here, target)
             at[row.conversation] = target
             if other.conversation is not None:
                 at[other.conversation] = here
-        self._move(source)
 
-    def _move(self, source: list[int]) -> None:
-        """Bring the cache to the order that the slots have already: slot `i` takes what slot `source[i]` held."""
-        targets = [slot for slot, origin in enumerate(source) if slot != origin]
+    def _swap(self, one: int, other: int) -> None:
+        """Swap two slots; their content in the cache follows with `_move`."""
+        self._held += range(len(self._held), len(self.slots))
+        self.slots[one], self.slots[other] = self.slots[other], self.slots[one]
+        self._held[one], self._held[other] = self._held[other], self._held[one]
+
+    def _where(self, slot: int) -> int:
+        """Where the cache has a slot's content."""
+        return self._held[slot] if slot < len(self._held) else slot
+
+    def _move(self) -> None:
+        """Bring the cache to the order that the slots have already."""
+        targets = [slot for slot, origin in enumerate(self._held) if slot != origin]
         length = max((len(self.slots[slot].ids) for slot in targets), default=0)
         if length:
-            self.cache.permute(targets, [source[slot] for slot in targets], length)
-
-    def compact(self, rows: list[Row]) -> list[int]:
-        """Bring the slots of unfinished rows to the front; returns the old row numbers in their new order."""
-        count = sum(row.finish is None for row in rows)
-        holes = [at for at in range(count) if rows[at].finish is not None]
-        movers = [at for at in range(count, len(rows)) if rows[at].finish is None]
-        live = list(range(count))
-        source = list(range(len(rows)))
-        for hole, mover in zip(holes, movers, strict=True):
-            self.slots[hole], self.slots[mover] = self.slots[mover], self.slots[hole]
-            live[hole] = source[hole] = mover
-            source[mover] = hole
-        self._move(source)
-        return live
+            self.cache.permute(targets, [self._held[slot] for slot in targets], length)
+        self._held = []
 
 
 def common_prefix(cached: list[int], prompt: list[int]) -> int:
@@ -343,7 +401,14 @@ def common_prefix(cached: list[int], prompt: list[int]) -> int:
     length = min(len(cached), len(prompt))
     if cached[:length] == prompt[:length]:
         return length
-    return next(at for at in range(length) if cached[at] != prompt[at])
+    same = 0  # so many are known to be alike; the rest is halved, since comparing lists is faster than comparing ids
+    while length - same > 1:
+        middle = (same + length) // 2
+        if cached[same:middle] == prompt[same:middle]:
+            same = middle
+        else:
+            length = middle
+    return same
 
 
 def prefill_groups(rows: list[Row]) -> list[tuple[int, int]]:

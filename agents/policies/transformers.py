@@ -1,28 +1,27 @@
 """TransformersPolicy: sample from a causal LM in this process, keeping each conversation's KV cache across turns.
 
-One call decodes one reply for every request, batched. Only the ids that the cache does not hold yet are computed; if a
-prompt does not extend what is cached, the cache is cropped to the common prefix. Each row draws from its own stream of
-uniforms (one per position), so what else is in the batch does not change a reply (up to floating-point ties).
+`complete` decodes one reply for every request, all together; a `stream` takes requests at any time, and gives each
+reply as it ends. Only the ids that the cache does not hold yet are computed; if a prompt does not extend what is
+cached, the cache is cropped to the common prefix. Each row draws from its own stream of uniforms (one per position), so
+what else is in the batch does not change a reply (up to floating-point ties).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-import numpy as np
 import torch
 
+from agents.policies.batch import Batch
 from agents.policies.cuda import GraphStepper
-from agents.policies.decoder import Decoder
-from agents.policies.draw import EagerStepper, Feed, Sampled, Stepper, sample, top_mean, uniforms
+from agents.policies.decoder import Decoder, Held
+from agents.policies.draw import EagerStepper, Stepper, uniforms
 from agents.policies.merged import SamplingCopy, sampling_dtype
 from agents.policies.slots import Row, SlotTable, StopTexts
-from agents.policy import Completion, FinishReason, PolicyError, Request, Sampling, TopControl
-
-_PREFILL_CELLS = 2**24
-"""Cap on rows * tokens * positions of one prefill forward: bounds the mask's memory (64 MB in float32)."""
+from agents.policy import Answer, Completion, PolicyError, Request, Sampling
 
 
 class TransformersPolicy:
@@ -96,6 +95,7 @@ class TransformersPolicy:
         self._stepper: Stepper = kind(self._decoder, self._table.cache)
         self._version: int | None = None
         self._places: tuple[object, ...] | None = None
+        self._streams: weakref.WeakSet[TransformersStream] = weakref.WeakSet()
 
     @property
     def copied(self) -> bool:
@@ -103,45 +103,70 @@ class TransformersPolicy:
         return self._copy is not None
 
     def complete(self, requests: Sequence[Request], sampling: Sampling) -> list[Completion]:
-        """One completion per request, in order.
+        """One completion per request, in order. A stream that is open waits meanwhile, and then goes on.
 
         Raises:
-            PolicyError: A request does not fit, or the engine failed.
+            PolicyError: A request does not fit, its conversation is under way in a stream, or the engine failed.
         """
         if not requests:
             return []
-        try:
+        rows = [self._row(request, sampling) for request in requests]
+        self._refuse_under_way([row.conversation for row in rows])
+        with self._engine():
             self._notice_changes()
             with self._decoder.sampling():
-                return self._complete(requests, sampling)
-        except PolicyError:
-            self.invalidate()
-            raise
-        except (RuntimeError, MemoryError) as error:
-            self.invalidate()
-            raise PolicyError(f"sampling failed: {type(error).__name__}: {error}") from error
-        except BaseException:
-            self.invalidate()  # also on Ctrl-C: the cache may stand half-way through a swap
-            raise
+                batch = self._batch(sampling)
+                batch.admit(rows)
+                while batch.under_way:
+                    batch.step()
+        return [row.completion() for row in rows]
+
+    def stream(self, sampling: Sampling, wake: Callable[[], None]) -> TransformersStream:
+        """Begin to take requests that need not begin and end together; the weights are those of now until it closes.
+
+        Streams may be open at the same time, but take turns at the cache's front, which costs a copy of their rows.
+
+        Args:
+            sampling: Decode settings of all of them.
+            wake: Never called: every reply is computed by the stream's `advance`.
+
+        Raises:
+            PolicyError: The engine failed.
+        """
+        with self._engine():
+            self._notice_changes()
+        stream = TransformersStream(self, sampling)
+        self._streams.add(stream)
+        return stream
 
     def forget(self, conversations: Sequence[str]) -> None:
-        """These conversations are over: their slots are free."""
+        """These conversations are over: their slots are free, and replies that they wait for are given up."""
+        for stream in self._streams:
+            stream._give_up(conversations)
         self._table.forget(conversations)
 
     def invalidate(self) -> None:
-        """Empty the cache: the weights changed, so what was computed with them is stale."""
-        self._table.forget()
+        """Empty the cache: the weights changed, so what was computed with them is stale; open streams are over."""
+        self._empty(_CHANGED, over=True)
         self._places = None
         if self._copy is not None:
             self._copy.invalidate()
 
     def renew(self) -> None:
         """The weights may have changed in place without a trace: nothing that was computed or copied before counts."""
-        self._table.forget()
-        if self._copy is not None:
+        if self._copy is None:
+            self._empty(_CHANGED, over=True)
+        else:
+            # The copy is as it was, and with it the cache and open streams, until the next call takes the weights over.
             self._copy.invalidate()
             if self._frozen:
                 self._copy.refresh()
+
+    def _empty(self, reason: str, *, over: bool) -> None:
+        """Nothing that is cached counts any more, so no reply that is under way can go on."""
+        self._table.forget()
+        for stream in self._streams:
+            stream._lose(reason, over=over)
 
     def _notice_changes(self) -> None:
         """Drop what was computed with other weights than those of now."""
@@ -149,161 +174,166 @@ class TransformersPolicy:
             self._copy.refresh()
         version, places = self._decoder.version(), self._decoder.places()
         if version != self._version or places != self._places:
-            self._table.forget()
+            self._empty(_CHANGED, over=True)
             self._stepper.weights_changed(in_place=places == self._places)
         self._version, self._places = version, places
 
-    def _complete(self, requests: Sequence[Request], sampling: Sampling) -> list[Completion]:
-        rows = [self._row(index, request, sampling) for index, request in enumerate(requests)]
-        if len({row.conversation for row in rows}) != len(rows):
-            raise PolicyError("two requests of one call name the same conversation")
-        logits = self._prefill(self._table.place(rows))
-        draws: torch.Tensor | None = None
-        if not sampling.greedy:
-            longest = max(row.cap for row in rows)
-            streams = np.stack([uniforms(requests[row.index].seed, longest) for row in self._table.order])
-            draws = torch.from_numpy(streams).to(logits.device)
-        self._decode(logits, draws, sampling.temperature)
-        return [row.completion() for row in rows]
+    @contextmanager
+    def _engine(self) -> Iterator[None]:
+        """Whatever fails inside empties the cache, which may stand half-way through a swap (also on Ctrl-C)."""
+        try:
+            yield
+        except BaseException as error:
+            reason = f"sampling failed: {type(error).__name__}: {error}"
+            self._empty(reason, over=False)
+            self._stepper.weights_changed(in_place=False)  # nor is a graph trusted that met a failure
+            if isinstance(error, (RuntimeError, MemoryError)) and not isinstance(error, PolicyError):
+                raise PolicyError(reason) from error
+            raise
 
-    def _row(self, index: int, request: Request, sampling: Sampling) -> Row:
+    def _batch(self, sampling: Sampling, *, share: bool = False) -> Batch:
+        return Batch(self._decoder, self._table, self._stepper, self.eos_ids, sampling.temperature, share=share)
+
+    def _row(self, request: Request, sampling: Sampling) -> Row:
         prompt, cap = list(request.prompt_ids), request.fitting_cap(sampling, self.max_context)
+        draws = [] if sampling.greedy else uniforms(request.seed, cap + self._stepper.most).tolist()
         stops = StopTexts(self.tokenizer, request.stops) if request.stops else None
-        return Row(index, request.conversation, prompt, cap, request.control, stops, request.fork_of, top=request.top)
+        return Row(
+            request.conversation, prompt, cap, request.control, draws, stops, request.fork_of, top=request.top
+        )  # fmt: skip
 
-    def _prefill(self, groups: list[tuple[int, int]]) -> torch.Tensor:
-        """Compute what the cache lacks; logits after each prompt, `[rows, vocabulary]` in slot order."""
-        parts: list[torch.Tensor] = []
-        for first, last in groups:
-            rows = self._table.order[first:last]
-            tokens = max(row.pending for row in rows)
-            cells = tokens * (max(row.kept for row in rows) + tokens)
-            step = max(1, _PREFILL_CELLS // cells)
-            for begin in range(first, last, step):
-                parts.append(self._prefill_rows(begin, self._table.order[begin : min(begin + step, last)]))
-        logits = torch.cat(parts)
-        followers = self._table.order[logits.shape[0] :]
-        if followers:
-            at = {row.index: slot for slot, row in enumerate(self._table.order)}
-            sources = [at[row.leader.index] for row in followers if row.leader is not None]
-            for source in dict.fromkeys(sources):
-                targets = [at[row.index] for row in followers if row.leader is self._table.order[source]]
-                self._table.cache.copy_slot(source, targets, len(self._table.order[source].prompt))
-                for target in targets:
-                    self._table.slots[target].ids = list(self._table.slots[source].ids)
-            logits = torch.cat([logits, logits[torch.tensor(sources, device=logits.device)]])
-        return logits
+    def _refuse_under_way(self, conversations: Sequence[str]) -> None:
+        """A conversation has one slot, so it has one reply at a time."""
+        if len(set(conversations)) != len(conversations):
+            raise PolicyError("two requests of one call name the same conversation")
+        for stream in self._streams:
+            for busy in stream._under_way().intersection(conversations):
+                raise PolicyError(f"a reply of conversation {busy} is under way in a stream already: wait for it")
 
-    def _prefill_rows(self, first: int, rows: list[Row]) -> torch.Tensor:
-        """One forward over the pending ids of neighbouring slots, right-padded; logits at each row's last id."""
-        device = self._decoder.device
-        tokens = max(row.pending for row in rows)
-        read = max(row.kept for row in rows) + tokens
-        ids = torch.tensor([row.prompt[row.kept :] + [0] * (tokens - row.pending) for row in rows], device=device)
-        kept = torch.tensor([row.kept for row in rows], device=device)
-        positions = kept.unsqueeze(1) + torch.arange(tokens, device=device)
-        self._table.cache.reserve(len(self._table.slots), read)
-        self._table.cache.select(first, len(rows), positions, read)
-        ends = torch.tensor([row.pending - 1 for row in rows], device=device)
-        with _forward():
-            hidden = self._decoder.hidden(ids, positions, read, self._table.cache)
-            logits = self._decoder.logits(hidden[torch.arange(len(rows), device=device), ends])
-        for offset, row in enumerate(rows):
-            self._table.slots[first + offset].ids = list(row.prompt)
-        return logits
 
-    def _decode(self, logits: torch.Tensor, draws: torch.Tensor | None, temperature: float) -> None:
-        """Sample until every row ends; rows that ended leave the batch when they are a quarter of it."""
-        rows, slots = self._table.order, self._table.slots
-        controlled = any(row.control is not None for row in rows)
-        looked_at = controlled or any(row.top for row in rows)
-        sampled = sample(logits, temperature, None if draws is None else draws[:, 0])
-        done = 0
-        while True:
-            tops = _top_means(rows, sampled)
-            forced = _forced(rows, sampled, tops) if controlled else {}
-            if forced:
-                sampled.put(forced, temperature)
-            steps = len(sampled.ids)
-            for at, mean in tops.items():
-                rows[at].top_means.append(mean)
-            self._take(rows, sampled, forced, fed=done > 0)
-            done += steps
-            ended = sum(row.finish is not None for row in rows)
-            if ended == len(rows):
-                return
-            ids = sampled.ids[-1]
-            if 4 * ended >= len(rows):
-                live = self._table.compact(rows)
-                index = torch.tensor(live, device=logits.device)
-                ids, draws = ids[index], None if draws is None else draws[index]
-                rows = [rows[at] for at in live]
-            left = max(row.cap - len(row.ids) for row in rows if row.finish is None)
-            steps = 1 if looked_at else min(self._stepper.most, left)
-            lengths = [len(slots[at].ids) for at in range(len(rows))]
-            ahead = None if draws is None else draws[:, done : done + steps]
-            with _forward():
-                sampled = self._stepper.advance(Feed(ids, lengths, ahead, temperature, steps, keep=looked_at))
+_CHANGED = "the weights changed while a stream was open, and its replies are those of one set of weights: open another"
 
-    def _take(self, rows: list[Row], sampled: Sampled, forced: dict[int, int], *, fed: bool) -> None:
-        """Append what was sampled to the rows that have not ended; what follows an end is dropped.
 
-        `fed`: the cache now holds each row's former last id, and all new ones but the last.
+class TransformersStream:
+    """Replies under way in this process (see `agents.policy.Stream`); `TransformersPolicy.stream` makes it."""
+
+    def __init__(self, policy: TransformersPolicy, sampling: Sampling) -> None:
+        self._policy, self._sampling = policy, sampling
+        self._held = Held(policy._decoder)
+        self._batch = policy._batch(sampling, share=True)
+        self._waiting: list[Row] = []
+        self._ready: list[tuple[str, Answer]] = []
+        self._waited = 0
+        """Decode steps since the first of `_waiting` came."""
+        self._lost: str | None = None
+        """Why the replies under way cannot go on."""
+        self._over: str | None = None
+        """Why the stream takes no more."""
+
+    @property
+    def working(self) -> bool:
+        """Whether any reply is under way, waits to begin, or has an answer that nobody has taken."""
+        return bool(self._batch.under_way or self._waiting or self._ready or self._lost)
+
+    def ask(self, requests: Sequence[Request]) -> None:
+        """Begin these replies with one of the next calls of `advance`.
+
+        Raises:
+            PolicyError: A conversation has a reply under way, or the stream is closed. Nothing was begun.
         """
-        if not sampled.facts.isfinite().all():
-            raise PolicyError("the model's logits are not numbers: its weights, or the type it runs in, are broken")
-        chosen, facts = sampled.ids.tolist(), sampled.facts.tolist()
-        for at, row in enumerate(rows):
-            if row.finish is not None:
-                continue
-            before = len(row.ids)
-            for step, ids in enumerate(chosen):
-                row.take(ids[at], facts[0][step][at], facts[1][step][at], facts[2][step][at], at in forced)
-                row.finish = self._finish(row)
-                if row.finish is not None:
-                    break
-            if fed:
-                self._table.slots[at].ids += row.ids[before - 1 : -1]
+        if self._over == _CLOSED:
+            raise PolicyError(_CLOSED)
+        names = [request.conversation for request in requests]
+        self._policy._refuse_under_way(names)
+        answers: list[Row | PolicyError] = []
+        for request in requests:
+            try:
+                answers.append(self._policy._row(request, self._sampling))
+            except PolicyError as error:  # does not fit: this request's own failure
+                answers.append(error)
+        for name, answer in zip(names, answers, strict=True):
+            if isinstance(answer, Row):
+                self._waiting.append(answer)
+            else:
+                self._ready.append((name, answer))
 
-    def _finish(self, row: Row) -> FinishReason | None:
-        if row.ids[-1] in self.eos_ids:
-            return FinishReason.STOP
-        if row.stops is not None and row.stops.found(row.ids):
-            return FinishReason.STOP_TEXT
-        return FinishReason.LENGTH if len(row.ids) == row.cap else None
+    def advance(self) -> list[tuple[str, Answer]]:
+        """Admit what waits, if its time has come, and decode one step (on a GPU some, in one launch of each).
+
+        Returns:
+            What has ended since the last call, by conversation.
+
+        Raises:
+            PolicyError: The engine failed, or the weights changed. Everything under way is given up.
+        """
+        ended: list[Row] = []
+        if self._batch.under_way or self._waiting or self._lost:
+            try:
+                self._check()
+                with self._policy._engine(), self._policy._decoder.sampling(self._held):
+                    ended = self._compute()
+            except BaseException:
+                self._give_up(None)
+                raise
+        ready, self._ready = self._ready, []
+        return ready + [(row.conversation, row.completion()) for row in ended]
+
+    def close(self) -> None:
+        """Give up what is under way; the cache keeps what it has computed. Idempotent."""
+        self._give_up(None)
+        self._over = _CLOSED
+        self._policy._streams.discard(self)
+
+    def _compute(self) -> list[Row]:
+        ended: list[Row] = []
+        if self._waiting and self._admits():
+            rows, self._waiting, self._waited = self._waiting, [], 0
+            ended = self._batch.admit(rows)
+        if self._batch.under_way and not ended:
+            ended = self._batch.step()
+            self._waited += bool(self._waiting)
+        return ended
+
+    def _admits(self) -> bool:
+        """Whether those who wait join now."""
+        under_way = self._batch.under_way
+        return 4 * len(self._waiting) >= under_way or self._waited >= _PATIENCE
+
+    def _check(self) -> None:
+        """Refuse to go on with what is lost, or with other weights."""
+        if self._over is None and not self._held.unchanged():
+            self._over = _CHANGED
+        reason = self._over or self._lost
+        if reason is not None:
+            raise PolicyError(reason)
+
+    def _under_way(self) -> set[str]:
+        return {row.conversation for row in (*self._waiting, *self._batch.rows) if row.live}
+
+    def _give_up(self, conversations: Iterable[str] | None) -> None:
+        """Nobody waits for the replies of these conversations any more; `None`: of any."""
+        gone = None if conversations is None else set(conversations)
+        for row in (*self._waiting, *self._batch.rows):
+            row.given_up = row.given_up or gone is None or row.conversation in gone
+        self._waiting = [row for row in self._waiting if row.live]
+        self._ready = [] if gone is None else [(name, answer) for name, answer in self._ready if name not in gone]
+        if not self._batch.under_way:
+            self._batch.rows = []
+        if gone is None:
+            self._lost = None
+
+    def _lose(self, reason: str, *, over: bool) -> None:
+        """The cache was emptied: what is under way fails with the next `advance`."""
+        if self._batch.rows or self._waiting:
+            self._lost = reason
+        if over:
+            self._over = self._over or reason
+        self._batch.rows = []
 
 
-@contextmanager
-def _forward() -> Iterator[None]:
-    """An index that the model's tables lack (an id, a position) is the engine's failure; elsewhere it is a defect."""
-    try:
-        yield
-    except IndexError as error:
-        raise PolicyError(f"the model's forward failed: {type(error).__name__}: {error}") from error
-
-
-def _top_means(rows: list[Row], sampled: Sampled) -> dict[int, float]:
-    """Row number to what its request's `top` asks for, of unfinished rows, at the one step that was sampled."""
-    wanted = {row.top for row in rows if row.top and row.finish is None}
-    if not wanted:
-        return {}
-    assert sampled.known is not None
-    known = {count: top_mean(sampled.known, count).tolist() for count in wanted}
-    return {at: known[row.top][at] for at, row in enumerate(rows) if row.top and row.finish is None}
-
-
-def _forced(rows: list[Row], sampled: Sampled, tops: dict[int, float]) -> dict[int, int]:
-    """What the controls of unfinished rows want instead of the ids that one step sampled: row number to id."""
-    forced: dict[int, int] = {}
-    entropy, top = sampled.facts[1, 0].tolist(), sampled.facts[2, 0].tolist()
-    for at, row in enumerate(rows):
-        if row.control is not None and row.finish is None:
-            if at in tops and isinstance(row.control, TopControl):
-                row.control.watch(tops[at])
-            wanted = row.control.force(row.ids, entropy[at], top[at])
-            if wanted is not None:
-                forced[at] = wanted
-    return forced
+_PATIENCE = 8
+"""Decode steps that an arrival waits at most before it joins."""
+_CLOSED = "the stream is closed"
 
 
 def end_ids(listed: int | list[int] | None, tokenizer: Any) -> frozenset[int]:

@@ -413,7 +413,7 @@ def test_an_index_that_the_model_lacks_is_the_engines_failure(monkeypatch: pytes
         one(policy, Request("a", [11, 10**6], seed=1))
     assert one(policy, ask(0)).ids == one(make(), ask(0)).ids
 
-    def broken(*args: object) -> None:
+    def broken(*args: object, **settings: object) -> None:
         raise IndexError("a defect")
 
     monkeypatch.setattr(policy._table, "place", broken)

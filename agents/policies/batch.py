@@ -1,0 +1,235 @@
+"""The one decode path: replies join a batch by a prefill, go on together step by step, and leave when they end.
+
+Rows under way hold the cache's slots `0..n-1`, each at its own position in its reply, and draw from their own uniforms
+by that position: what else is in the batch does not change a reply, but for the rounding of sums (their order depends
+on the number of rows and of positions read). A call that begins and ends all its replies together always adds in the
+same order, so it gives the same bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import torch
+
+from agents.policies.decoder import Decoder
+from agents.policies.draw import Feed, Sampled, Stepper, sample, top_mean
+from agents.policies.slots import Row, SlotTable
+from agents.policy import FinishReason, PolicyError, TopControl
+
+_PREFILL_CELLS = 2**24
+"""Cap on rows * tokens * positions of one prefill forward: bounds the mask's memory (64 MB in float32)."""
+
+
+class Batch:
+    """Replies under way with one temperature. Batches may take turns at one table: each comes back to the front.
+
+    Args:
+        decoder: The model.
+        table: Its conversations and their slots.
+        stepper: How decode steps run.
+        eos_ids: Ids that end a turn.
+        temperature: Of the draw; 0 is greedy.
+        share: New conversations take over what any other has computed of their prompt (see `SlotTable.place`).
+
+    Attributes:
+        rows: The rows in slots `0..n-1`, with some that ended and have not left yet. `under_way` says whether to go on.
+    """
+
+    def __init__(
+        self,
+        decoder: Decoder,
+        table: SlotTable,
+        stepper: Stepper,
+        eos_ids: frozenset[int],
+        temperature: float,
+        *,
+        share: bool = False,
+    ) -> None:
+        self._decoder, self._table, self._stepper = decoder, table, stepper
+        self._eos_ids, self._temperature, self._share = eos_ids, temperature, share
+        self.rows: list[Row] = []
+
+    @property
+    def under_way(self) -> int:
+        """Replies that have not ended."""
+        return sum(row.live for row in self.rows)
+
+    def admit(self, rows: Sequence[Row]) -> list[Row]:
+        """Begin these replies behind those under way: compute what the cache lacks, and sample each one's first id.
+
+        Returns:
+            Rows that ended with it.
+        """
+        self._close_up(at_once=False)
+        first = len(self.rows)
+        groups = self._table.place(rows, self.rows, share=self._share)
+        logits = self._prefill(first, groups)
+        new = self._table.order[first:]
+        self.rows = self._table.order
+        draws = self._draws(new, 1)
+        sampled = sample(logits, self._temperature, None if draws is None else draws[:, 0])
+        return self._take(first, new, sampled, fed=False)
+
+    def step(self) -> list[Row]:
+        """Go on by one call of the stepper; returns the rows that ended. Nothing happens where none is under way."""
+        self._let_leave()
+        rows = self.rows
+        if not rows:
+            return []
+        left = max(row.cap - len(row.ids) for row in rows if row.live)
+        looked_at = any(row.live and (row.control is not None or row.top) for row in rows)
+        steps = 1 if looked_at else min(self._stepper.most, left)
+        ids = torch.tensor([row.ids[-1] for row in rows], device=self._decoder.device)
+        lengths = [len(slot.ids) for slot in self._table.slots[: len(rows)]]
+        feed = Feed(ids, lengths, self._draws(rows, steps), self._temperature, steps, keep=looked_at)
+        with _forward():
+            sampled = self._stepper.advance(feed)
+        return self._take(0, rows, sampled, fed=True)
+
+    # -- Where rows stand ---------------------------------------------------------------------------------------------
+
+    def _let_leave(self) -> None:
+        """Rows that ended leave when they are a quarter of the batch: moving others up costs more than a few idle."""
+        live = self.under_way
+        if not live:
+            self.rows = []
+        elif self._table.order is not self.rows or 4 * (len(self.rows) - live) >= len(self.rows):
+            self._close_up()
+
+    def _close_up(self, *, at_once: bool = True) -> None:
+        """Bring the rows under way to slots `0..n-1`, wherever they are; those that ended leave."""
+        if self._table.order is self.rows:
+            if self.under_way < len(self.rows):
+                self.rows = self._table.compact(at_once=at_once)
+        else:  # another batch was at the front, so the slots of rows that ended may be somebody else's
+            self.rows = self._table.bring([row for row in self.rows if row.live])
+
+    # -- What they compute --------------------------------------------------------------------------------------------
+
+    def _draws(self, rows: Sequence[Row], steps: int) -> torch.Tensor | None:
+        """Each row's next uniforms `[rows, steps]`; `None` where greedy."""
+        if self._temperature == 0.0:
+            return None
+        ahead = [row.draws[len(row.ids) : len(row.ids) + steps] for row in rows]
+        return torch.tensor(ahead, dtype=torch.float64, device=self._decoder.device)
+
+    def _prefill(self, begin: int, groups: list[tuple[int, int]]) -> torch.Tensor:
+        """Compute what the cache lacks of the rows from slot `begin` on.
+
+        Returns:
+            Logits after each prompt, `[rows, vocabulary]` in slot order.
+        """
+        order, table = self._table.order, self._table
+        parts: list[torch.Tensor] = []
+        for first, last in groups:
+            rows = order[first:last]
+            tokens = max(row.pending for row in rows)
+            cells = tokens * (max(row.kept for row in rows) + tokens)
+            step = max(1, _PREFILL_CELLS // cells)
+            for at in range(first, last, step):
+                parts.append(self._prefill_rows(at, order[at : min(at + step, last)]))
+        logits = torch.cat(parts)
+        followers = order[begin + logits.shape[0] :]
+        if followers:
+            slot = {row.conversation: at for at, row in enumerate(order)}
+            sources = [slot[row.leader.conversation] for row in followers if row.leader is not None]
+            for source in dict.fromkeys(sources):
+                targets = [slot[row.conversation] for row in followers if row.leader is order[source]]
+                table.cache.copy_slot(source, targets, len(order[source].prompt))
+                for target in targets:
+                    table.slots[target].ids = list(table.slots[source].ids)
+            index = torch.tensor(sources, device=logits.device) - begin
+            logits = torch.cat([logits, logits[index]])
+        return logits
+
+    def _prefill_rows(self, first: int, rows: list[Row]) -> torch.Tensor:
+        """One forward over the pending ids of neighbouring slots, right-padded; logits at each row's last id."""
+        device, cache = self._decoder.device, self._table.cache
+        tokens = max(row.pending for row in rows)
+        read = max(row.kept for row in rows) + tokens
+        ids = torch.tensor([row.prompt[row.kept :] + [0] * (tokens - row.pending) for row in rows], device=device)
+        kept = torch.tensor([row.kept for row in rows], device=device)
+        positions = kept.unsqueeze(1) + torch.arange(tokens, device=device)
+        cache.reserve(len(self._table.slots), read)
+        cache.select(first, len(rows), positions, read)
+        ends = torch.tensor([row.pending - 1 for row in rows], device=device)
+        with _forward():
+            hidden = self._decoder.hidden(ids, positions, read, cache)
+            logits = self._decoder.logits(hidden[torch.arange(len(rows), device=device), ends])
+        for offset, row in enumerate(rows):
+            self._table.slots[first + offset].ids = list(row.prompt)
+        return logits
+
+    def _take(self, first: int, rows: Sequence[Row], sampled: Sampled, *, fed: bool) -> list[Row]:
+        """Append what was sampled to the rows (in the slots from `first` on) that have not ended.
+
+        What follows an end is dropped. `fed`: the cache now holds each row's former last id, and all new ones but the
+        last.
+        """
+        tops = _top_means(rows, sampled)
+        forced = _forced(rows, sampled, tops)
+        if forced:
+            sampled.put(forced, self._temperature)
+        if not sampled.facts.isfinite().all():
+            raise PolicyError("the model's logits are not numbers: its weights, or the type it runs in, are broken")
+        chosen, facts = sampled.ids.tolist(), sampled.facts.tolist()
+        ended: list[Row] = []
+        for at, row in enumerate(rows):
+            if not row.live:
+                continue
+            if at in tops:
+                row.top_means.append(tops[at])
+            before = len(row.ids)
+            for step, ids in enumerate(chosen):
+                row.take(ids[at], facts[0][step][at], facts[1][step][at], facts[2][step][at], at in forced)
+                row.finish = self._finish(row)
+                if row.finish is not None:
+                    ended.append(row)
+                    break
+            if fed:
+                self._table.slots[first + at].ids += row.ids[before - 1 : -1]
+        return ended
+
+    def _finish(self, row: Row) -> FinishReason | None:
+        if row.ids[-1] in self._eos_ids:
+            return FinishReason.STOP
+        if row.stops is not None and row.stops.found(row.ids):
+            return FinishReason.STOP_TEXT
+        return FinishReason.LENGTH if len(row.ids) == row.cap else None
+
+
+@contextmanager
+def _forward() -> Iterator[None]:
+    """An index that the model's tables lack (an id, a position) is the engine's failure; elsewhere it is a defect."""
+    try:
+        yield
+    except IndexError as error:
+        raise PolicyError(f"the model's forward failed: {type(error).__name__}: {error}") from error
+
+
+def _top_means(rows: Sequence[Row], sampled: Sampled) -> dict[int, float]:
+    """Row number to what its request's `top` asks for, of unfinished rows, at the one step that was sampled."""
+    wanted = {row.top for row in rows if row.top and row.live}
+    if not wanted:
+        return {}
+    assert sampled.known is not None
+    known = {count: top_mean(sampled.known, count).tolist() for count in wanted}
+    return {at: known[row.top][at] for at, row in enumerate(rows) if row.top and row.live}
+
+
+def _forced(rows: Sequence[Row], sampled: Sampled, tops: dict[int, float]) -> dict[int, int]:
+    """What the controls of unfinished rows want instead of the ids that one step sampled: row number to id."""
+    forced: dict[int, int] = {}
+    if not any(row.control is not None and row.live for row in rows):
+        return forced
+    entropy, top = sampled.facts[1, 0].tolist(), sampled.facts[2, 0].tolist()
+    for at, row in enumerate(rows):
+        if row.control is not None and row.live:
+            if at in tops and isinstance(row.control, TopControl):
+                row.control.watch(tops[at])
+            wanted = row.control.force(row.ids, entropy[at], top[at])
+            if wanted is not None:
+                forced[at] = wanted
+    return forced
