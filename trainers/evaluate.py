@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from argparse import ArgumentParser, Namespace
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime
@@ -57,6 +57,7 @@ from trainers.stats import mean_pass_at_k
 READS = {
     "concurrency": "concurrency",
     "timeout": "timeout",
+    "retries": "retries",
     "request_body": "extra",
     "tokenizer": "tokenizer",
     "eos_ids": "eos_ids",
@@ -71,6 +72,7 @@ LEAST = {
     "slots": 1,
     "max_tokens": 1,
     "concurrency": 1,
+    "retries": 0,
     "limit": 0,
     "max_turns": 0,
     "sandbox_workers": 0,
@@ -115,6 +117,17 @@ def read_body(text: str | None) -> dict[str, Any]:
     if not isinstance(body, dict):
         raise ValueError('--request_body is no JSON object, as \'{"reasoning_effort": "low"}\' is')
     return body
+
+
+def check_body(body: Mapping[str, Any], arguments: Namespace) -> None:
+    """Refuse arguments that a key which is left out makes void.
+
+    Raises:
+        ValueError: There is one.
+    """
+    if "temperature" in body and body["temperature"] is None and (arguments.temperature or arguments.greedy):
+        named = "--greedy" if arguments.greedy else "--temperature"
+        raise ValueError(f"{named} does nothing where --request_body leaves the temperature out: leave one of them out")
 
 
 def usage_line(usage: Usage) -> str:
@@ -280,6 +293,7 @@ def _check(a: argparse.Namespace) -> Checked:
     try:
         check_arguments(a, _parser(), named)
         body = read_body(a.request_body)
+        check_body(body, a)
         manner = _manner(a, named)
         settings = environment_settings(a.env, tools=manner.tools, revise=manner.revise)
     except ValueError as error:
@@ -326,7 +340,7 @@ def _open_actor(a: argparse.Namespace, checked: Checked) -> Actor:
     """The policy, loaded."""
     actor = open_policy(
         checked.named, dtype=a.dtype, device=a.device, sample_dtype=a.sample_dtype, tokenizer=a.tokenizer,
-        eos_ids=a.eos_ids, concurrency=a.concurrency, timeout=a.timeout, extra=checked.body,
+        eos_ids=a.eos_ids, concurrency=a.concurrency, timeout=a.timeout, retries=a.retries, extra=checked.body,
     )  # fmt: skip
     if actor.weights is not None:
         set_threads(actor.weights, a.torch_threads)
@@ -537,7 +551,7 @@ def _parser() -> argparse.ArgumentParser:
         "--model",
         default="quickstart",
         help="quickstart | smollm2 | a folder (model, adapter, run) | hub id | oracle | noop | human | "
-        "openai:MODEL@URL | vllm:URL[#NAME] | NAME[:REST] of your own",
+        "openai:MODEL@URL | vllm:URL[,URL...][#NAME] | NAME[:REST] of your own",
     )
     add(
         "--tasks",
@@ -601,7 +615,18 @@ def _parser() -> argparse.ArgumentParser:
     add("--torch_threads", type=int, default=0, help="0 = one for a small policy, else all cores")
     add("--concurrency", type=int, help="openai, vllm: requests under way at a time (default 8; vllm 64)")
     add("--timeout", type=float, metavar="S", help="openai, vllm: seconds to wait, per attempt (default 300; vllm 600)")
-    add("--request_body", metavar="JSON", help='openai: more of each request, such as \'{"reasoning_effort": "low"}\'')
+    add(
+        "--retries",
+        type=int,
+        metavar="N",
+        help="openai, vllm: attempts after the first, with waits that double up to a minute (default 10: four minutes)",
+    )
+    add(
+        "--request_body",
+        metavar="JSON",
+        help='openai: more of each request, such as \'{"reasoning_effort": "low"}\'; null leaves a key out, such as '
+        "'{\"seed\": null}' (vllm, too)",
+    )
     add(
         "--eos_ids", type=int, nargs="+", metavar="ID", help="vllm: ids that end a turn; default: what its folder names"
     )

@@ -1,241 +1,48 @@
-"""JSON over HTTP with retries; calls that go out and are given up together."""
+"""JSON over HTTP with retries, and with all calls of a client slowing down together."""
 
 from __future__ import annotations
 
+import itertools
 import random
 import re
-import socket
 import threading
-import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import Any, TypeVar, overload
+from typing import Any
 from urllib.parse import urlsplit
 from weakref import WeakSet
 
 import requests
-from requests.adapters import HTTPAdapter
-from urllib3 import PoolManager
-from urllib3.connection import HTTPConnection, HTTPSConnection
-from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 
+from agents.policies.flight import Flight, GivenUp, Line
+from agents.policies.throttle import BUSY, Gate, Place, Verdict
 from agents.policy import PolicyError
 
-# -- Calls to a server that go out together, and are given up together ------------------------------------------------
-# When a flight stops, at the end of its batch or at Ctrl-C, calls that wait for an answer are hung up, and none
-# begins: a long reply takes minutes, and may be paid for.
-
-T = TypeVar("T")
-R = TypeVar("R")
-E = TypeVar("E", bound=Exception)
-
-STRAGGLER_SECONDS = 2.0
-"""How long the end of a batch waits for threads that were hung up."""
-
-
-class Line:
-    """A session of `requests`, for one thread at a time, whose sockets are at hand.
-
-    Attributes:
-        session: Sends requests.
-        cut: Whether it was hung up; it is of no use then.
-    """
-
-    def __init__(self, trust_env: bool) -> None:
-        self.cut = False
-        self._lock = threading.Lock()
-        self._sockets: WeakSet[socket.socket] = WeakSet()
-        self.session = requests.Session()
-        self.session.trust_env = trust_env
-        for scheme in ("http://", "https://"):
-            self.session.mount(scheme, _Adapter(self))
-
-    def opened(self, made: socket.socket | None) -> None:
-        """Note a socket.
-
-        Raises:
-            OSError: The line was hung up before.
-        """
-        if made is None:
-            return
-        with self._lock:
-            if self.cut:
-                made.close()
-                raise OSError("given up")
-            self._sockets.add(made)
-
-    def hang_up(self) -> None:
-        """End what is under way: whoever waits for an answer gets an error at once."""
-        with self._lock:
-            self.cut = True
-            for made in self._sockets:
-                with suppress(OSError):  # the other side was faster
-                    made.shutdown(socket.SHUT_RDWR)
-
-    def close(self) -> None:
-        """Close the connections."""
-        self.session.close()
-
-
-class _Adapter(HTTPAdapter):
-    """Makes connections, with or without a proxy, that tell the line of their sockets."""
-
-    def __init__(self, line: Line) -> None:
-        self._classes = _pools(line)
-        super().__init__()
-
-    def init_poolmanager(self, *args: Any, **settings: Any) -> None:
-        super().init_poolmanager(*args, **settings)
-        self.poolmanager.pool_classes_by_scheme = self._classes
-
-    def proxy_manager_for(self, *args: Any, **settings: Any) -> PoolManager:
-        manager = super().proxy_manager_for(*args, **settings)
-        manager.pool_classes_by_scheme = self._classes
-        return manager
-
-
-def _pools(line: Line) -> dict[str, type[HTTPConnectionPool]]:
-    class Plain(HTTPConnection):
-        def _new_conn(self) -> socket.socket:
-            made = super()._new_conn()
-            line.opened(made)
-            return made
-
-    class Secure(HTTPSConnection):
-        _early: socket.socket | None = None
-
-        def _new_conn(self) -> socket.socket:
-            made = super()._new_conn()
-            self._early = made.dup()  # TLS takes the first one away before it shakes hands
-            line.opened(self._early)
-            return made
-
-        def connect(self) -> None:
-            try:
-                super().connect()
-            finally:
-                if self._early is not None:
-                    self._early.close()
-            line.opened(self.sock)
-
-    class PlainPool(HTTPConnectionPool):
-        ConnectionCls = Plain
-
-    class SecurePool(HTTPSConnectionPool):
-        ConnectionCls = Secure
-
-    return {"http": PlainPool, "https": SecurePool}
-
-
-class GivenUp(PolicyError):
-    """A call was hung up because its batch ended."""
-
-
-class Flight:
-    """The calls that one batch has out."""
-
-    def __init__(self) -> None:
-        self.stopped = threading.Event()
-        self._lock = threading.Lock()
-        self._lines: set[Line] = set()
-
-    @contextmanager
-    def holding(self, line: Line) -> Iterator[None]:
-        """While inside, `stop` hangs this line up.
-
-        Raises:
-            GivenUp: The flight was stopped before.
-        """
-        with self._lock:
-            if self.stopped.is_set():
-                raise GivenUp("given up")
-            self._lines.add(line)
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._lines.discard(line)
-
-    def stop(self) -> None:
-        """Give every call up: those that wait for an answer return at once, none starts."""
-        with self._lock:
-            self.stopped.set()
-            for line in self._lines:
-                line.hang_up()
-
-
-@overload
-def together(work: Callable[[T, Flight], R], items: Sequence[T], workers: int) -> list[R]: ...
-
-
-@overload
-def together(work: Callable[[T, Flight], R], items: Sequence[T], workers: int, *, caught: type[E]) -> list[R | E]: ...
-
-
-def together(
-    work: Callable[[T, Flight], R], items: Sequence[T], workers: int, *, caught: type[E] | None = None
-) -> list[R | E] | list[R]:
-    """`work(item, flight)` for every item, in up to `workers` threads; results in the order of the items.
-
-    An exception of type `caught` is a result. Any other one, and Ctrl-C, is raised at once: the calls under way are
-    hung up and no further one begins. Threads that do not notice in time are daemons, so that the process can end.
-    """
-    flight, over = Flight(), threading.Event()
-    results: dict[int, R | E] = {}
-    waiting = deque(enumerate(items))
-    defects: list[BaseException] = []
-
-    def run() -> None:
-        while not over.is_set():
-            try:
-                index, item = waiting.popleft()
-            except IndexError:
-                return
-            try:
-                results[index] = work(item, flight)
-            except BaseException as error:  # raised again below, in the caller's thread
-                if caught is not None and isinstance(error, caught):
-                    results[index] = error
-                else:
-                    defects.append(error)
-                    over.set()
-            if len(results) == len(items):
-                over.set()
-
-    count = min(max(1, workers), len(items))
-    threads = [threading.Thread(target=run, daemon=True, name=f"turngym-call-{n}") for n in range(count)]
-    try:
-        for thread in threads:
-            thread.start()
-        if threads:
-            over.wait()
-    finally:
-        over.set()
-        flight.stop()
-        deadline = time.monotonic() + STRAGGLER_SECONDS
-        for thread in threads:
-            if thread.ident is not None:
-                thread.join(max(0.0, deadline - time.monotonic()))
-    if defects:
-        raise defects[0]
-    return [results[index] for index in range(len(items))]
-
-
-# -- JsonClient: JSON over HTTP with bounded retries, for engines that run elsewhere ----------------------------------
-# Retried are failed connections, timeouts, and the statuses 408, 429 and 5xx. The wait between attempts doubles; a
-# `Retry-After` of the server is honoured up to a cap. What is still wrong after that is an `HttpError`, which names
-# the address, the attempts and the server's own words. A key stands in the headers only, never in a message.
+# Retried are failed connections, timeouts, answers that are cut off or no JSON, and the statuses 408, 429 and 5xx. The
+# wait between attempts doubles, for each call on its own; but where the server asks for fewer requests, all calls of a
+# client wait together (`agents.policies.throttle`). What is still wrong after that is an `HttpError`, which names the
+# address, the attempts and the server's own words. A key stands in the headers only, never in a message.
 #
-# Calls that go out together share a flight (`agents.policies.http`); when it stops, none is tried again.
+# Calls that go out together share a flight (`agents.policies.flight`); when it stops, none is tried again.
 
+RETRIES = 10
+"""Attempts after the first: with the waits below they outlast four minutes without a server."""
 FIRST_WAIT = 0.5
 LONGEST_WAIT = 60.0
 """Seconds between attempts: doubled each time from the first, never more than the longest."""
+LONGEST_NAMED = 600.0
+"""A server that asks to wait for longer is not waited for."""
 CONNECT_SECONDS = 10.0
 """Longest wait for a connection; an answer may take longer."""
+STRANGER_RETRIES = 5
+"""Most retries at a server that was never there: its address may be wrong."""
+SLOW_RETRIES = 2
+"""Most retries after nothing came for the whole time: what took so long will again."""
+UNLUCKY = 3
+"""A call is refused as one too many at most so many times its retries, however many others are taken meanwhile."""
 
 _MASKED = re.compile(r"[\w.-]*\*{3,}[\w.*-]*")
 
@@ -254,11 +61,39 @@ class HttpError(PolicyError):
         self.status, self.code, self.said = status, code, said
 
 
+@dataclass(frozen=True, slots=True)
+class _Attempt:
+    """What came of sending a call once.
+
+    Attributes:
+        value: What was answered, if it is what was wanted.
+        failure: Why it is not.
+        again: Whether another attempt may do better.
+        slow: Whether the whole time was waited.
+        named: Seconds that the server asks to wait before it.
+    """
+
+    value: dict[str, Any] | None = None
+    failure: HttpError | None = None
+    again: bool = False
+    slow: bool = False
+    named: float | None = None
+
+    @property
+    def verdict(self) -> Verdict:
+        """What the other calls learn from it."""
+        status = 200 if self.value is not None else self.failure.status if self.failure is not None else None
+        if status is None:
+            return Verdict.UNKNOWN
+        return Verdict.REFUSED if self.again and status in BUSY else Verdict.TAKEN
+
+
 class JsonClient:
     """Sends JSON to one server and reads JSON back. Threads may share it.
 
     Every call takes `retries` and `timeout` instead of the client's own, the statuses that are `final` there though
-    they are tried again elsewhere, and the `flight` that it belongs to.
+    they are tried again elsewhere, the `flight` that it belongs to, and `alive`: asked after a failure whether to try
+    here again. With `retries=0` it is a look: it neither waits for the other calls nor slows them down.
 
     Args:
         base_url: Address that the paths of requests are put behind, without user name, query or fragment.
@@ -278,7 +113,7 @@ class JsonClient:
         base_url: str,
         *,
         timeout: float = 300.0,
-        retries: int = 5,
+        retries: int = RETRIES,
         first_wait: float | None = None,
         key: str | None = None,
         key_name: str = "the API key",
@@ -290,6 +125,9 @@ class JsonClient:
         self.timeout, self.retries = timeout, retries
         self._first_wait, self._key_name, self._trust_env = first_wait, key_name, trust_env
         self._auth = _Bearer(key)
+        self._gate = Gate(self._pause, retries)
+        self._refusal: HttpError | None = None
+        self._met = False
         self._idle: deque[Line] = deque()
         self._closed = threading.Event()
         self._lock = threading.Lock()
@@ -301,7 +139,7 @@ class JsonClient:
         Raises:
             HttpError: No usable answer.
         """
-        return self._object(path, self._ask("GET", path, None, **how))
+        return self._ask("GET", path, None, True, **how)
 
     def post(self, path: str, body: Mapping[str, Any], **how: Any) -> dict[str, Any]:
         """The JSON object that `path` answers to `body`.
@@ -309,7 +147,7 @@ class JsonClient:
         Raises:
             HttpError: No usable answer.
         """
-        return self._object(path, self._ask("POST", path, body, **how))
+        return self._ask("POST", path, body, True, **how)
 
     def tell(self, path: str, body: Mapping[str, Any] | None = None, **how: Any) -> None:
         """POST `body`, or GET without one, where only the status matters.
@@ -317,7 +155,7 @@ class JsonClient:
         Raises:
             HttpError: No answer, or another status than 200.
         """
-        self._ask("GET" if body is None else "POST", path, body, **how)
+        self._ask("GET" if body is None else "POST", path, body, False, **how)
 
     def close(self) -> None:
         """Close the connections, for good; calls under way and waits between attempts end at once. Idempotent."""
@@ -337,44 +175,109 @@ class JsonClient:
         method: str,
         path: str,
         body: Mapping[str, Any] | None,
+        reads: bool,
         *,
         retries: int | None = None,
         timeout: float | None = None,
         final: Collection[int] = (),
         flight: Flight | None = None,
-    ) -> requests.Response:
+        alive: Callable[[], bool] | None = None,
+    ) -> dict[str, Any]:
         url, flight = self._url(path), flight or Flight()
+        gate = None if retries == 0 else self._gate
         retries, timeout = self.retries if retries is None else retries, timeout or self.timeout
         with self._lock:
             if self._closed.is_set():
                 raise ValueError(f"{url}: the client was closed; make a new one")
             self._flights.add(flight)
-        for attempt in range(1, retries + 2):
-            wait: float | None = None
+        place, failure, slow, failed = Place(), None, 0, 0
+        for attempt in itertools.count(1):
+            if gate is not None:
+                self._enter(gate, place, flight, failure, url)
+            tried = _Attempt()
             try:
-                answer = self._send(method, url, body, timeout, flight)
-            except requests.RequestException as error:
-                if flight.stopped.is_set():
-                    raise GivenUp("given up") from error
-                failure = self._failure(url, attempt, _reason(error, timeout))
-                again = isinstance(error, requests.ConnectionError | requests.Timeout | _BROKEN_OFF)
+                tried = self._try(method, url, body, timeout, flight, attempt, final, reads)
+            finally:
+                waits = gate is not None and gate.leave(place, tried.verdict, tried.named)
+            if tried.value is not None:
+                return tried.value
+            assert tried.failure is not None
+            failure = tried.failure
+            refused = tried.verdict is Verdict.REFUSED
+            slow, failed = slow + tried.slow, failed + (not refused)
+            if refused:
+                self._refusal = failure
+                more = waits and place.refusals <= UNLUCKY * retries
             else:
-                if answer.status_code == 200:
-                    return answer
-                code, said = _complaint(answer)
-                failure = self._failure(url, attempt, said, answer.status_code, code)
-                again = answer.status_code in (408, 429) or answer.status_code >= 500
-                # A spent budget answers 429 as well, and stays spent.
-                again = again and answer.status_code not in final and code != "insufficient_quota"
-                wait = _retry_after(answer.headers.get("Retry-After"))
-            if not again or attempt > retries:
+                most = retries if self._met else min(retries, STRANGER_RETRIES)
+                more = failed <= most and slow <= min(retries, SLOW_RETRIES)
+            more = more and tried.again and (tried.named is None or tried.named <= LONGEST_NAMED)
+            if not more or (alive is not None and not alive()):
                 raise failure
-            if wait is None:
-                first = FIRST_WAIT if self._first_wait is None else self._first_wait
-                wait = first * 2 ** (attempt - 1) * _jitter.uniform(0.75, 1.25)
-            if _wait(flight.stopped, min(wait, LONGEST_WAIT)):
+            wait = self._pause(failed) if tried.named is None else tried.named
+            if not refused and _wait(flight.stopped, wait):
                 raise failure
         raise AssertionError("unreachable")
+
+    def _enter(self, gate: Gate, place: Place, flight: Flight, failure: HttpError | None, url: str) -> None:
+        """Wait for this call's turn.
+
+        Raises:
+            HttpError: It does not come: the flight was stopped, or nobody waits for this server any longer.
+        """
+        try:
+            with flight.holding(place):
+                if gate.enter(place, flight.stopped):
+                    return
+        except GivenUp:
+            if failure is None:
+                raise
+        if failure is not None:
+            raise failure
+        last = self._refusal
+        if flight.stopped.is_set() or last is None:
+            raise GivenUp("given up")
+        said = f"not sent, since every call is refused: {last.said}"
+        raise self._failure(url, 1, said, last.status, last.code)
+
+    def _try(
+        self,
+        method: str,
+        url: str,
+        body: Mapping[str, Any] | None,
+        timeout: float,
+        flight: Flight,
+        attempt: int,
+        final: Collection[int],
+        reads: bool,
+    ) -> _Attempt:
+        """Send it once."""
+        try:
+            answer = self._send(method, url, body, timeout, flight)
+        except requests.RequestException as error:
+            if flight.stopped.is_set():
+                raise GivenUp("given up") from error
+            failure = self._failure(url, attempt, _reason(error, timeout))
+            again = isinstance(error, (requests.ConnectionError, requests.Timeout, *_BROKEN_OFF))
+            return _Attempt(failure=failure, again=again, slow=isinstance(error, requests.ReadTimeout))
+        self._met = True
+        status = answer.status_code
+        if status != 200:
+            code, said = _complaint(answer)
+            again = status in (408, 429) or status >= 500
+            again = again and status not in final and code != _SPENT and not _TOO_LARGE.match(said)
+            named = _retry_after(answer.headers.get("Retry-After"))
+            return _Attempt(failure=self._failure(url, attempt, said, status, code), again=again, named=named)
+        value = _object(answer) if reads else {}
+        if value is not None:
+            return _Attempt(value)
+        said = f"not a JSON object but {_clean(answer.text) or 'nothing'}"
+        return _Attempt(failure=self._failure(url, attempt, said, status), again=True)
+
+    def _pause(self, failures: int) -> float:
+        """Seconds to wait after so many failures."""
+        first = FIRST_WAIT if self._first_wait is None else self._first_wait
+        return min(first * 2 ** min(failures - 1, 30) * _jitter.uniform(0.75, 1.25), LONGEST_WAIT)
 
     def _send(
         self, method: str, url: str, body: Mapping[str, Any] | None, timeout: float, flight: Flight
@@ -399,16 +302,6 @@ class JsonClient:
                 line.close()
             else:
                 self._idle.append(line)
-
-    def _object(self, path: str, answer: requests.Response) -> dict[str, Any]:
-        try:
-            value = answer.json()
-        except ValueError:
-            value = None
-        if not isinstance(value, dict):
-            said = f"not a JSON object but {_clean(answer.text) or 'nothing'}"
-            raise self._failure(self._url(path), 1, said, answer.status_code)
-        return value
 
     def _failure(self, url: str, attempt: int, said: str, status: int | None = None, code: str = "") -> HttpError:
         said = _short(self._auth.hidden_in(said))  # hidden first: half a key could not be found any more
@@ -443,7 +336,11 @@ class _Bearer(requests.auth.AuthBase):
         return _MASKED.sub("***", text.replace(self._key, "***") if self._key else text)
 
 
-_BROKEN_OFF = requests.exceptions.ChunkedEncodingError
+_BROKEN_OFF = (requests.exceptions.ChunkedEncodingError, requests.exceptions.ContentDecodingError)
+_SPENT = "insufficient_quota"
+"""A spent budget answers 429 as well, and stays spent."""
+_TOO_LARGE = re.compile(r"request too large", re.IGNORECASE)
+"""So does a prompt that alone holds more tokens than a minute allows."""
 _jitter = random.Random()
 
 
@@ -468,6 +365,14 @@ def checked_url(url: str) -> str:
     return url.rstrip("/")
 
 
+def _object(answer: requests.Response) -> dict[str, Any] | None:
+    try:
+        value = answer.json()
+    except ValueError:
+        return None
+    return value if isinstance(value, dict) else None
+
+
 def _wait(stopped: threading.Event, seconds: float) -> bool:
     """Wait, but no longer than until the flight is stopped; whether it is."""
     return stopped.wait(seconds)
@@ -485,6 +390,8 @@ def _said(answer: requests.Response) -> tuple[str, str]:
         body = answer.json()
     except ValueError:
         return "", answer.text.strip() or answer.reason or "no message"
+    if isinstance(body, list) and len(body) == 1:
+        (body,) = body  # some put their errors into a list
     error = body.get("error", body) if isinstance(body, dict) else body
     if not isinstance(error, dict):
         return "", str(error)

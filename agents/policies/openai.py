@@ -6,11 +6,14 @@ import json
 import os
 import re
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
-from agents.policies.http import Flight, HttpError, JsonClient, plain_text, together
+from agents.policies.flight import Flight
+from agents.policies.http import RETRIES, HttpError, JsonClient, plain_text
+from agents.policies.remote import Outage, RemoteStream, together
 from agents.policies.scripted import ByteTokenizer
 from agents.policy import (
     Abilities,
@@ -20,7 +23,6 @@ from agents.policy import (
     PromptTooLong,
     Request,
     Sampling,
-    SomeFailed,
 )
 
 # -- Messages out of the ids of a `ByteTokenizer` conversation, for engines that take text ----------------------------
@@ -71,13 +73,27 @@ def reply_ids(text: str, *, ended: bool) -> list[int]:
 # reply.
 
 KEY_VARIABLE = "OPENAI_API_KEY"
-OURS = frozenset({"model", "messages", "temperature", "seed", "stop", "n", "stream"})
+LEFT_OUT = frozenset({"temperature", "seed"})
+"""Keys that are set here, and that a server may refuse to know: `None` leaves them out."""
+OURS = frozenset({"model", "messages", "stop", "n", "stream"}) | LEFT_OUT
 CAPS = ("max_tokens", "max_completion_tokens")
 """What the cap on a reply is called: the second where a server says so."""
-_ONE_REQUEST = frozenset(range(400, 500)) - {401, 403, 404, 408, 429}
-"""Refusals that are about one request; any other failure says that the server is not there for anyone."""
+FINISH = {
+    **dict.fromkeys(("stop", "end_turn", "eos", "eos_token", "stop_sequence", "stop_token", "complete"), True),
+    **dict.fromkeys(("length", "max_tokens", "max_length", "max_output_tokens", "model_length"), False),
+    **dict.fromkeys(("model_context_window_exceeded", "limit"), False),
+}
+"""What servers call the two ends of a reply (in any case of letters): whether the model ended it, or a cap cut it."""
+FILTERED = frozenset(
+    {"content_filter", "safety", "sensitive", "recitation", "blocklist", "prohibited_content", "spii", "error_toxic"}
+)
+"""What they call a reply that was withheld."""
 
 _TOO_LONG = re.compile(r"context (length|window|size)|prompt is too long|too many (input )?tokens", re.IGNORECASE)
+
+
+_THOUGHTS = frozenset({"thinking", "redacted_thinking", "reasoning"})
+_Asked = tuple[Request, list[Message]]
 
 
 class Unanswered(PolicyError):
@@ -110,7 +126,8 @@ class OpenAIPolicy:
         concurrency: Requests under way at a time.
         timeout: Seconds without a sign of the server after which an attempt fails.
         retries: Attempts after the first.
-        extra: Further keys of each request (`{"reasoning_effort": "low"}`); those set here are refused.
+        extra: Further keys of each request (`{"reasoning_effort": "low"}`); those set here are refused. `None` leaves a
+            key out, `seed` and `temperature` too: for servers that refuse them.
 
     Raises:
         ValueError: An argument that cannot work.
@@ -126,15 +143,17 @@ class OpenAIPolicy:
         api_key: str | None = None,
         concurrency: int = 8,
         timeout: float = 300.0,
-        retries: int = 5,
+        retries: int = RETRIES,
         extra: Mapping[str, Any] | None = None,
     ) -> None:
         if concurrency < 1:
             raise ValueError(f"concurrency is {concurrency}: at least 1")
-        if taken := sorted((OURS | {*CAPS}) & {*(extra or {})}):
+        given = dict(extra or {})
+        self._left_out = frozenset(key for key in given if given[key] is None)
+        if taken := sorted((OURS | {*CAPS}) & given.keys() - (self._left_out & LEFT_OUT)):
             raise ValueError(f"extra holds {', '.join(taken)}: set by the sampling and by the environment")
         key = os.environ.get(KEY_VARIABLE) if api_key is None else api_key
-        self.model, self.extra, self.concurrency = model, dict(extra or {}), concurrency
+        self.model, self.extra, self.concurrency = model, given, concurrency
         self.tokenizer = ByteTokenizer()
         self.eos_ids = frozenset([self.tokenizer.eos_token_id])
         self.usage = Usage()
@@ -142,43 +161,29 @@ class OpenAIPolicy:
         self._lock = threading.Lock()
         self._served: dict[str, set[str]] = {"model": set(), "system_fingerprint": set()}
         self._cap = CAPS[0]
-        self._lone_failures = 0
+        self._outage = Outage()
 
     def complete(self, requests: Sequence[Request], sampling: Sampling) -> list[Completion]:
         """One reply per request, several requests at a time. Caps are in the server's tokens.
 
         Raises:
-            PolicyError: The server failed every request of several, or a lone one for the second time in a row.
+            PolicyError: The server is not there for anyone (`agents.policies.remote.Outage`).
             SomeFailed: It failed some, or some conversations cannot go on.
             ValueError: A request wants what no chat endpoint can: forced ids, stop texts, or a prompt without messages.
         """
-        if any(request.control is not None for request in requests):
-            raise ValueError(f"{self.model}: a chat endpoint cannot be told to put ids into a reply: use no control")
-        if any(request.stops for request in requests):
-            raise ValueError(f"{self.model}: stop texts belong to prompts of running text; a chat endpoint has none")
-        asked = [(request, messages_of(request.prompt_ids, self.tokenizer)) for request in requests]
+        asked = [self._asked(request) for request in requests]
+        return together(partial(self._reply, sampling), asked, self.concurrency, self._outage)
 
-        def reply(one: tuple[Request, list[dict[str, str]]], flight: Flight) -> Completion:
-            return self._reply(*one, sampling, flight)
-
-        answers = together(reply, asked, self.concurrency, caught=PolicyError)
-        completions = [answer for answer in answers if isinstance(answer, Completion)]
-        failures = [answer for answer in answers if isinstance(answer, PolicyError)]
-        if not (failures and all(_no_server(answer) for answer in answers)):
-            self._lone_failures = 0
-            if failures:
-                raise SomeFailed(answers)
-            return completions
-        if len(failures) == 1:
-            self._lone_failures += 1
-            if self._lone_failures == 1:
-                raise SomeFailed(answers)
-            raise failures[0]
-        raise PolicyError(f"all {len(failures)} requests failed, the first with: {failures[0]}") from failures[0]
+    def stream(self, sampling: Sampling, wake: Callable[[], None]) -> RemoteStream[_Asked]:
+        """Begin to take requests (`agents.policy.Streaming`); up to `concurrency` are under way at a time."""
+        return RemoteStream(self._asked, partial(self._reply, sampling), self.concurrency, self._outage, wake)
 
     def label(self, sampling: Sampling) -> str:
-        """The decode settings for tables, with what is added to each request."""
-        return f"{sampling.label()}, {json.dumps(self.extra, sort_keys=True)}" if self.extra else sampling.label()
+        """The decode settings for tables, with what is added to each request and what is left out."""
+        label = sampling.label()
+        if "temperature" in self._left_out:
+            label = f"temperature of the server's own, max_tokens={sampling.max_tokens}"
+        return f"{label}, {json.dumps(self.extra, sort_keys=True)}" if self.extra else label
 
     def forget(self, conversations: Sequence[str]) -> None:
         """Nothing is kept."""
@@ -197,15 +202,26 @@ class OpenAIPolicy:
             "extra": self.extra,
             "cap": self._cap,
             "level": "text: the server's tokens and chat template are its own",
-            "seeds": "sent; an endpoint need not honour them",
+            "seeds": (
+                "not sent: replies are drawn with the server's own"
+                if "seed" in self._left_out
+                else "sent; an endpoint need not honour them"
+            ),
             "usage": asdict(self.usage),
         }
 
     # -- one request --------------------------------------------------------------------------------------------------
 
-    def _reply(
-        self, request: Request, messages: list[dict[str, str]], sampling: Sampling, flight: Flight
-    ) -> Completion:
+    def _asked(self, request: Request) -> _Asked:
+        """A request with its messages."""
+        if request.control is not None:
+            raise ValueError(f"{self.model}: a chat endpoint cannot be told to put ids into a reply: use no control")
+        if request.stops:
+            raise ValueError(f"{self.model}: stop texts belong to prompts of running text; a chat endpoint has none")
+        return request, messages_of(request.prompt_ids, self.tokenizer)
+
+    def _reply(self, sampling: Sampling, asked: _Asked, flight: Flight) -> Completion:
+        request, messages = asked
         body = {
             **self.extra,
             "model": self.model,
@@ -213,14 +229,24 @@ class OpenAIPolicy:
             "temperature": sampling.temperature,
             "seed": request.seed,
         }
+        body = {key: value for key, value in body.items() if key not in self._left_out}
         cap = request.cap(sampling)
         try:
             answer = self._post(body, cap, flight)
         except HttpError as error:
             if own := _of_this_prompt(error, request):
                 raise own from error
+            if hint := self._refused_key(error):
+                raise PolicyError(f"{error}; {hint}") from error
             raise
         return self._completion(answer)
+
+    def _refused_key(self, error: HttpError) -> str | None:
+        """What to do where the server refuses a key that can be left out."""
+        if error.status not in (400, 422):
+            return None
+        named = next((key for key in sorted(LEFT_OUT - self._left_out) if re.search(rf"\b{key}\b", error.said)), None)
+        return named and f"if it refuses the key {named}, leave that out: --request_body '{{\"{named}\": null}}'"
 
     def _post(self, body: dict[str, Any], cap: int, flight: Flight) -> dict[str, Any]:
         name = self._cap
@@ -236,26 +262,57 @@ class OpenAIPolicy:
     def _completion(self, answer: dict[str, Any]) -> Completion:
         choice, message = self._only_choice(answer)
         notes = self._note(answer, message)
-        finish = choice.get("finish_reason")
-        if finish == "content_filter":
+        reason = choice.get("finish_reason")
+        said = reason.lower() if isinstance(reason, str) else ""
+        if said in FILTERED:
             raise Unanswered(f"{self.model}: the server's content filter withheld the reply")
-        if finish == "tool_calls" or message.get("tool_calls"):
+        if said == "tool_calls" or message.get("tool_calls"):
             raise PolicyError(
                 f"{self.model}: the server answered with a tool call, and none was offered: its parser took the text "
                 "for one. Switch that off, at the server"
             )
-        if finish not in ("stop", "length"):
-            said = finish if finish is None else plain_text(str(finish))
-            raise PolicyError(f"{self.model}: the reply ended with finish_reason {said!r}; known are stop and length")
-        text = message.get("content")
-        if text is None and isinstance(message.get("refusal"), str):
-            text, notes["refused"] = message["refusal"], 1.0
-        if text is None and (finish == "length" or "reasoning_chars" in notes):
+        ended = True if said == "refusal" else FINISH.get(said)
+        if ended is None:
+            shown = plain_text(reason) if isinstance(reason, str) else reason
+            raise PolicyError(
+                f"{self.model}: the reply ended with finish_reason {shown!r}; known are {', '.join(FINISH)}"
+            )
+        text = self._text(message, notes)
+        if said == "refusal":
+            notes["refused"] = 1.0
+        if text is None and (not ended or "reasoning_chars" in notes):
             text = ""  # it thought, and said nothing
-        if not isinstance(text, str):
-            raise PolicyError(f"{self.model}: the reply's content is {type(text).__name__}, not text")
-        ended = finish == "stop"
+        if text is None:
+            raise PolicyError(f"{self.model}: the reply's content is {type(message.get('content')).__name__}, not text")
         return _unknown(reply_ids(text, ended=ended), FinishReason.STOP if ended else FinishReason.LENGTH, notes)
+
+    def _text(self, message: dict[str, Any], notes: dict[str, float]) -> str | None:
+        """What the reply says; reasoning and refusals among its parts are noted.
+
+        Raises:
+            PolicyError: A part is neither.
+        """
+        content = message.get("content")
+        if content is None and isinstance(message.get("refusal"), str):
+            content = [{"type": "refusal", "refusal": message["refusal"]}]
+        if not isinstance(content, list):
+            return content if isinstance(content, str) else None
+        texts = []
+        for part in content:
+            kind = part.get("type") if isinstance(part, dict) else None
+            if isinstance(part, str):
+                texts.append(part)
+            elif kind in ("text", "output_text") and isinstance(part.get("text"), str):
+                texts.append(part["text"])
+            elif kind == "refusal" and isinstance(part.get("refusal"), str):
+                texts.append(part["refusal"])
+                notes["refused"] = 1.0
+            elif kind in _THOUGHTS:
+                notes["reasoning_chars"] = notes.get("reasoning_chars", 0.0) + _letters(part)
+            else:
+                shown = plain_text(str(kind)) if isinstance(part, dict) else type(part).__name__
+                raise PolicyError(f"{self.model}: the reply's content holds a part that is no text: {shown!r}")
+        return "".join(texts) if texts else None
 
     def _only_choice(self, answer: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
         choices = answer.get("choices")
@@ -288,9 +345,15 @@ class OpenAIPolicy:
         return notes
 
 
-def _no_server(answer: Completion | PolicyError) -> bool:
-    """Whether a request failed for a reason that is not its own: no answer, an outage, a key or a model refused."""
-    return isinstance(answer, HttpError) and answer.status not in _ONE_REQUEST
+def _letters(part: Any) -> int:
+    """Characters of a part's texts, which may lie in parts of their own; its signatures and names are none."""
+    if isinstance(part, str):
+        return len(part)
+    if isinstance(part, list):
+        return sum(map(_letters, part))
+    if not isinstance(part, dict):
+        return 0
+    return sum(_letters(part.get(key)) for key in ("text", "thinking", "reasoning", "summary"))
 
 
 def _of_this_prompt(error: HttpError, request: Request) -> PolicyError | None:

@@ -6,6 +6,7 @@
 | `human` | a person at this terminal |
 | `openai:MODEL@URL` | a chat endpoint, at text level; the key is in `OPENAI_API_KEY` |
 | `vllm:URL`, `vllm:URL#NAME` | a vLLM server, token for token; the key is in `VLLM_API_KEY` |
+| `vllm:URL,URL`, `vllm:URL,URL#NAME` | several with the same model, which share the conversations |
 | `NAME`, `NAME:REST` | what was registered in `POLICIES`, or what an installed package offers (`turngym.policies`) |
 | `quickstart`, `smollm2`, a folder, a hub id | a model in this process (see `agents.models.loading`) |
 
@@ -67,7 +68,7 @@ class PolicyName:
         text: As given.
         kind: How it is reached.
         model: Its name at the endpoint; empty for the only one that a vLLM server has. Elsewhere as `text`.
-        url: The endpoint.
+        url: The endpoint, or several with commas between.
     """
 
     text: str
@@ -122,7 +123,8 @@ class Opening:
         eos_ids: Ids that end a turn at a vLLM server; default: those that its folder names, or the tokenizer's.
         concurrency: Requests under way at an endpoint; default: 8, for vLLM 64.
         timeout: Seconds to wait for it; default: 300, for vLLM 600.
-        extra: Further keys of a chat endpoint's requests.
+        retries: Attempts after the first; default: 10, which outlast four minutes.
+        extra: Further keys of a chat endpoint's requests; `None` leaves a key out.
     """
 
     dtype: str = "float32"
@@ -132,12 +134,13 @@ class Opening:
     eos_ids: Iterable[int] | None = None
     concurrency: int | None = None
     timeout: float | None = None
+    retries: int | None = None
     extra: Mapping[str, Any] | None = None
 
     @property
     def limits(self) -> dict[str, Any]:
         """Those of an endpoint that were given."""
-        given = {"concurrency": self.concurrency, "timeout": self.timeout}
+        given = {"concurrency": self.concurrency, "timeout": self.timeout, "retries": self.retries}
         return {key: value for key, value in given.items() if value is not None}
 
 
@@ -184,7 +187,8 @@ def read_name(text: str) -> PolicyName:
     if not re.match(r"https?://", url) or (prefix == "openai" and not model):
         raise ModelError(f"{prefix}: names a model and the address of its server, as in {EXAMPLES[prefix]}")
     try:
-        return PolicyName(text, way.kind, model, checked_url(url))
+        urls = url.split(",") if way.kind is PolicyKind.VLLM else [url]
+        return PolicyName(text, way.kind, model, ",".join(map(checked_url, urls)))
     except ValueError as error:
         raise ModelError(f"{prefix}: {error}") from error
 
@@ -292,8 +296,6 @@ def _open_vllm(named: PolicyName, given: Opening) -> Actor:
     from agents.policies.transformers import end_ids
     from agents.policies.vllm import VllmPolicy
 
-    if given.extra:
-        raise ValueError("every key of a request to vLLM is set here; extra is for chat endpoints")
     loaded = None if given.tokenizer is None else _load_tokenizer(given.tokenizer)
     served, eos_ids = _served(named, given.limits), given.eos_ids
     here = served.model != "" and Path(served.model).is_dir()
@@ -309,7 +311,9 @@ def _open_vllm(named: PolicyName, given: Opening) -> Actor:
     card = read_card(served.own) if served.own else ModelCard()
     if eos_ids is None and card.end_ids:
         eos_ids = card.end_ids
-    policy = VllmPolicy(named.url, loaded, model=named.model or None, eos_ids=eos_ids, **given.limits)
+    policy = VllmPolicy(
+        named.url, loaded, model=named.model or None, eos_ids=eos_ids, extra=given.extra, **given.limits
+    )
     return Actor(policy, card=card)
 
 
@@ -317,11 +321,22 @@ def _served(named: PolicyName, limits: Mapping[str, Any]) -> _Folders:
     """The folder of a server's model, where the server runs on this machine and says which it is.
 
     Raises:
-        ValueError: It does not serve what was named.
+        ValueError: It does not serve what was named, or replicas serve different models.
     """
-    from agents.policies.vllm.policy import connect
+    from agents.policies.vllm.replicas import addresses
 
-    client = connect(named.url, timeout=limits.get("timeout", 300.0), retries=5)
+    found = {url: _served_at(url, named.model, limits) for url in addresses(named.url)}
+    first, *others = found
+    for url in others:
+        if found[url] != found[first]:
+            raise ValueError(f"{url} serves {found[url].own}, and {first} serves {found[first].own}: name one of them")
+    return found[first]
+
+
+def _served_at(url: str, model: str, limits: Mapping[str, Any]) -> _Folders:
+    from agents.policies.vllm.replicas import connect
+
+    client = connect(url, timeout=limits.get("timeout", 300.0), retries=min(limits.get("retries", 5), 5))
     try:
         listed = client.get("v1/models").get("data")
     finally:
@@ -330,9 +345,9 @@ def _served(named: PolicyName, limits: Mapping[str, Any]) -> _Folders:
     roots = {str(entry.get("id")): str(entry.get("root") or "") for entry in models}
     # An adapter's root is its own folder; the tokenizer is its parent's.
     parents = {str(entry.get("id")): str(entry["parent"]) for entry in models if entry.get("parent")}
-    if named.model and named.model not in roots:
-        raise ValueError(f"{named.url} serves no {named.model!r}, but {', '.join(roots) or 'nothing'}")
-    wanted = named.model or next((model for model in roots if model not in parents), "")
+    if model and model not in roots:
+        raise ValueError(f"{url} serves no {model!r}, but {', '.join(roots) or 'nothing'}")
+    wanted = model or next((model for model in roots if model not in parents), "")
     return _Folders(roots.get(parents.get(wanted, wanted), ""), roots.get(wanted, ""))
 
 
@@ -363,7 +378,7 @@ def _model_at_url(rest: str) -> tuple[str, str]:
 
 
 def _url_and_name(rest: str) -> tuple[str, str]:
-    """`URL#NAME`, where the name may be missing."""
+    """`URL#NAME`, where the name may be missing; commas between several addresses."""
     url, _, model = rest.partition("#")
     return model, url
 
@@ -394,10 +409,13 @@ POLICIES: Registry[PolicyWay] = Registry(
         "noop": PolicyWay(PolicyKind.SCRIPTED, lambda named, given: Actor(NoOpPolicy())),
         "human": PolicyWay(PolicyKind.HUMAN, _open_human),
         "openai": PolicyWay(
-            PolicyKind.OPENAI, _open_openai, frozenset({"concurrency", "timeout", "extra"}), _model_at_url
+            PolicyKind.OPENAI, _open_openai, frozenset({"concurrency", "timeout", "retries", "extra"}), _model_at_url
         ),
         "vllm": PolicyWay(
-            PolicyKind.VLLM, _open_vllm, frozenset({"concurrency", "timeout", "tokenizer", "eos_ids"}), _url_and_name
+            PolicyKind.VLLM,
+            _open_vllm,
+            frozenset({"concurrency", "timeout", "retries", "extra", "tokenizer", "eos_ids"}),
+            _url_and_name,
         ),
     },
     take=_own_way,

@@ -22,6 +22,7 @@ from agents.trajectory import read_jsonl
 from sandboxes import SandboxUnavailable, open_sandbox
 from tasks.sources import load_tasks
 from tests.agents.policies.fake_endpoint import Answer, endpoint, said
+from tests.agents.policies.stumbling import EXTRA, STUMBLING
 from tests.agents.policies.vllm.fake import Fake, running
 from tests.shared_data import REPOSITORY
 from trainers.evaluate import main
@@ -130,7 +131,8 @@ def test_a_server_that_dies_half_way_leaves_what_was_finished(
     captured = capsys.readouterr()
     partial = folder / "episodes_sampled.partial.jsonl"
     assert f"sampled is not measured; 2 finished episodes (and 2 without a grade) are in {partial}" in captured.err
-    assert "the policy failed: http" in captured.err and "HTTP 503, 6 attempts: out of memory, ***" in captured.err
+    assert "the policy failed: all 2 requests since the last reply failed, the first with: http" in captured.err
+    assert "HTTP 503, 11 attempts: out of memory, ***" in captured.err
     assert "Traceback" not in captured.err and "used so far" in captured.out
     episodes = list(read_jsonl(partial))
     assert [(e.stop_reason, e.passed, e.reward is None) for e in episodes] == [
@@ -184,6 +186,13 @@ def test_a_conversation_that_outgrows_the_context_is_graded_as_it_stands(tmp_pat
         (["--model", "openai:m@http://h/v1", "--tokenizer", "x"], "--tokenizer does nothing"),
         (["--model", "openai:m@http://h/v1", "--prompt_style", "base"], "a chat endpoint takes messages"),
         (["--model", "openai:m@http://h/v1", "--concurrency", "0"], "--concurrency is 0: at least 1"),
+        (["--model", "openai:m@http://h/v1", "--retries", "-1"], "--retries is -1: at least 0"),
+        (["--model", "oracle", "--retries", "2"], "--retries does nothing with --model oracle"),
+        (["--model", "vllm:http://h,h"], "the address is no http"),
+        (
+            ["--model", "openai:m@http://h/v1", "--request_body", '{"temperature": null}', "--greedy"],
+            "--greedy does nothing where --request_body leaves the temperature out",
+        ),
         (["--model", "oracle", "--concurrency", "2"], "--concurrency does nothing with --model oracle"),
         (["--model", "openai:m@http://h/v1", "--timeout", "nan"], "--timeout is nan"),
         (["--model", "oracle", "--limit", "-3"], "--limit is -3: at least 0"),
@@ -205,6 +214,18 @@ def test_mistakes_get_one_line(
     err = capsys.readouterr().err
     assert message in err and "Traceback" not in err and "hunter2" not in err
     assert not (tmp_path / "e").exists()
+
+
+@pytest.mark.parametrize("name", STUMBLING)
+def test_a_server_that_stumbles_loses_no_episode(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "FIRST_WAIT", 0.005)
+    with endpoint(STUMBLING[name](oracle())) as server:
+        body = ["--request_body", json.dumps(EXTRA[name])] if name in EXTRA else []
+        assert evaluate(server.url, tmp_path / "e", "--samples", "6", *body) == 0
+    record = json.loads((tmp_path / "e" / "evaluation.json").read_text())
+    arm = record["arms"]["sampled"]
+    assert (arm["n"], arm["passed"], arm["infrastructure"]) == (24, 24, 0)
+    assert record["model"]["seeds"].startswith("not sent" if "seed" in EXTRA.get(name, {}) else "sent")
 
 
 @pytest.mark.parametrize(("late", "slots"), [(0, 4), (2, 4), (0, 1)])

@@ -249,7 +249,8 @@ class RolloutFields(Settings):
     )
     sampler: str = setting(
         IN_PROCESS,
-        "in_process | vllm:URL (a server that gets each new LoRA adapter; see docs/rollouts.md).",
+        "in_process | vllm:URL (a server that gets each new LoRA adapter; several with commas between share the load; "
+        "see docs/rollouts.md).",
         common=True,
     )
     rollout_mode: RolloutMode = setting(
@@ -329,7 +330,7 @@ class RolloutFields(Settings):
         served = self.sampler.startswith(VLLM)
         if self.sampler != IN_PROCESS and not served:
             yield f"sampler={self.sampler!r}: in_process, or vllm:URL such as vllm:http://127.0.0.1:8000."
-        elif served and not _is_address(self.sampler.removeprefix(VLLM)):
+        elif served and not all(map(_is_address, self.sampler.removeprefix(VLLM).split(","))):
             yield f"sampler={self.sampler!r}: no address of a server; such as vllm:http://127.0.0.1:8000."
         if served and self.sample_dtype != SAME:
             yield f"sample_dtype={self.sample_dtype}: a vLLM server has its own --dtype. Leave it at same."

@@ -23,6 +23,7 @@ from typing import Any
 
 from agents.models.card import CARD_FILE
 from agents.policies.http import HttpError, JsonClient
+from agents.policies.vllm.replicas import Alive, Replicas
 from agents.policy import PolicyError
 
 LOAD = "/v1/load_lora_adapter"
@@ -58,20 +59,20 @@ class _Version:
 
 
 class Adapters:
-    """The adapters that this process has on a server.
+    """The adapters that this process has on a server, or on each of its replicas.
 
     Args:
-        client: Calls to the server.
+        servers: Calls to them.
         folder: Where adapters are written; the server must see it under the same path. Default: a temporary one.
     """
 
-    def __init__(self, client: JsonClient, folder: str | Path | None = None) -> None:
-        self._client = client
+    def __init__(self, servers: Replicas, folder: str | Path | None = None) -> None:
+        self._servers = servers
         self._parent = None if folder is None else Path(folder).expanduser().resolve()
         self._folder: Path | None = None
         self._versions: list[_Version] = []
         self._count = 0
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a replica may come back, and be given what is here, while one is published
 
     @property
     def current(self) -> str | None:
@@ -175,14 +176,20 @@ class Adapters:
                 self._folder.mkdir(parents=True)
         return self._folder
 
+    def restore(self, client: JsonClient) -> None:
+        """Load what is published onto a server that was away.
+
+        Raises:
+            PolicyError: It does not take it.
+        """
+        with self._lock:
+            for version in self._versions:
+                with _explained(version.name, version.folder):
+                    _load(client, version.name, version.folder)
+
     def _load(self, name: str, folder: Path) -> None:
-        try:
-            # The server answers 500 when it cannot take an adapter: no reason to ask again.
-            self._client.tell(LOAD, {"lora_name": name, "lora_path": str(folder)}, final=(FAULT,))
-        except HttpError as error:
-            if "already been loaded" in error.said:
-                return  # by an earlier attempt of this call, whose answer was lost: nobody else uses the name
-            raise PolicyError(f"adapter {name} was not loaded: {error}. {_remedy(error, folder)}") from error
+        with _explained(name, folder):
+            self._servers.everywhere(lambda client, alive: _load(client, name, folder, alive))
 
     def _retire(self) -> None:
         for version in list(self._versions[:-KEPT]):
@@ -193,11 +200,34 @@ class Adapters:
 
     def _drop(self, name: str, **how: Any) -> None:
         """Take an adapter off the server. One that stays there costs memory and changes no reply: that is logged."""
-        try:
-            self._client.tell(UNLOAD, {"lora_name": name}, **how)
-        except HttpError as error:
-            if error.status != 404:  # already gone
-                log.warning("adapter %s may still be on the server: %s", name, error)
+
+        def drop(client: JsonClient, alive: Alive) -> None:
+            try:
+                client.tell(UNLOAD, {"lora_name": name}, **how)
+            except HttpError as error:
+                if error.status != 404:  # already gone
+                    log.warning("adapter %s may still be on the server: %s", name, error)
+
+        self._servers.everywhere(drop)
+
+
+def _load(client: JsonClient, name: str, folder: Path, alive: Alive | None = None) -> None:
+    try:
+        # The server answers 500 when it cannot take an adapter: no reason to ask again.
+        client.tell(LOAD, {"lora_name": name, "lora_path": str(folder)}, final=(FAULT,), alive=alive)
+    except HttpError as error:
+        if "already been loaded" not in error.said:
+            raise
+        # By an earlier attempt of this call, whose answer was lost: nobody else uses the name.
+
+
+@contextmanager
+def _explained(name: str, folder: Path) -> Iterator[None]:
+    """Say what to do about an adapter that a server does not take."""
+    try:
+        yield
+    except HttpError as error:
+        raise PolicyError(f"adapter {name} was not loaded: {error}. {_remedy(error, folder)}") from error
 
 
 def _active_lora(model: Any) -> str:

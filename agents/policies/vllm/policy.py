@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import math
-import os
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from agents.policies.http import Flight, HttpError, JsonClient, checked_url, together
+from agents.policies.flight import Flight
+from agents.policies.http import RETRIES, HttpError, JsonClient
+from agents.policies.remote import Outage, RemoteStream, together
 from agents.policies.vllm.adapters import Adapters
+from agents.policies.vllm.replicas import HEALTH, Replicas, addresses, connect
 from agents.policies.vllm.reply import COMPLETIONS, Draft, answer, prompt_ids, question
 from agents.policy import Abilities, Completion, PolicyError, Request, Sampling
 
@@ -93,7 +96,7 @@ def _same_tokenizer(client: JsonClient, tokenizer: Any, model: str) -> list[int]
     """Ids of a text that both sides agree on."""
     text = _TEXT + (tokenizer.eos_token or "")
     ours = list(tokenizer.encode(text, add_special_tokens=False))
-    said = client.post(COMPLETIONS, question(model, text, seed=0, cap=1, temperature=0.0, top=0))
+    said = client.post(COMPLETIONS, question(model, text, seed=None, cap=1, temperature=0.0, top=0))
     theirs = prompt_ids(said, client.base_url)
     if ours != theirs:
         raise PolicyError(
@@ -108,7 +111,7 @@ def _logprobs_mode(client: JsonClient, model: str, ids: list[int], top: int) -> 
     """Read one position at two temperatures: only processed log-probabilities move apart when it gets colder."""
     spread = {}
     for temperature in (1.0, _COLD):
-        asked = question(model, ids, seed=0, cap=1, temperature=temperature, top=max(2, top))
+        asked = question(model, ids, seed=None, cap=1, temperature=temperature, top=max(2, top))
         try:
             piece = answer(client.post(COMPLETIONS, asked), asked, client.base_url)
         except HttpError as error:
@@ -145,7 +148,6 @@ def _first_difference(ours: list[int], theirs: list[int]) -> int:
 # The server does the batching and keeps the KV cache of every conversation; here are the requests of one call, sent
 # together, and the checks that make their answers trustworthy. See docs/vllm.md for how to start the server.
 
-KEY_VARIABLE = "VLLM_API_KEY"
 COLDEST = 0.01
 """vLLM takes lower temperatures above 0 for this one."""
 _PADDING = 512
@@ -153,6 +155,7 @@ _PADDING = 512
 _LOOK_AGAIN = 0.5
 _LEAST = 0.1
 """Seconds between looks at a server that starts, and the least that one of them may take."""
+_Asked = tuple[Request, Draft]
 
 
 class VllmPolicy:
@@ -166,7 +169,8 @@ class VllmPolicy:
     never. A forced id has log-probability 0: the control left no choice there.
 
     Args:
-        url: Of the server, such as `http://127.0.0.1:8000`; `/v1` at the end is taken off. No proxy is used.
+        url: Of the server, such as `http://127.0.0.1:8000`; `/v1` at the end is taken off. No proxy is used. Several,
+            as a list or with commas between, are replicas that share the conversations.
         tokenizer: The one of the served model.
         model: Name of the served model; needed only where there are several.
         eos_ids: Ids that end a turn, and no others do; default: the tokenizer's.
@@ -174,8 +178,9 @@ class VllmPolicy:
         top_logprobs: Likeliest ids to ask for at each position (the server's `--max-logprobs` caps them); 0 for none.
         concurrency: Requests under way at once.
         timeout: Seconds to wait for one answer.
-        retries: Further attempts after a connection error, a time-out, 429 or 5xx.
+        retries: Further attempts after a connection error, a time-out, 429, 5xx, or an answer that is cut off.
         backoff: Seconds before the first of them; doubles up to a minute.
+        extra: `{"seed": None}` sends no seeds (some builds die of them); every other key of a request is set here.
         max_context: Longest prompt plus reply, in ids; default: the server's.
         api_key: What the server was started with as `--api-key`; default: the environment's `VLLM_API_KEY`.
 
@@ -187,7 +192,7 @@ class VllmPolicy:
 
     def __init__(
         self,
-        url: str,
+        url: str | Sequence[str],
         tokenizer: Any,
         *,
         model: str | None = None,
@@ -196,20 +201,33 @@ class VllmPolicy:
         top_logprobs: int = 20,
         concurrency: int = 64,
         timeout: float = 600.0,
-        retries: int = 4,
+        retries: int = RETRIES,
         backoff: float = 0.5,
+        extra: Mapping[str, Any] | None = None,
         max_context: int | None = None,
         api_key: str | None = None,
     ) -> None:
         if concurrency < 1 or retries < 0 or top_logprobs < 0 or not 0 < timeout < threading.TIMEOUT_MAX:
             raise ValueError("concurrency and timeout must be above 0, retries and top_logprobs not below")
+        if wrong := sorted(key for key, value in (extra or {}).items() if key != "seed" or value is not None):
+            raise ValueError(
+                f"extra holds {', '.join(wrong)}: every key of a request to vLLM is set here; it may only be sent "
+                'without a seed ({"seed": null})'
+            )
         own = (tokenizer.eos_token_id,) if eos_ids is None else eos_ids
         self.eos_ids = frozenset(int(token) for token in own if token is not None)
         if not self.eos_ids:
             raise ValueError("no end-of-turn id: the tokenizer has no eos_token; pass eos_ids=")
         self.tokenizer = tokenizer
-        self._client = connect(url, timeout=timeout, retries=retries, backoff=backoff, api_key=api_key)
-        self._adapters = Adapters(self._client, adapters)
+        self._servers = Replicas(
+            [
+                connect(one, timeout=timeout, retries=retries, backoff=backoff, api_key=api_key)
+                for one in addresses(url)
+            ],
+            self._prepare,
+        )
+        self._adapters = Adapters(self._servers, adapters)
+        self._outage, self._seeds = Outage(), not extra
         self._model, self._top, self._concurrency = model, top_logprobs, concurrency
         self._max_context = max_context
         # An upper bound of the entropy stays one when the vocabulary is taken too large, not when too small.
@@ -230,16 +248,17 @@ class VllmPolicy:
             PolicyError: It did not answer in time, or it is not what this policy needs.
         """
         deadline = time.monotonic() + timeout
-        while True:
-            try:
-                self._client.tell("/health", retries=0, timeout=max(_LEAST, deadline - time.monotonic()))
-                break
-            except HttpError as error:
-                if error.status is not None and error.status < 500 and error.status not in (408, 429):
-                    raise  # it is there, and says no
-                if time.monotonic() + _LOOK_AGAIN >= deadline:
-                    raise PolicyError(f"no vLLM server was ready within {timeout:g} s: {error}") from error
-            time.sleep(_LOOK_AGAIN)
+        for client in self._servers.clients:
+            while True:
+                try:
+                    client.tell(HEALTH, retries=0, timeout=max(_LEAST, deadline - time.monotonic()))
+                    break
+                except HttpError as error:
+                    if error.status is not None and error.status < 500 and error.status not in (408, 429):
+                        raise  # it is there, and says no
+                    if time.monotonic() + _LOOK_AGAIN >= deadline:
+                        raise PolicyError(f"no vLLM server was ready within {timeout:g} s: {error}") from error
+                time.sleep(_LOOK_AGAIN)
         self._examined()
 
     @property
@@ -281,7 +300,7 @@ class VllmPolicy:
         """Take the published adapters off the server and the disk. Idempotent; the policy is of no use afterwards."""
         self._closed = True
         self._adapters.close()
-        self._client.close()
+        self._servers.close()
 
     def __enter__(self) -> VllmPolicy:
         return self
@@ -295,11 +314,55 @@ class VllmPolicy:
         """One completion per request, in order; all are under way together.
 
         Raises:
-            PolicyError: A request cannot be served, or the server failed.
+            PolicyError: A request cannot be served, or the server is not there for anyone
+                (`agents.policies.remote.Outage`).
+            SomeFailed: It failed some.
         """
         self._open()
         if not requests:
             return []
+        self._check(sampling)
+        asked = [self._asked(request, sampling) for request in requests]
+        with self._adapters.pinned() as adapter:
+            return together(partial(self._reply, sampling, adapter), asked, self._concurrency, self._outage)
+
+    def stream(self, sampling: Sampling, wake: Callable[[], None]) -> RemoteStream[_Asked]:
+        """Begin to take requests (`agents.policy.Streaming`), all of them for the adapter that is current now.
+
+        Raises:
+            PolicyError: The server is not there, or cannot sample so.
+        """
+        self._open()
+        self._check(sampling)
+        with ExitStack() as held:
+            adapter = held.enter_context(self._adapters.pinned())
+            reply = partial(self._reply, sampling, adapter)
+            asked = partial(self._asked, sampling=sampling)
+            return RemoteStream(asked, reply, self._concurrency, self._outage, wake, held.pop_all())
+
+    def label(self, sampling: Sampling) -> str:
+        """The decode settings for tables."""
+        return sampling.label() if self._seeds else f'{sampling.label()}, {{"seed": null}}'
+
+    def describe(self) -> dict[str, Any]:
+        """For records: where the replies came from."""
+        served = self._examined()
+        said = {"kind": "vllm", "url": self._servers.url, "model": self.model, "logprobs": str(served.logprobs)}
+        if not self._seeds:
+            said["seeds"] = "not sent: replies are drawn with the server's own"
+        counts = self._servers.replies()
+        return said if len(counts) == 1 else {**said, "replies": counts}
+
+    def forget(self, conversations: Sequence[str]) -> None:
+        """They need no replica any longer; a server's cache drops what was not used for longest."""
+        self._servers.forget(conversations)
+
+    def _open(self) -> None:
+        if self._closed:
+            raise PolicyError("this policy was closed")
+
+    def _check(self, sampling: Sampling) -> None:
+        """Refuse what the server would sample otherwise."""
         if 0.0 < sampling.temperature < COLDEST:
             raise PolicyError(
                 f"temperature {sampling.temperature:g}: vLLM samples at {COLDEST:g} instead of anything "
@@ -308,68 +371,60 @@ class VllmPolicy:
         served = self._examined()
         if sampling.temperature not in (0.0, 1.0) and served.logprobs is not LogprobsMode.PROCESSED:
             raise PolicyError(
-                f"the server at {self._client.base_url} reports log-probabilities at temperature 1, not those of the "
+                f"the server at {self._servers.url} reports log-probabilities at temperature 1, not those of the "
                 f"distribution it samples from at temperature {sampling.temperature:g}. Remedy: start it with "
                 f"--logprobs-mode {LogprobsMode.PROCESSED}, or sample at temperature 1"
             )
-        limit = self.max_context
-        drafts = [self._draft(request, sampling, limit) for request in requests]
-        with self._adapters.pinned() as adapter:
-            reply = partial(self._reply, temperature=sampling.temperature, model=adapter or served.model)
-            return together(reply, drafts, self._concurrency)
-
-    def describe(self) -> dict[str, Any]:
-        """For records: where the replies came from."""
-        served = self._examined()
-        return {"kind": "vllm", "url": self._client.base_url, "model": self.model, "logprobs": str(served.logprobs)}
-
-    def forget(self, conversations: Sequence[str]) -> None:
-        """Nothing to do: the server's cache drops what was not used for longest."""
-
-    def _open(self) -> None:
-        if self._closed:
-            raise PolicyError("this policy was closed")
 
     def _examined(self) -> Served:
         with self._examining:
             if self._served is None:
-                self._served = look(self._client, self.tokenizer, self._model, self._top)
+                first, *others = self._servers.clients
+                served = look(first, self.tokenizer, self._model, self._top)
+                for client in others:
+                    self._same(client, served)
+                self._served = served
             return self._served
 
-    def _draft(self, request: Request, sampling: Sampling, limit: int | None) -> Draft:
-        """An empty reply, once it is sure that the request can be served."""
-        cap = request.fitting_cap(sampling, limit)
+    def _same(self, client: JsonClient, served: Served) -> None:
+        """Refuse a replica that is not what another one is."""
+        found = look(client, self.tokenizer, self._model, self._top)
+        if found != served:
+            raise PolicyError(
+                f"the replica {client.base_url} is not what the others are ({found} there, {served} here): start all "
+                "with the same model and flags"
+            )
+
+    def _prepare(self, client: JsonClient) -> None:
+        """Make a replica that was away fit to be used again."""
+        if self._served is not None:
+            self._same(client, self._served)
+        self._adapters.restore(client)
+
+    def _asked(self, request: Request, sampling: Sampling) -> _Asked:
+        """A request and its empty reply, once it is sure that it can be served."""
+        cap = request.fitting_cap(sampling, self.max_context)
         known = self._top > 0 and sampling.temperature in (0.0, 1.0)
         decode = partial(self.tokenizer.decode, skip_special_tokens=False)
-        return Draft(request, cap, self.eos_ids, decode, self._vocabulary if known else None)
+        return request, Draft(request, cap, self.eos_ids, decode, self._vocabulary if known else None)
 
-    def _reply(self, draft: Draft, flight: Flight, *, temperature: float, model: str) -> Completion:
+    def _reply(self, sampling: Sampling, adapter: str | None, asked: _Asked, flight: Flight) -> Completion:
         """One reply, in one request, or in several where a control may force ids."""
+        request, draft = asked
         while draft.finish is None:
-            asked = question(
-                model,
+            body = question(
+                adapter or self._examined().model,
                 draft.prompt,
-                seed=draft.seed,
+                seed=draft.seed if self._seeds else None,
                 cap=draft.wanted(),
-                temperature=temperature,
+                temperature=sampling.temperature,
                 top=self._top,
                 eos_ids=self.eos_ids,
                 stops=draft.stops,
             )
-            draft.take(answer(self._client.post(COMPLETIONS, asked, flight=flight), asked, self._client.base_url))
+            said, where = self._servers.post(
+                COMPLETIONS, body, flight,
+                conversation=request.conversation, fork_of=request.fork_of, adapter=adapter is not None,
+            )  # fmt: skip
+            draft.take(answer(said, body, where))
         return draft.completion()
-
-
-def connect(
-    url: str, *, timeout: float, retries: int, backoff: float | None = None, api_key: str | None = None
-) -> JsonClient:
-    """Calls to a vLLM server: to its root, with its key, past proxies.
-
-    Raises:
-        ValueError: The address or the key cannot be used; neither is shown where it could hold a secret.
-    """
-    key = os.environ.get(KEY_VARIABLE) if api_key is None else api_key
-    root = checked_url(url).removesuffix("/v1")
-    return JsonClient(
-        root, timeout=timeout, retries=retries, first_wait=backoff, key=key, key_name=KEY_VARIABLE, trust_env=False
-    )

@@ -39,7 +39,7 @@ def question(
     model: str,
     prompt: Sequence[int] | str,
     *,
-    seed: int,
+    seed: int | None,
     cap: int,
     temperature: float,
     top: int,
@@ -51,14 +51,13 @@ def question(
     Every sampling setting is named: what a request leaves out, the server takes from the model's generation_config.
     `ignore_eos` with `stop_token_ids` ends the reply at our ids and no others.
     """
-    return {
+    body = {
         "model": model,
         "prompt": prompt if isinstance(prompt, str) else list(prompt),
         "add_special_tokens": False,
         "max_tokens": cap,
         "min_tokens": 0,
         "n": 1,
-        "seed": seed & _SEEDS,
         "temperature": temperature,
         "top_p": 1.0,
         "top_k": 0,
@@ -77,6 +76,7 @@ def question(
         "return_token_ids": True,
         "return_tokens_as_token_ids": True,
     }
+    return body if seed is None else {**body, "seed": seed & _SEEDS}
 
 
 def answer(said: dict[str, Any], asked: dict[str, Any], where: str) -> Piece:

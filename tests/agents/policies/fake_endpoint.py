@@ -15,7 +15,7 @@ class Hangup(Exception):
 
 
 class Answer:
-    """What a script returns for an answer that is not `200` with JSON."""
+    """What a script returns for an answer that is not `200` with JSON; a longer `Content_Length` cuts its body."""
 
     def __init__(self, status: int, body: Any = None, **headers: str) -> None:
         self.status, self.headers = status, headers
@@ -25,7 +25,7 @@ class Answer:
 Script = Callable[[dict[str, Any]], Any]
 
 
-def said(text: str | None, finish: str = "stop", **message: Any) -> dict[str, Any]:
+def said(text: str | list[Any] | None, finish: str = "stop", **message: Any) -> dict[str, Any]:
     """A reply in the form of a chat completion."""
     return {
         "model": "served-model-1",
@@ -93,11 +93,15 @@ class _Handler(BaseHTTPRequestHandler):
             with server.lock:
                 server.now -= 1
         self.send_response(answer.status)
-        for name, value in answer.headers.items():
-            self.send_header(name.replace("_", "-"), value)
-        self.send_header("Content-Length", str(len(answer.body)))
+        headers = {"Content-Length": str(len(answer.body))} | {
+            name.replace("_", "-"): value for name, value in answer.headers.items()
+        }
+        for name, value in headers.items():
+            self.send_header(name, value)
         self.end_headers()
         self.wfile.write(answer.body)
+        # One that promised more than it has ends its connection: the body is cut.
+        self.close_connection = self.close_connection or headers["Content-Length"] != str(len(answer.body))
 
     def log_message(self, *args: Any) -> None:
         pass

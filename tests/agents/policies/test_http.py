@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from agents.policies import http
-from agents.policies.http import Flight, GivenUp, HttpError, JsonClient
+from agents.policies import http, throttle
+from agents.policies.flight import Flight, GivenUp
+from agents.policies.http import HttpError, JsonClient
 from tests.agents.policies.fake_endpoint import Answer, Hangup, endpoint
 
 KEY = "sk-secret-0123456789"
@@ -18,15 +19,18 @@ KEY = "sk-secret-0123456789"
 
 @pytest.fixture(autouse=True)
 def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """Waits between attempts are noted and take no time."""
+    """Waits between attempts are noted and take no time: the clock is moved on."""
     noted: list[float] = []
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
 
-    def wait(self: threading.Event, seconds: float) -> bool:
+    def wait(event: threading.Event, seconds: float | None) -> bool:
+        assert seconds is not None, "one call alone never waits for another"
         noted.append(seconds)
-        return self.is_set()
+        return event.is_set()
 
     monkeypatch.setattr(http, "_wait", wait)
+    monkeypatch.setattr(throttle, "_wait", wait)
+    monkeypatch.setattr(throttle, "_now", lambda: sum(noted))
     return noted
 
 
@@ -51,27 +55,55 @@ def test_an_object_goes_out_and_one_comes_back() -> None:
         assert server.headers[0]["Authorization"] == f"Bearer {KEY}"
 
 
-@pytest.mark.parametrize("status", [408, 429, 500, 502, 503, 529])
-def test_what_may_pass_is_tried_again(status: int, waits: list[float]) -> None:
-    with endpoint(scripted(Answer(status, {}), Hangup(), {"ok": 1})) as server:
-        assert JsonClient(server.url).get("x") == {"ok": 1}
+CUT = Answer(200, b'{"ok"', Content_Length="100")
+
+
+@pytest.mark.parametrize(
+    "first",
+    [*(Answer(status, {}) for status in (408, 429, 500, 502, 503, 529)), CUT, Answer(200, b"<html>"), Answer(200, b"")],
+)
+def test_what_may_pass_is_tried_again(first: Answer, waits: list[float]) -> None:
+    with endpoint(scripted(first, Hangup(), {"ok": 1})) as server:
+        assert JsonClient(server.url).post("x", {}) == {"ok": 1}
         assert len(server.paths) == 3
-    assert 0.37 <= waits[0] <= 0.63 and 0.75 <= waits[1] <= 1.25
+    refused = first.status in throttle.BUSY
+    assert 0.37 <= waits[0] <= 0.63, "the first wait is half a second"
+    assert (0.37 if refused else 0.75) <= waits[1] <= (0.63 if refused else 1.25)
 
 
-def test_the_wait_doubles_up_to_a_limit(waits: list[float]) -> None:
-    with endpoint(scripted(Answer(500, {}))) as server, pytest.raises(HttpError, match="11 attempts"):
-        JsonClient(server.url, retries=10).get("x")
+@pytest.mark.parametrize("status", [429, 500])
+def test_the_wait_doubles_up_to_a_limit_and_outlasts_minutes(status: int, waits: list[float]) -> None:
+    with endpoint(scripted(Answer(status, {}))) as server, pytest.raises(HttpError, match="11 attempts"):
+        JsonClient(server.url).get("x")
     assert len(waits) == 10 and waits[-1] == http.LONGEST_WAIT and all(w <= http.LONGEST_WAIT for w in waits)
+    assert sum(waits) > 180
 
 
-def test_retry_after_is_honoured_as_number_and_as_date_up_to_a_limit(waits: list[float]) -> None:
+def test_retry_after_is_honoured_as_number_and_as_date(waits: list[float]) -> None:
     soon = format_datetime(datetime.now(UTC) + timedelta(seconds=30), usegmt=True)
-    values = ["7", soon, "86400", "-3", "tomorrow"]
+    values = ["7", soon, "599", "-3", "tomorrow"]
     with endpoint(scripted(*(Answer(429, {}, Retry_After=value) for value in values), {"ok": 1})) as server:
         assert JsonClient(server.url).get("x") == {"ok": 1}
-    assert waits[0] == 7 and 20 <= waits[1] <= 30 and waits[2:4] == [http.LONGEST_WAIT, 0.0]
-    assert 6 <= waits[4] <= 10, "what is no time is not honoured: the fifth wait is 0.5 s doubled four times"
+    assert waits[0] == 7 and 20 <= waits[1] <= 30 and waits[2] == 599
+    assert 6 <= waits[3] <= 10, "what is no time is not honoured: the fifth wait is 0.5 s doubled four times"
+    assert len(waits) == 4, "nor is a time that is over"
+
+
+def test_a_server_that_asks_for_too_long_a_wait_is_not_waited_for(waits: list[float]) -> None:
+    answer = Answer(429, {"detail": "come back tomorrow"}, Retry_After="86400")
+    with endpoint(scripted(answer)) as server, pytest.raises(HttpError, match="HTTP 429.*come back tomorrow"):
+        JsonClient(server.url).get("x")
+    assert waits == []
+
+
+def test_a_server_that_was_never_there_is_given_up_sooner() -> None:
+    with endpoint(scripted({}, Hangup())) as server:
+        met = JsonClient(server.url)
+        met.get("x")
+        with pytest.raises(HttpError, match="no answer, 6 attempts"):
+            JsonClient(server.url).get("x")
+        with pytest.raises(HttpError, match="no answer, 11 attempts"):
+            met.get("x")
 
 
 @pytest.mark.parametrize(
@@ -86,9 +118,8 @@ def test_retry_after_is_honoured_as_number_and_as_date_up_to_a_limit(waits: list
         (Answer(307, {}, Location="https://elsewhere/v1"), r"HTTP 307 \(a redirect .*\(https://elsewhere/v1\)"),
         (Answer(400, {"error": {"message": "bad \ud800 text"}}), r"HTTP 400: bad \? text"),
         (Answer(429, {"error": {"message": "pay", "code": "insufficient_quota"}}), "HTTP 429: pay"),
-        (Answer(200, b"<html>hello</html>"), "not a JSON object but <html>hello</html>"),
-        (Answer(200, b""), "not a JSON object but nothing"),
-        (Answer(200, [1]), r"not a JSON object but \[1\]"),
+        (Answer(429, {"error": {"message": "Request too large for m on tokens per min"}}), "HTTP 429: Request too l"),
+        (Answer(400, [{"error": {"code": 400, "message": "in a list"}}]), "HTTP 400: in a list"),
     ],
 )
 def test_what_stays_wrong_is_said_at_once(answer: Answer, said: str) -> None:
@@ -97,6 +128,23 @@ def test_what_stays_wrong_is_said_at_once(answer: Answer, said: str) -> None:
             JsonClient(server.url).post("x", {})
         assert str(caught.value).startswith(f"{server.url}/x: ") and caught.value.status == answer.status
         assert len(server.paths) == 1
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (Answer(200, b"<html>hello</html>"), "not a JSON object but <html>hello</html>"),
+        (Answer(200, b""), "not a JSON object but nothing"),
+        (Answer(200, [1]), r"not a JSON object but \[1\]"),
+    ],
+)
+def test_what_stays_no_json_is_said(answer: Answer, said: str) -> None:
+    with (
+        endpoint(scripted(answer)) as server,
+        pytest.raises(HttpError, match=f"HTTP 200, 2 attempts: {said}") as caught,
+    ):
+        JsonClient(server.url, retries=1).post("x", {})
+    assert caught.value.status == 200
 
 
 def test_a_server_that_is_not_there_is_named_with_the_attempts() -> None:
@@ -112,6 +160,8 @@ def test_a_server_that_says_nothing_times_out() -> None:
     with endpoint(lambda body: over.wait(10) or {}) as server:
         with pytest.raises(HttpError, match=r"no answer, 2 attempts: nothing came for 0\.1 s"):
             JsonClient(server.url, timeout=0.1, retries=1).get("x")
+        with pytest.raises(HttpError, match="no answer, 3 attempts"):  # each cost the whole time
+            JsonClient(server.url, timeout=0.1).get("x")
         over.set()
 
 
@@ -255,11 +305,11 @@ def test_settings_that_cannot_be() -> None:
 def test_closing_ends_a_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     waiting = threading.Event()
 
-    def wait(event: threading.Event, seconds: float) -> bool:
+    def wait(event: threading.Event, seconds: float | None) -> bool:
         waiting.set()
         return event.wait(30)
 
-    monkeypatch.setattr(http, "_wait", wait)
+    monkeypatch.setattr(throttle, "_wait", wait)
     failures: list[HttpError] = []
     with endpoint(scripted(Answer(503, {}))) as server:
         client = JsonClient(server.url)

@@ -122,6 +122,15 @@ def test_replies_keep_the_order_of_the_requests_under_concurrency() -> None:
         (said(None, "length", reasoning_content="hm"), [EOS], FinishReason.LENGTH),
         (said(None, reasoning="hm"), [EOS], FinishReason.STOP),
         (said(None, refusal="I will not."), [*b"I will not.", EOS], FinishReason.STOP),
+        (said("No.", "refusal"), [*b"No.", EOS], FinishReason.STOP),
+        (
+            said([{"type": "text", "text": "a"}, {"type": "output_text", "text": "b"}, "c"]),
+            [*b"abc", EOS],
+            FinishReason.STOP,
+        ),
+        (said([{"type": "text", "text": ""}]), [EOS], FinishReason.STOP),
+        (said([{"type": "refusal", "refusal": "no"}]), [*b"no", EOS], FinishReason.STOP),
+        (said([{"type": "thinking", "thinking": "hm"}], "max_tokens"), [EOS], FinishReason.LENGTH),
     ],
 )
 def test_what_the_model_did_is_its_reply(answer: Any, ids: list[int], finish: FinishReason) -> None:
@@ -129,6 +138,28 @@ def test_what_the_model_did_is_its_reply(answer: Any, ids: list[int], finish: Fi
     assert (completion.ids, completion.finish) == (ids, finish)
     assert completion.logprobs is completion.entropies is completion.max_logprobs is None
     assert completion.forced == [False] * len(ids)
+
+
+@pytest.mark.parametrize("reason", ["stop", "end_turn", "eos", "eos_token", "stop_sequence", "STOP", "COMPLETE"])
+def test_other_words_for_a_reply_that_ended(reason: str) -> None:
+    assert one(said("a", reason)).finish is FinishReason.STOP
+
+
+@pytest.mark.parametrize("reason", ["length", "max_tokens", "model_length", "MAX_TOKENS", "max_output_tokens"])
+def test_other_words_for_a_reply_that_was_cut(reason: str) -> None:
+    assert one(said("a", reason)).finish is FinishReason.LENGTH
+
+
+def test_thoughts_among_the_parts_are_notes() -> None:
+    parts = [
+        {"type": "thinking", "thinking": [{"type": "text", "text": "2 and 2"}], "signature": "abcdef"},
+        {"type": "redacted_thinking", "data": "xyz"},
+        {"type": "reasoning", "summary": [{"type": "summary_text", "text": "hm"}]},
+        {"type": "text", "text": "4"},
+    ]
+    completion = one(said(parts))
+    assert text(completion) == "4" and completion.notes["reasoning_chars"] == 9.0
+    assert one(said("no", "refusal")).notes["refused"] == 1.0
 
 
 def test_reasoning_is_no_part_of_the_reply_and_is_noted_with_the_usage() -> None:
@@ -149,8 +180,13 @@ def test_a_server_that_counts_nothing_gives_no_counts() -> None:
     ("answer", "message"),
     [
         (said(None), "content is NoneType, not text"),
-        (said([{"type": "text", "text": "a"}]), "content is list, not text"),  # type: ignore[arg-type]
-        (said("a", "abort"), "finish_reason 'abort'"),
+        (said([]), "content is list, not text"),
+        (said([{"type": "image_url", "image_url": {}}]), "holds a part that is no text: 'image_url'"),
+        (said([3]), "holds a part that is no text: 'int'"),
+        (said([{"type": "text", "text": None}]), "holds a part that is no text: 'text'"),
+        (said("a", "abort"), "finish_reason 'abort'; known are stop, end_turn"),
+        (said("a", {"type": "stop"}), "finish_reason {'type': 'stop'}"),  # type: ignore[arg-type]
+        (said("a", "SAFETY"), "filter withheld the reply"),
         (said("a", None), "finish_reason None"),  # type: ignore[arg-type]
         (said(None, "tool_calls", tool_calls=[{}]), "answered with a tool call"),
         (said("", "stop", tool_calls=[{}]), "answered with a tool call"),
@@ -160,7 +196,11 @@ def test_a_server_that_counts_nothing_gives_no_counts() -> None:
         ({"choices": [{"text": "a"}]}, "holds no message"),
         (Answer(200, b"<html>"), "not a JSON object"),
         (Answer(401, {"error": {"message": "bad key"}}), "HTTP 401.*bad key"),
-        (Answer(400, {"error": {"message": "unknown argument seed"}}), "HTTP 400: unknown argument seed"),
+        (
+            Answer(400, {"error": {"message": "unknown argument seed"}}),
+            "HTTP 400: unknown argument seed.*'{\"seed\": null}'",
+        ),
+        (Answer(422, {"detail": "extra: temperature"}), "HTTP 422: extra: temperature.*'{\"temperature\": null}'"),
     ],
 )
 def test_what_the_engine_did_is_an_error_of_that_request(answer: Any, message: str) -> None:
@@ -199,7 +239,7 @@ def test_refused_conversations_do_not_end_the_others_though_all_of_a_round_are()
 
 def test_a_key_that_is_refused_is_named_and_ends_all() -> None:
     refused = Answer(401, {"error": {"message": "who?"}})
-    said_so = "all 2 requests failed.*is OPENAI_API_KEY set"
+    said_so = "all 2 requests since the last reply failed.*is OPENAI_API_KEY set"
     with endpoint(lambda body: refused) as server, pytest.raises(PolicyError, match=said_so):
         opened(server).complete([request("a"), request("b")], SAMPLED)
 
@@ -240,7 +280,7 @@ def test_a_dead_server_is_one_error_for_all() -> None:
         raise Hangup
 
     with endpoint(script) as server:
-        with pytest.raises(PolicyError, match="all 3 requests failed, the first with: http.*no answer, 2 attempts"):
+        with pytest.raises(PolicyError, match="all 3 requests since .* the first with: http.*no answer, 2 attempts"):
             opened(server, retries=1).complete([request(name) for name in "abc"], SAMPLED)
         assert len(server.asked) == 6
 
@@ -320,6 +360,7 @@ def test_what_no_chat_endpoint_can_do_is_refused() -> None:
     [
         ({"concurrency": 0}, "concurrency is 0"),
         ({"extra": {"seed": 1, "max_tokens": 2, "top_p": 0.5}}, "extra holds max_tokens, seed"),
+        ({"extra": {"seed": None, "max_tokens": None, "messages": None}}, "extra holds max_tokens, messages"),
         ({"base_url": "https://me:pw@h/v1"}, "holds a user name"),
         ({"api_key": "a b"}, "characters that no key has"),
     ],
@@ -339,6 +380,22 @@ def test_the_record_says_what_was_measured_and_no_key() -> None:
     assert record["server_says"] == {"model": ["served-model-1"], "system_fingerprint": ["fp_1"]}
     assert record["usage"] == {"replies": 1, "without_usage": 0, "prompt_tokens": 10, "completion_tokens": 3}
     assert "need not honour" in record["seeds"] and "sk-secret" not in repr(record)
+
+
+def test_keys_that_a_server_refuses_are_left_out_and_the_record_says_so() -> None:
+    def strict(body: dict[str, Any]) -> Any:
+        unknown = sorted(body.keys() - {"model", "messages", "max_tokens", "top_p"})
+        return Answer(422, {"detail": f"unknown keys: {unknown}"}) if unknown else said("ok")
+
+    with endpoint(strict) as server:
+        extra = {"seed": None, "temperature": None, "top_p": 0.5, "user": None}
+        policy = opened(server, extra=extra)
+        assert text(policy.complete([request("a")], SAMPLED)[0]) == "ok"
+        with pytest.raises(SomeFailed, match="if it refuses the key temperature, leave that out"):
+            opened(server, extra={"seed": None}).complete([request("a")], SAMPLED)
+    assert policy.describe()["seeds"] == "not sent: replies are drawn with the server's own"
+    assert policy.label(SAMPLED).startswith('temperature of the server\'s own, max_tokens=64, {"seed": null, "temp')
+    assert opened(server, extra={"seed": None}).label(SAMPLED) == 'T=0.7, max_tokens=64, {"seed": null}'
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from agents.policies.opening import PolicyKind, open_policy, read_name
 from agents.policies.scripted import NoOpPolicy, OraclePolicy, ScriptedPolicy
 from agents.policies.transformers import TransformersPolicy
 from agents.policies.vllm import VllmPolicy
-from agents.policy import PolicyError, Request
+from agents.policy import PolicyError, Request, Sampling
 from tasks.plugins import PluginError
 from tasks.task import Task
 from tests.agents.policies.fake_endpoint import endpoint
@@ -142,7 +142,7 @@ def opened(name: str, **settings: Any) -> VllmPolicy:
 @pytest.mark.parametrize(("suffix", "model"), [("", None), (f"#{BASE}", BASE), ("#lora-3", "lora-3"), ("/v1", None)])
 def test_a_vllm_server_on_this_machine_says_which_tokenizer(fake: Fake, suffix: str, model: str | None) -> None:
     policy = opened(f"vllm:{fake.url}{suffix}")
-    assert (policy._client.base_url, policy._model) == (fake.url, model)
+    assert (policy._servers.url, policy._model) == (fake.url, model)
     assert policy.tokenizer.eos_token_id in policy.eos_ids
 
 
@@ -172,18 +172,38 @@ def test_a_vllm_servers_folder_brings_its_end_ids(fake: Fake, tmp_path: Path) ->
 
 
 def test_a_vllm_server_gets_its_settings(fake: Fake) -> None:
-    policy = opened(f"vllm:{fake.url}", concurrency=2, timeout=7.0)
-    assert (policy._concurrency, policy._client.timeout) == (2, 7.0)
+    policy = opened(f"vllm:{fake.url}", concurrency=2, timeout=7.0, retries=3, extra={"seed": None})
+    (client,) = policy._servers.clients
+    assert (policy._concurrency, client.timeout, client.retries) == (2, 7.0, 3)
+    assert policy.label(Sampling(1.0, 5)) == 'T=1, max_tokens=5, {"seed": null}'
     policy = opened(f"vllm:{fake.url}")
-    assert (policy._concurrency, policy._client.timeout) == (64, 600.0)
-    with pytest.raises(ModelError, match="extra is for chat endpoints"):
-        open_policy(f"vllm:{fake.url}", extra={"top_k": 3})
+    (client,) = policy._servers.clients
+    assert (policy._concurrency, client.timeout, client.retries) == (64, 600.0, 10)
+    for extra in ({"top_k": 3}, {"seed": 1}, {"temperature": None}):
+        with pytest.raises(
+            ModelError, match=f"extra holds {next(iter(extra))}: every key .* may only be sent without a"
+        ):
+            open_policy(f"vllm:{fake.url}", extra=extra)
+
+
+def test_several_vllm_servers_are_one_policy(fake: Fake) -> None:
+    with running(Fake()) as other:
+        other.models = fake.models
+        policy = opened(f"vllm:{fake.url}/v1,{other.url}#{BASE}")
+        assert (policy._servers.url, policy._model) == (f"{fake.url},{other.url}", BASE)
+        with pytest.raises(ModelError, match="stands there twice"):
+            open_policy(f"vllm:{fake.url},{fake.url}")
+        with pytest.raises(ModelError, match="the address is no http"):
+            read_name(f"vllm:{fake.url},127.0.0.1:8001")
+        other.models = [{**BASE_MODEL, "id": "else", "root": "/models/else"}]
+        with pytest.raises(ModelError, match=f"{other.url} serves /models/else, and {fake.url} serves {QUICKSTART}"):
+            open_policy(f"vllm:{fake.url},{other.url}")
 
 
 def test_a_vllm_servers_key_is_sent_with_every_call(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VLLM_API_KEY", "k1")
     monkeypatch.setenv("OPENAI_API_KEY", "other")
-    assert opened(f"vllm:{fake.url}")._client.get("v1/models")
+    assert opened(f"vllm:{fake.url}")._servers.clients[0].get("v1/models")
     assert [sent.get("Authorization") for sent in fake.headers] == ["Bearer k1"] * 2
     fake.get = lambda path: (401, {"error": "Unauthorized"})  # type: ignore[method-assign]
     with pytest.raises(PolicyError, match="is VLLM_API_KEY set"):

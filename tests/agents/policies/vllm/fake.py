@@ -130,7 +130,7 @@ class Fake:
     def complete(self, body: dict[str, Any]) -> dict[str, Any]:
         prompt = body["prompt"]
         prompt = self.tokenizer.encode(prompt) if isinstance(prompt, str) else prompt
-        random = np.random.Generator(np.random.PCG64(body["seed"]))
+        random = np.random.Generator(np.random.PCG64(body.get("seed")))
         ids: list[int] = []
         own: list[float] = []
         tops: list[dict[str, float]] = []

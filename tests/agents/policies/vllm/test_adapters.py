@@ -255,7 +255,7 @@ def test_half_an_adapter_is_never_seen(fake: Fake, tmp_path: Path) -> None:
             (folder / "adapter_config.json").write_text(json.dumps({"r": 4}))
             raise OSError("disk full")
 
-    adapters = Adapters(make(fake, adapters=tmp_path)._client, tmp_path)
+    adapters = Adapters(make(fake, adapters=tmp_path)._servers, tmp_path)
     with pytest.raises(OSError, match="disk full"):
         adapters.publish(Breaks())
     assert adapters.current is None and fake.loads == []

@@ -112,7 +112,7 @@ def test_waiting_for_a_silent_server_takes_no_longer_than_was_said(monkeypatch: 
         asked.append(timeout)
         raise HttpError("nothing came")
 
-    monkeypatch.setattr(policy._client, "tell", tell)
+    monkeypatch.setattr(policy._servers.clients[0], "tell", tell)
     with pytest.raises(PolicyError, match="ready within 0.7 s: nothing came"):
         policy.wait_ready(0.7)
     assert asked and all(timeout <= 0.7 for timeout in asked)
