@@ -6,7 +6,7 @@ import hashlib
 import json
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -248,3 +248,25 @@ def check(completion: Completion, request: Request, temperature: float, model: s
             assert low - 1e-9 <= float(-(np.exp(plain) * plain).sum()) <= high + 1e-9
             assert completion.max_logprobs[at] == pytest.approx(plain.max())
         ids.append(token)
+
+
+def streamed(
+    policy: VllmPolicy, requests: Sequence[Request], between: Callable[[], object] = lambda: None
+) -> dict[str, Any]:
+    """Answers by conversation, out of one stream: half of the requests, then, after `between`, the others."""
+    woken = threading.Event()
+    answers: dict[str, Any] = {}
+    stream = policy.stream(PLAIN, woken.set)
+    half = len(requests) // 2
+    try:
+        for part in (requests[:half], requests[half:]):
+            stream.ask(part)
+            wanted = len(answers) + len(part)
+            while len(answers) < wanted:
+                assert woken.wait(60), "nothing came"
+                woken.clear()
+                answers |= dict(stream.advance())
+            between()
+    finally:
+        stream.close()
+    return answers

@@ -92,7 +92,8 @@ def serve(folder: Path, work: Path, flags: tuple[str, ...] = FLAGS, adapters: bo
         environment["VLLM_ALLOW_RUNTIME_LORA_UPDATING"] = "True"
     command = [python(), "-m", "vllm.entrypoints.openai.api_server", "--model", str(folder)]
     command += ["--host", "127.0.0.1", "--port", str(port), "--dtype", "float32", "--enforce-eager"]
-    command += ["--max-model-len", "2048", *flags]
+    # Prompts in one piece: on the CPU, one that is prefilled in chunks beside requests with seeds ends the engine.
+    command += ["--max-model-len", "2048", "--max-num-batched-tokens", "32768", *flags]
     work.mkdir(parents=True, exist_ok=True)
     log = work / "vllm.log"
     with open(log, "wb") as output:

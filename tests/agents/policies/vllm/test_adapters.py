@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 from agents.policies.vllm import VllmPolicy
 from agents.policies.vllm.adapters import Adapters
 from agents.policy import PolicyError, Request, Sampling
-from tests.agents.policies.vllm.fake import BASE, Fake, check, make, running
+from tests.agents.policies.vllm.fake import BASE, Fake, check, make, running, streamed
 from tests.agents.toys import model
 
 REQUEST = Request("c", [65, 66, 67], seed=1)
@@ -64,6 +64,16 @@ def test_two_versions_stay(fake: Fake, policy: VllmPolicy) -> None:
     folders = [Path(body["lora_path"]) for route, body in fake.loads if route == "load"]
     assert [folder.exists() for folder in folders] == [False, False, True, True]
     assert [body["lora_name"] for route, body in fake.loads if route == "unload"] == names[:2]
+
+
+def test_a_stream_samples_from_one_version_whatever_is_published(fake: Fake, policy: VllmPolicy) -> None:
+    name = policy.publish(lora())
+    requests = [Request(f"c{n}", [65, 66, n], seed=n) for n in range(4)]
+    answers = streamed(policy, requests, between=lambda: [policy.publish(lora()) for _ in range(3)])
+    for request in requests:
+        check(answers[request.conversation], request, 1.0, name)
+    policy.publish(lora())
+    assert name not in fake.adapters, "the stream is over"
 
 
 def test_closing_takes_everything_away(fake: Fake, tmp_path: Path) -> None:

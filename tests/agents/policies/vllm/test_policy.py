@@ -1,4 +1,4 @@
-"""VllmPolicy against a played server; `test_vllm_real.py` has a real one."""
+"""VllmPolicy against a played server; `test_real.py` has a real one."""
 
 from __future__ import annotations
 
@@ -6,12 +6,24 @@ import json
 import os
 import signal
 import threading
+from typing import Any
 
 import pytest
 
 from agents.policies.scripted import ByteTokenizer
 from agents.policies.vllm import VllmPolicy
-from agents.policy import Abilities, Completion, FinishReason, Policy, PolicyError, Request, Sampling, abilities
+from agents.policy import (
+    Abilities,
+    Completion,
+    FinishReason,
+    Policy,
+    PolicyError,
+    Request,
+    Sampling,
+    SomeFailed,
+    Streaming,
+    abilities,
+)
 from agents.rollout import RolloutEngine
 from agents.rollout.episode import Job
 from agents.seeds import derive_seed
@@ -29,6 +41,7 @@ from tests.agents.policies.vllm.fake import (
     make,
     prompt,
     running,
+    streamed,
 )
 
 
@@ -213,14 +226,46 @@ def test_a_server_that_dies_during_a_call() -> None:
         policy.complete([ask(n) for n in range(8)], PLAIN)
 
 
-def test_one_failure_of_many_is_raised_and_no_thread_stays(fake: Fake) -> None:
-    policy = make(fake, retries=0)
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [(400, "made to fail with 400"), (500, "HTTP 500, 2 attempts"), ("short", "1 log-probabilities for 12 ids")],
+)
+def test_one_failure_of_many_is_its_own_and_no_thread_stays(fake: Fake, bad: int | str, message: str) -> None:
+    policy = make(fake, retries=1)
     policy.wait_ready(10)
-    before = set(threading.enumerate())
-    fake.failures = [None, None, 400, *[None] * 20]
-    with pytest.raises(PolicyError, match="made to fail with 400"):
+    expected = policy.complete([ask(n) for n in range(20)], PLAIN)
+    plain = fake.post
+
+    def stumbles(path: str, body: dict[str, Any]) -> tuple[int, Any]:
+        status, answer = plain(path, body)
+        if body.get("seed") != 107:
+            return status, answer
+        if isinstance(bad, int):
+            return bad, {"error": {"message": f"made to fail with {bad}"}}
+        del answer["choices"][0]["logprobs"]["token_logprobs"][1:]
+        return status, answer
+
+    fake.post = stumbles  # type: ignore[method-assign]
+    with pytest.raises(SomeFailed, match=f"1 of 20 requests failed.*{message}") as caught:
         policy.complete([ask(n) for n in range(20)], PLAIN)
-    assert not [thread for thread in set(threading.enumerate()) - before if thread.name.startswith("turngym-call")]
+    assert [n for n, answer in enumerate(caught.value.answers) if isinstance(answer, PolicyError)] == [7]
+    assert caught.value.answers[:7] + caught.value.answers[8:] == expected[:7] + expected[8:]
+    assert not [thread for thread in threading.enumerate() if thread.name == "turngym-call"]
+
+
+def test_a_stream_answers_one_by_one_what_a_call_answers_at_once(fake: Fake) -> None:
+    policy = make(fake)
+    assert isinstance(policy, Streaming)
+    requests = [ask(n) for n in range(6)]
+    expected = policy.complete(requests, PLAIN)
+    assert streamed(policy, requests) == {f"c{n}": completion for n, completion in enumerate(expected)}
+
+
+def test_without_seeds_none_is_sent(fake: Fake) -> None:
+    policy = make(fake, extra={"seed": None})
+    policy.complete([ask(0)], PLAIN)
+    assert all("seed" not in body for body in fake.requests)
+    assert policy.describe()["seeds"].startswith("not sent")
 
 
 def test_an_interrupt_leaves_no_thread(fake: Fake) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import time
 import urllib.request
 from collections.abc import Iterator, Sequence
@@ -348,6 +349,38 @@ def test_the_server_as_a_chat_endpoint(vllm_server: Server, loaded: tuple[Any, A
     text.close()
 
 
+# -- two servers as one ---------------------------------------------------------------------------------------------
+
+
+def test_of_two_replicas_one_is_killed_in_the_middle_of_a_rollout(
+    vllm_server: Server, loaded: tuple[Any, Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    model, tokenizer = loaded
+    caplog.set_level(logging.WARNING)
+    work = [Job(task(budget={"max_turns": 3, "turn_tokens": 400}), attempt, 7) for attempt in range(6)]
+    with serve(vllm_server.folder, tmp_path / "second") as second:
+        # Replies end at an id that is hardly ever sampled: long ones are under way whenever the server ends.
+        policy = VllmPolicy([vllm_server.url, second.url], tokenizer, timeout=300.0, eos_ids=[0])
+        policy.wait_ready(300)
+        with RolloutEngine(policy, FakeEnv, slots=6, workers=2) as engine, ThreadPoolExecutor(1) as aside:
+            rollout = aside.submit(engine.run, work, Sampling(1.0, 400))
+            until_running(second, rollout)
+            early = not rollout.done()
+            kill(second)
+            trajectories = rollout.result(300).trajectories
+        said = policy.describe()["replies"]
+        policy.close()
+    assert early, "it was over before the server was killed"
+    assert f"vLLM replica {second.url} is left out" in caplog.text
+    assert said[vllm_server.url] > said[second.url], "the conversations of one went on at the other"
+    assert [trajectory.stop_reason for trajectory in trajectories] == ["max_turns"] * 6
+    for trajectory in trajectories:
+        flat = trajectory.flat()
+        expected = full_forward(model, trajectory.prompt_ids, flat.ids, 1.0)[0].tolist()
+        for got, want, on in zip(flat.logprobs, expected, flat.mask, strict=True):
+            assert not on or got == pytest.approx(want, abs=CLOSE)
+
+
 # -- a server with vLLM's defaults, and its end ---------------------------------------------------------------------
 
 
@@ -374,7 +407,7 @@ def test_a_server_with_default_settings_and_its_death(tmp_path: Path) -> None:
             replies = aside.submit(play)
             until_running(server, replies)
             kill(server)
-            with pytest.raises(PolicyError, match="/v1/completions: no answer, 3 attempts"):
+            with pytest.raises(PolicyError, match="requests since .*/v1/completions: no answer, 3 attempts"):
                 replies.result(120)
         policy.close()
 
