@@ -234,6 +234,7 @@ class GiGPOTrainer(ExactResume):
             sample_dtype=args.sample_dtype,
             adapters=args.sampler_adapters,
             frozen=bool(args.overlap),
+            retries=args.sampler_retries,
         )
         return replace(sampler, policy=T2PO(sampler.policy, self._t2po_config)) if self._t2po_config else sampler
 

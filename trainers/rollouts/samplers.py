@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from agents.policies.http import RETRIES
 from agents.policies.transformers import TransformersPolicy
 from agents.policies.vllm import VllmPolicy
 from agents.policy import Policy
@@ -170,6 +171,7 @@ def make_sampler(
     sample_dtype: str,
     adapters: str = "",
     frozen: bool = False,
+    retries: int | None = None,
 ) -> Sampler:
     """The sampler that the settings name; a server is not asked anything yet.
 
@@ -177,17 +179,21 @@ def make_sampler(
         model: The model being trained (PEFT's wrapper included).
         tokenizer: Its tokenizer.
         eos_ids: Ids that end a turn.
-        sampler: `in_process`, or `vllm:URL`.
+        sampler: `in_process`, or `vllm:URL` (`vllm:URL,URL`: replicas).
         sample_dtype: `same`, or the type of a merged copy.
         adapters: Folder for adapters that trainer and server see under the same path; empty: a temporary one.
         frozen: It samples while the model is trained, with the weights of its last `update`.
+        retries: Attempts after the first at a server; default: the policy's.
 
     Raises:
         PolicyError: The model cannot be served in this process.
         ValueError: The address cannot be used.
     """
     if sampler.startswith(VLLM):
-        served = VllmPolicy(sampler.removeprefix(VLLM), tokenizer, eos_ids=eos_ids, adapters=adapters or None)
+        served = VllmPolicy(
+            sampler.removeprefix(VLLM), tokenizer, eos_ids=eos_ids, adapters=adapters or None,
+            retries=RETRIES if retries is None else retries,
+        )  # fmt: skip
         return Sampler(served, exact=False, update=Publisher(served, model).update, close=served.close)
     dtype = None if sample_dtype == SAME else sample_dtype if sample_dtype == "auto" else getattr(torch, sample_dtype)
     make = partial(TransformersPolicy, model, tokenizer, eos_ids=eos_ids, sample_dtype=dtype)

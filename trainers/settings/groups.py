@@ -264,6 +264,12 @@ class RolloutFields(Settings):
         "Folder for the adapters that a vLLM server sees under the same path; empty: a temporary one.",
         requires=(_SERVED,),
     )
+    sampler_retries: int | None = setting(
+        None,
+        "Attempts after the first at a vLLM server, with waits that double up to a minute. Default: 10 (four minutes).",
+        low=0,
+        requires=(_SERVED,),
+    )
     sample_dtype: str = setting(
         SAME,
         "Sample from a merged copy of the model in this type: same | bfloat16 | float32 | auto.",

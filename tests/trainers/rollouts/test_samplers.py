@@ -110,6 +110,9 @@ def test_an_adapter_is_published_when_the_weights_changed_and_only_then():
         ({"sampler": "vllm:http://x", "sample_dtype": "bfloat16"}, "has its own --dtype"),
         ({"sample_dtype": "int8"}, "one of same, bfloat16, float32, auto"),
         ({"sampler_adapters": "/a"}, "does nothing without sampler=vllm:URL"),
+        ({"sampler_retries": 3}, "does nothing without sampler=vllm:URL"),
+        ({"sampler": "vllm:http://x", "sampler_retries": -1}, "0 or more"),
+        ({"sampler": "vllm:http://x,y"}, "no address of a server"),
         ({"adaptive_successes": 1}, "both above 0"),
         ({"adaptive_successes": 3, "adaptive_failures": 2}, "do not fit into the num_generations=4"),
         ({"adaptive_successes": 1, "adaptive_failures": 1, "adaptive_attempts": 4}, "must be above num_generations=4"),
@@ -123,6 +126,16 @@ def test_an_adapter_is_published_when_the_weights_changed_and_only_then():
 def test_what_cannot_work_is_refused_with_a_line(tmp_path, changes, line):
     with pytest.raises(ConfigError, match=line):
         check_config(make_config(tmp_path, **changes))
+
+
+def test_several_servers_and_their_retries_reach_the_policy():
+    made = make_sampler(
+        None, make_tokenizer(), [2], sampler="vllm:http://a:1,http://b:2", sample_dtype="same", retries=3
+    ).policy
+    assert [(client.base_url, client.retries) for client in made._servers.clients] == [
+        ("http://a:1", 3),
+        ("http://b:2", 3),
+    ]
 
 
 def make_served(tmp_path, url, model, tokenizer, peft=None, **changes):
