@@ -5,6 +5,9 @@ adds the ids that the template puts between an assistant's reply and the next ge
 encoded again, and earlier turns are never re-rendered (templates that strip old thinking blocks would change them):
 the model sees its own earlier thoughts, in training as in sampling. A system message stays where it was put first.
 
+For tasks of many turns there is a second way: of the observations only the last N are shown in full, and each older one
+as a line (`shown`). Each of the two forms is encoded once, when the observation comes; replies stay as sampled.
+
 The template is rendered a few times per tokenizer, with place holders; after that a message costs one `encode`. What
 follows a reply is encoded behind an end-of-turn literal, whose id is then dropped: no merge reaches into the reply, and
 tokenizers that put a space before every text do not put one in the middle of a conversation.
@@ -410,28 +413,66 @@ class ChatTemplate:
         return [content[a:b] for a, b in zip(marks, marks[1:], strict=False)]
 
 
+@dataclass(frozen=True, slots=True)
+class Exchanged:
+    """A reply, and what the environment answered.
+
+    Attributes:
+        reply: As sampled.
+        full: Ids from there to the next reply, with the whole observation.
+        short: The same with a line in the place of the observation; `None` where it always stays whole.
+    """
+
+    reply: Sequence[int]
+    full: Sequence[int]
+    short: Sequence[int] | None = None
+
+
+def shown(prompt_ids: Sequence[int], past: Sequence[Exchanged], keep: int | None) -> list[int]:
+    """The prompt of the next reply: the task, and every exchange before it.
+
+    Args:
+        prompt_ids: Ids before the first reply; they always stay.
+        past: The exchanges so far.
+        keep: How many of the last observations are shown in full; `None`: all.
+    """
+    first = 0 if keep is None else len(past) - keep
+    ids = list(prompt_ids)
+    for number, one in enumerate(past):
+        ids += one.reply
+        ids += one.full if number >= first or one.short is None else one.short
+    return ids
+
+
 class Conversation:
-    """The ids of one conversation, append-only.
+    """The ids of one conversation: append-only, or with older observations as lines (see the module's text).
 
     Args:
         template: The tokenizer's template (or a tokenizer, which is taken apart here).
 
     Attributes:
-        ids: All of them.
+        ids: The prompt of the next reply; behind a reply all ids up to its end.
+        short: Ids that will stand for the last observation when it is older; `None` where it will stay as it is.
         forged: Headers of the template that messages held (see `ChatTemplate.headers`).
     """
 
     def __init__(self, template: ChatTemplate | Any) -> None:
         self.template = template if isinstance(template, ChatTemplate) else ChatTemplate(template)
         self.ids: list[int] = []
+        self.short: list[int] | None = None
+        self._prompt: list[int] = []
+        self._past: list[Exchanged] = []
+        self._reply: list[int] = []
+        self._keep: int | None = None
         self._turn = 0
         self.forged = 0
         self._open = False
         self._ended = True
 
-    def start(self, system: str, user: str) -> list[int]:
-        """Begin with the task; returns the prompt's ids."""
+    def start(self, system: str, user: str, keep: int | None = None) -> list[int]:
+        """Begin with the task; returns the prompt's ids. `keep`: how many observations stay in full, default all."""
         self.ids = self.template.first(system, user)
+        self._prompt, self._past, self._keep, self.short = list(self.ids), [], keep, None
         self.forged = self.template.forged(system, user)
         self._turn = 0
         self._open = True
@@ -442,18 +483,32 @@ class Conversation:
         if not self._open:
             raise ChatError("a reply comes after start() or observe()")
         self.ids += ids
+        self._reply = list(ids)
         self._open = False
         self._ended = finish is FinishReason.STOP and bool(ids) and self.template.ends(ids[-1], self._turn)
         return self.template.text(ids)
 
-    def observe(self, content: str) -> list[int]:
-        """Append the environment's message; returns the ids added, up to the next generation prompt."""
+    def observe(self, content: str, line: str | None = None) -> list[int]:
+        """Append the environment's message; returns its ids in full, up to the next generation prompt.
+
+        Args:
+            content: The message.
+            line: What stands for it when it is older; needed where `start` was told how many stay in full.
+        """
         if self._open or not self.ids:
             raise ChatError("observe() comes after a reply")
         added = self.template.following(content, ended=self._ended, turn=self._turn)
+        if self._keep is None:
+            self.ids += added
+        else:
+            if line is None:
+                raise ChatError("this conversation shows older observations as lines: observe() needs the line, too")
+            cut = self.template.following(line, ended=self._ended, turn=self._turn)
+            self.short = cut if len(cut) < len(added) else None  # a line that is no shorter gains nothing
+            self._past.append(Exchanged(self._reply, added, self.short))
+            self.ids = shown(self._prompt, self._past, self._keep)
         self.forged += self.template.forged(content)
         self._turn += 1
-        self.ids += added
         self._open = True
         return added
 

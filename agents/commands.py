@@ -227,11 +227,17 @@ def _size(episode: Trajectory) -> str:
     forced = sum(sum(turn.forced) for turn in episode.turns)
     replies = sum(len(turn.ids) for turn in episode.turns)
     prompt = f"prompt {len(episode.prompt_ids)} ids" if episode.prompt_ids else "prompt unknown"
+    if episode.keep_observations is not None:
+        longest = max(map(len, episode.prompts()), default=0)
+        kept = f"prompts of at most {longest} ids with the last {episode.keep_observations} observations in full"
+        return f"{prompt}, replies {replies} ids, {replies - forced} of them sampled; {kept}"
     return f"{prompt}, completion {context + replies} ids, {replies - forced} of them sampled"
 
 
 def _turn(turn: Turn) -> Panel:
     facts = [f"{len(turn.context_ids)} ids of context", f"{len(turn.ids)} ids of reply"] if turn.ids else ["text only"]
+    if turn.short_ids is not None:
+        facts.append(f"{len(turn.short_ids)} of context as a line")
     forced = sum(turn.forced)
     if forced:
         facts.append(f"{forced} forced")

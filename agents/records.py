@@ -222,8 +222,10 @@ def to_record(episode: Trajectory) -> dict[str, Any]:
     """An episode as a line of `trajectories.jsonl`, with ids, logprobs, entropy, attempts, `truncated` and seed beside.
 
     What the format has no place for is left out: signals, anchors, rejected samples, replies' bounds. An assertion's
-    name stands beside its kind and path, for kinds and paths do not tell all of them apart. `stdout` holds
-    the whole observation, as the agent saw it. An `infrastructure` episode is an `agent_error` there, without a grade.
+    name stands beside its kind and path, for kinds and paths do not tell all of them apart. Nor is there a place for
+    prompts that show older observations as lines: such an episode is written without their ids, and reads back as text.
+    `stdout` holds the whole observation, as the agent saw it first. An `infrastructure` episode is an `agent_error`
+    there, without a grade.
     `max_tokens` and `lost` are stops of ours. Their grade counts every assertion alike, so weights are lost.
     """
     checks = [_their_check(item) for item in episode.assertions]
@@ -244,7 +246,7 @@ def to_record(episode: Trajectory) -> dict[str, Any]:
         "wall_seconds": round(sum(turn.model_seconds + turn.sandbox_seconds for turn in episode.turns), 3),
         "turns": [_their_turn(turn) for turn in episode.turns],
         "final_grade": grade,
-        **({"prompt_ids": episode.prompt_ids} if episode.prompt_ids else {}),
+        **({"prompt_ids": episode.prompt_ids} if episode.prompt_ids and episode.keep_observations is None else {}),
         "error": episode.error,
     }
 

@@ -162,7 +162,7 @@ def _play(recorded: Trajectory, task: Task, env: ConversationEnv, template: Chat
     if then_hash is not None and then_hash != env.prompt_hash:
         out.differences.append(Difference(-1, "prompt_hash", then_hash, env.prompt_hash))
     if talk is not None:
-        now.prompt_ids = talk.start(env.system_prompt, observation)
+        now.prompt_ids = talk.start(env.system_prompt, observation, recorded.keep_observations)
         _differ(out, -1, "prompt_ids", recorded.prompt_ids, now.prompt_ids)
     reward, over, context = 0.0, False, list[int]()
     for turn in recorded.turns:
@@ -173,14 +173,17 @@ def _play(recorded: Trajectory, task: Task, env: ConversationEnv, template: Chat
         observation, gained, terminated, truncated, info = env.step(_reply(turn, recorded, task))
         reward += float(gained)
         over = terminated or truncated
-        fresh = replace(turn, context_ids=context if talk is not None else turn.context_ids, anchor=anchor)
+        fresh = replace(turn, anchor=anchor)
+        if talk is not None:
+            fresh.context_ids, fresh.short_ids = context, talk.short
         fresh.answered(observation, info)
         now.turns.append(fresh)
         _compare(out, turn, fresh, bool(recorded.source))
         if talk is not None:
             assert turn.finish is not None
             talk.reply(turn.ids, turn.finish)
-            context = [] if over else talk.observe(observation)
+            older = None if recorded.keep_observations is None else env.summary(observation)
+            context = [] if over else talk.observe(observation, older)
     if not over:
         ended = StopReason(recorded.stop_reason)
         if ended in (StopReason.SUBMITTED, StopReason.LOST):
@@ -214,7 +217,7 @@ def _compare(out: Replayed, then: Turn, now: Turn, foreign: bool) -> None:
     if then.timed_out is not None:
         names.append("timed_out")
     if out.ids_compared and then.index:
-        names.append("context_ids")
+        names += ["context_ids", "short_ids"]
     for name in names:
         _differ(out, then.index, name, getattr(then, name), getattr(now, name))
 

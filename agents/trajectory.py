@@ -12,6 +12,7 @@ from typing import Annotated, Any, TextIO
 
 from pydantic import AllowInfNan, ConfigDict, StrictBool, StrictFloat, StrictInt, TypeAdapter, ValidationError
 
+from agents.chat import Exchanged, shown
 from agents.policy import Candidate, FinishReason
 from envs.conversation import ConversationEnv
 from envs.episode import StopReason
@@ -96,7 +97,9 @@ _SHIPPED: list[type[ConversationEnv]] = [AnswerEnv, *map(environment, BUILT_IN)]
 _BY_CLASS = {kind.__name__: kind for kind in _SHIPPED if kind is not MixedEnv}
 """Those that ship stand in records under the names of their classes."""
 _KEYS = ("env", "prompt_hash", "prompt_style", "max_turns", "reward", "turn_penalty", "subtract_baseline",
-         "agent_errors", "allow_exposed_judges", "tools", "revise", "stops")  # fmt: skip
+         "agent_errors", "allow_exposed_judges", "keep_observations", "tools", "revise", "stops")  # fmt: skip
+KEEP = "keep_observations"
+"""The key that says how many observations stand in full in a prompt; without it all of them."""
 WRAPPERS = "wrappers"
 """The key that names wrappers of Gymnasium that may have changed rewards or observations, the outermost first."""
 _SHOWN = ("env", "prompt_hash", OWN_REWARD, WRAPPERS)
@@ -106,12 +109,13 @@ _PAYS = ("step", "finish", "_end", "_progress", "_step_to")
 
 
 def setting_of(env: ConversationEnv | WrappedConversation) -> dict[str, Any]:
-    """The settings of an environment whose task is laid out, JSON-able; empty for one that is none of ours."""
+    """The settings of an environment whose task is laid out, JSON-able; of one that is none of ours only `KEEP`."""
     wrapped = env if isinstance(env, WrappedConversation) else None
     if wrapped is not None:
         env = wrapped.conversation
     if not isinstance(env, ConversationEnv):
-        return {}
+        keep = getattr(env, KEEP, None)
+        return {} if keep is None else {KEEP: keep}  # without it nobody could rebuild a prompt
     own = pays_otherwise(env) or (wrapped is not None and wrapped.pays_otherwise)
     if isinstance(env, MixedEnv):
         env = env._member  # who carries the task out
@@ -125,6 +129,7 @@ def setting_of(env: ConversationEnv | WrappedConversation) -> dict[str, Any]:
         "subtract_baseline": env.rule.subtract_baseline,
         "agent_errors": env.agent_errors.value,
         **({"allow_exposed_judges": True} if env.allow_exposed_judges else {}),
+        **({KEEP: env.keep_observations} if env.keep_observations is not None else {}),
         **({OWN_REWARD: True} if own else {}),
         **({WRAPPERS: wrapped.acting} if wrapped is not None and wrapped.acting else {}),
     }
@@ -212,6 +217,8 @@ class Turn:
         max_tokens: Cap of this reply.
         timed_out: The command ran out of time.
         uncertainty_bounds: `(lower, upper)` of `uncertainty`, where only these are known.
+        short_ids: What stands in later prompts for `context_ids`, once that observation is not among the last that are
+            shown in full (`keep_observations`); `None` where it stays as it is.
     """
 
     index: StrictInt
@@ -239,6 +246,7 @@ class Turn:
     max_tokens: StrictInt | None = None
     timed_out: StrictBool | None = None
     uncertainty_bounds: tuple[StrictFloat, StrictFloat] | None = None
+    short_ids: list[StrictInt] | None = None
 
     def answered(self, observation: str, info: Mapping[str, Any]) -> None:
         """Record what the environment answered to the reply: the observation and `info` of its `step`."""
@@ -253,7 +261,8 @@ class Flat:
     """A trajectory as one completion for a trainer. All lists have one entry per completion id.
 
     Attributes:
-        ids: Replies and the environment's messages between them; nothing after the last reply.
+        ids: Replies and the environment's messages between them; nothing after the last reply. Of an episode whose
+            prompts show older observations as lines, the replies alone: `Trajectory.prompts` has what is before each.
         mask: 1 where the id was sampled; 0 for environment, template and forced ids.
         logprobs: The sampler's; 0.0 where `mask` is 0.
         entropies: The sampler's; 0.0 where `mask` is 0. `None` where the engine knew none.
@@ -317,6 +326,22 @@ class Trajectory:
         """Text without ids (most foreign records): it can be shown and replayed, not trained on."""
         return any(not turn.ids for turn in self.turns)
 
+    @property
+    def keep_observations(self) -> int | None:
+        """How many of the last observations its prompts showed in full; `None`: all, the conversation only grew."""
+        keep: int | None = self.environment.get(KEEP)
+        return keep
+
+    def prompts(self) -> list[list[int]]:
+        """All ids before each reply, one list per turn: exactly what was sampled from."""
+        past: list[Exchanged] = []
+        out = []
+        for turn, after in zip(self.turns, [*self.turns[1:], None], strict=True):
+            out.append(shown(self.prompt_ids, past, self.keep_observations))
+            if after is not None:
+                past.append(Exchanged(turn.ids, after.context_ids, after.short_ids))
+        return out
+
     def graded(self, reward: float, info: Mapping[str, Any]) -> None:
         """Record the grade: the reward of all turns, and `info` at the end of the episode."""
         self.reward, self.stop_reason = reward, info["stop_reason"]
@@ -325,6 +350,9 @@ class Trajectory:
 
     def flat(self) -> Flat:
         """The episode as one completion: sampled ids with mask 1, everything between them with mask 0.
+
+        Where older observations are shown as lines no one sequence holds all that was seen: then there is nothing
+        between the replies, and who computes on them takes the prompt of each from `prompts`.
 
         Raises:
             ValueError: Nothing can be trained on it: a turn has no ids or no log-probabilities (it was read from a
@@ -335,7 +363,7 @@ class Trajectory:
         out = Flat([], [], [], [] if known else None, [])
         for turn in self.turns:
             assert turn.logprobs is not None
-            context = turn.context_ids if turn.index else []
+            context = turn.context_ids if turn.index and self.keep_observations is None else []
             mask = [0] * len(context) + [int(not forced) for forced in turn.forced]
             out.ids += context + turn.ids
             out.mask += mask
@@ -367,6 +395,9 @@ class Trajectory:
         for key in ("notes", "environment", "source"):
             if not record[key]:
                 del record[key]
+        for turn in record["turns"]:
+            if turn["short_ids"] is None:
+                del turn["short_ids"]
         return record
 
     @classmethod
@@ -388,7 +419,12 @@ class Trajectory:
         if trajectory.stop_reason not in _STOPS:
             known = ", ".join(StopReason)
             raise RecordError(f"stop_reason: '{trajectory.stop_reason}' is unknown; known are {known}")
+        keep = trajectory.keep_observations
+        if keep is not None and (type(keep) is not int or keep < 1):
+            raise RecordError(f"environment.{KEEP}: is {keep!r}, must be a whole number of at least 1")
         for place, turn in enumerate(trajectory.turns):
+            if turn.short_ids is not None and keep is None:
+                raise RecordError(f"turns[{place}].short_ids: environment.{KEEP} does not say when they are shown")
             if turn.index != place:
                 raise RecordError(f"turns[{place}].index: is {turn.index}, must be {place}")
             lists = ("logprobs", "entropies", "forced", "max_logprobs", "entropy_bounds")

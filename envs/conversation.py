@@ -13,6 +13,8 @@ Failure model
 
 from __future__ import annotations
 
+import hashlib
+import json
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -36,6 +38,10 @@ from tasks.model import nearest
 from tasks.task import Task
 
 __all__ = ["ConversationEnv", "Exchange", "Phase", "StopReason"]
+
+
+_SAMPLES = ("ok", "exit code: 2\nstdout:\n" + "some output\n" * 40 + "stderr:\nsome error", "Nothing was run.\n" * 20)
+"""Observations whose lines enter the hash of the prompts."""
 
 
 class ConversationEnv(gymnasium.Env[str, str]):
@@ -64,6 +70,7 @@ class ConversationEnv(gymnasium.Env[str, str]):
         agent_errors: str | AgentErrors = AgentErrors.FAIL,
         allow_exposed_judges: bool = False,
         prompt_style: str | PromptStyle = "standard",
+        keep_observations: int | None = None,
         render_mode: str | None = None,
     ) -> None:
         """Prepare an environment; nothing is opened before the first `reset`.
@@ -78,6 +85,9 @@ class ConversationEnv(gymnasium.Env[str, str]):
             agent_errors: What counts where the agent kept itself from being judged: `fail`, or `error` (no reward).
             allow_exposed_judges: Play tasks whose judge runs code of the agent that nothing keeps apart from it.
             prompt_style: `standard`, `compact`, or a `PromptStyle`.
+            keep_observations: In the prompt of a reply the last so many observations stand in full, and of each older
+                one its `summary`; the default shows all of them in full. `reset` and `step` return the same either way:
+                it is a rule for who writes the prompts (`agents.chat`).
             render_mode: `ansi` makes `render` return the conversation so far.
 
         Raises:
@@ -85,12 +95,18 @@ class ConversationEnv(gymnasium.Env[str, str]):
         """
         if max_turns is not None and max_turns < 1:
             raise ValueError(f"max_turns is {max_turns}: an episode needs at least one turn")
+        if keep_observations is not None and (type(keep_observations) is not int or keep_observations < 1):
+            raise ValueError(
+                f"keep_observations is {keep_observations!r}: a whole number of at least 1, or None, which shows every "
+                "observation in full"
+            )
         if render_mode not in (None, *self.metadata["render_modes"]):
             raise ValueError(f"render_mode '{render_mode}' is unknown: use 'ansi' or leave it out")
         self.observation_space = UnicodeText(OBSERVATION_LENGTH)
         self.action_space = UnicodeText(ACTION_LENGTH)
         self.render_mode = render_mode
         self.style = self._style(prompt_style)
+        self.keep_observations = keep_observations
         self.rule = reward_rule(reward, turn_penalty, subtract_baseline)
         self.agent_errors: AgentErrors = choice(AgentErrors, agent_errors, "agent_errors")
         self.allow_exposed_judges = allow_exposed_judges
@@ -145,8 +161,19 @@ class ConversationEnv(gymnasium.Env[str, str]):
 
     @property
     def prompt_hash(self) -> str:
-        """16 hex digits that change whenever what the environment says to the agent changes."""
-        return self.style.hash()
+        """16 hex digits that change whenever what the environment says to the agent changes, older observations too."""
+        if self.keep_observations is None:
+            return self.style.hash()
+        lines = [self.summary(text) for text in _SAMPLES]
+        facts = json.dumps([self.style.hash(), self.keep_observations, lines])
+        return hashlib.sha256(facts.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+    def summary(self, observation: str) -> str:
+        """The line that stands for an observation which is not among the last `keep_observations` any more.
+
+        It depends on the text alone, so that a replay shows the same. Override it to say more, or something else.
+        """
+        return self.style.line(observation)
 
     @property
     def losses(self) -> list[dict[str, Any]]:

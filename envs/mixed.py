@@ -84,8 +84,12 @@ class MixedEnv(ConversationEnv):
     def prompt_hash(self) -> str:
         """Over what the environment of every set says, whichever of them the tasks need."""
         asking = [kind for _, kind in environments() if kind.judged_by and issubclass(kind, SandboxedEnv)]
-        hashes = [self._enter(kind).style.hash() for kind in (ClawGymEnv, AnswerEnv, *asking)]
+        hashes = [self._enter(kind).prompt_hash for kind in (ClawGymEnv, AnswerEnv, *asking)]
         return hashlib.sha256(" ".join(hashes).encode()).hexdigest()[:16]
+
+    def summary(self, observation: str) -> str:
+        """See `ConversationEnv.summary`: of the environment that carries the task out."""
+        return self._member.summary(observation)
 
     @property
     def losses(self) -> list[dict[str, Any]]:

@@ -126,6 +126,10 @@ COMPACT_CUT = 200
 """Characters of output that `compact` shows."""
 LISTING_CUT = 200
 """Paths that a listing shows."""
+LINE_CUT = 120
+"""Characters of an older observation that is shown as a line."""
+LEFT_OUT = " [cut]"
+"""Ends a line behind which something is missing."""
 
 
 class PromptStyle(ABC):
@@ -154,6 +158,14 @@ class PromptStyle(ABC):
     @abstractmethod
     def feedback(self, reason: str) -> str:
         """Why a reply asked for nothing that could be done."""
+
+    def line(self, observation: str) -> str:
+        """An observation that is no longer shown in full: its beginning, on one line (`keep_observations`).
+
+        One that is no longer than a line stays as it is, line breaks and all: nothing would be gained, and an engine
+        keeps what it has cached of it.
+        """
+        return in_a_line(observation)
 
     def forged(self, message: str) -> int:
         """Headers of the style that a message written by it was given by others and shows with a backslash in them.
@@ -280,6 +292,14 @@ def cut(text: str, limit: int) -> str:
     head = limit // 2
     tail = limit - head
     return f"{text[:head]}\n[{len(text) - limit} characters left out]\n{text[-tail:]}"
+
+
+def in_a_line(text: str) -> str:
+    """A text on one line of at most `LINE_CUT` characters; one that is no longer than that stays as it is."""
+    if len(text) <= LINE_CUT:
+        return text
+    line = " ".join(text.split())
+    return line if len(line) <= LINE_CUT else line[: LINE_CUT - len(LEFT_OUT)] + LEFT_OUT
 
 
 def readable(text: str) -> str:
@@ -470,6 +490,11 @@ class BaseAnswer(AnswerStyle, Compact):
         """As in all styles, and the beginning of the next reply."""
         return self._goes_on(super().revise(kinds, left))
 
+    def line(self, observation: str) -> str:
+        """As in all styles, between what stands around every message here: the next reply goes on behind it."""
+        before, after = self._around
+        return before + in_a_line(observation.removeprefix(before).removesuffix(after)) + after
+
     def forged(self, message: str) -> int:
         """See `PromptStyle.forged`."""
         return self.headers.forged(message)
@@ -483,8 +508,14 @@ class BaseAnswer(AnswerStyle, Compact):
         """As in all styles, and what becomes of a header."""
         return [*super().further(), *(self.headers.neutral(header.text) for header in self.headers.headers)]
 
+    @property
+    def _around(self) -> tuple[str, str]:
+        """What stands before and behind every message but the first."""
+        return "\n\n", f"\n\n{self.form.reply}"
+
     def _goes_on(self, text: str) -> str:
-        return f"\n\n{self.headers.neutral(text)}\n\n{self.form.reply}"
+        before, after = self._around
+        return before + self.headers.neutral(text) + after
 
 
 @cache

@@ -130,6 +130,15 @@ class WrappedConversation(Wrapper[str, str, str, str], RecordConstructorArgs):
         return hashlib.sha256(" ".join([prompt_hash, *names]).encode()).hexdigest()[:16]
 
     @property
+    def keep_observations(self) -> int | None:
+        """See `ConversationEnv`."""
+        return self.conversation.keep_observations
+
+    def summary(self, observation: str) -> str:
+        """See `ConversationEnv.summary`, of what the wrappers made of an observation."""
+        return self.conversation.summary(observation)
+
+    @property
     def stops(self) -> tuple[str, ...]:
         """Stop sequences of the environment inside, where it has some."""
         return tuple(getattr(self.conversation, "stops", ()))

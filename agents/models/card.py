@@ -163,6 +163,8 @@ class ModelCard:
         revise: IFEval: how often an answer could be revised.
         stops: Texts behind which a reply counts no more.
         end_ids: Ids that ended a reply, ascending.
+        keep_observations: How many of the last observations its prompts showed in full, older ones as a line; `None` is
+            all of them.
     """
 
     prompt_style: str = DEFAULT_STYLE
@@ -174,6 +176,7 @@ class ModelCard:
     revise: int | None = None
     stops: tuple[str, ...] | None = None
     end_ids: tuple[int, ...] = ()
+    keep_observations: int | None = None
 
     def mismatch(self, environment: str, prompt_hash: str) -> str | None:
         """Why figures in an environment are not those of the policy as it was trained; `None` where they are.
@@ -184,8 +187,8 @@ class ModelCard:
             return None
         return (
             f"the policy was trained with other prompts (style {self.prompt_style}, hash {self.prompt_hash}) than it "
-            f"would get now ({prompt_hash}): prompt style, tools, revisions or the version differ, and so may the "
-            "figures"
+            f"would get now ({prompt_hash}): prompt style, keep_observations, tools, revisions or the version differ, "
+            "and so may the figures"
         )
 
     def other_stops(self, environment: str, stops: tuple[str, ...] | None) -> str | None:
@@ -274,6 +277,7 @@ def _card_of_run(run: Path) -> ModelCard | None:
             max_turns=settings.get("max_turns"),
             tools=settings.get("tools") if questions else None,
             revise=settings.get("revise") if questions else None,
+            keep_observations=settings.get("keep_observations") or None,
         )
     except (OSError, ValueError, AttributeError, yaml.YAMLError) as error:
         raise ValueError(f"{path}: does not say how the policy of this run was spoken to ({error})") from error

@@ -120,8 +120,9 @@ class Episode:
 
     def started(self, step: Step) -> None:
         """The task is laid out: the conversation begins."""
-        self.trajectory.prompt_ids = self.conversation.start(self.env.system_prompt, step.observation)
         self.trajectory.environment = setting_of(self.env)
+        keep = self.trajectory.keep_observations
+        self.trajectory.prompt_ids = self.conversation.start(self.env.system_prompt, step.observation, keep)
         self.anchor = step.info["anchor"]
 
     def request(self, sampling: Sampling, max_context: int | None) -> Request | None:
@@ -178,6 +179,7 @@ class Episode:
                 seed=_used(completion.seed, self.asked.seed if self.asked else None),
                 max_tokens=_used(completion.max_tokens, self.asked.max_tokens if self.asked else None),
                 uncertainty_bounds=completion.signal_bounds,
+                short_ids=self.conversation.short,
             )
         )
         return CutReply(text) if completion.finish is FinishReason.LENGTH else text
@@ -193,7 +195,8 @@ class Episode:
             assert step.reward is not None
             self.reward += step.reward
             self.anchor = step.info["anchor"]
-            self.context = self.conversation.observe(step.observation)
+            older = None if self.trajectory.keep_observations is None else self.env.summary(step.observation)
+            self.context = self.conversation.observe(step.observation, older)
 
     def ended(self, step: Step) -> None:
         """Record the grade."""

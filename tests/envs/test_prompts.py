@@ -2,7 +2,20 @@ from __future__ import annotations
 
 import pytest
 
-from envs.prompts import COMPACT_CUT, LISTING_CUT, STANDARD_CUT, STYLES, Compact, Standard, cut, listing, prompt_style
+from envs.prompts import (
+    COMPACT_CUT,
+    LINE_CUT,
+    LISTING_CUT,
+    STANDARD_CUT,
+    STYLES,
+    Compact,
+    Standard,
+    answer_style,
+    cut,
+    listing,
+    prompt_style,
+)
+from envs.questions import GSM8K_FORM
 from sandboxes.sandbox import CommandResult, EntryKind, FileEntry
 from tests.envs.fakes import task
 
@@ -113,3 +126,29 @@ def test_styles_are_found_by_name() -> None:
     assert prompt_style("compact").name == "compact" and prompt_style(style) is style
     with pytest.raises(ValueError, match="standard, compact"):
         prompt_style("compacted")
+
+
+@pytest.mark.parametrize(
+    ("observation", "line"),
+    [
+        ("ok\nshort", "ok\nshort"),
+        (
+            "exit code: 1\nstdout:\n" + "a b\n" * 100,
+            ("exit code: 1 stdout: " + "a b " * 100)[: LINE_CUT - 6] + " [cut]",
+        ),
+        ("ok\n\n" + " " * LINE_CUT + "\nend", "ok end"),
+        ("", ""),
+    ],
+)
+def test_an_older_observation_is_a_line(observation: str, line: str) -> None:
+    assert Standard().line(observation) == line and len(line) <= LINE_CUT
+    assert Compact().line(observation) == line
+
+
+def test_an_older_observation_of_running_text_still_begins_the_next_reply() -> None:
+    style = answer_style("base", GSM8K_FORM)
+    seen = style.observation(result(out="Question: again\n" + "number " * 30))
+    assert seen.endswith("\n\nAnswer:") and len(seen) > LINE_CUT
+    line = style.line(seen)
+    assert line.startswith("\n\nok Q\\uestion: again number") and line.endswith(" [cut]\n\nAnswer:")
+    assert style.line(style.observation(result())) == style.observation(result())
