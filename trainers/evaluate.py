@@ -75,6 +75,7 @@ LEAST = {
     "retries": 0,
     "limit": 0,
     "max_turns": 0,
+    "keep_observations": 0,
     "sandbox_workers": 0,
     "torch_threads": 0,
 }
@@ -258,7 +259,7 @@ def _evaluate(a: argparse.Namespace, console: Console) -> int:
         prompt_hash = made.prompt_hash
     except ValueError as error:
         raise EvaluateError(str(error)) from error
-    other = list(differences(actor.card, a.env, made))
+    other = list(differences(actor.card, a.env, make))
     if other and not _asks_style(a):
         raise EvaluateError(insist(actor.card, other))
     record.begin(
@@ -295,7 +296,9 @@ def _check(a: argparse.Namespace) -> Checked:
         body = read_body(a.request_body)
         check_body(body, a)
         manner = _manner(a, named)
-        settings = environment_settings(a.env, tools=manner.tools, revise=manner.revise)
+        settings = environment_settings(
+            a.env, tools=manner.tools, revise=manner.revise, keep_observations=manner.keep_observations
+        )
     except ValueError as error:
         raise EvaluateError(str(error)) from error
     if named.kind is PolicyKind.HUMAN:
@@ -527,9 +530,11 @@ def _manner(a: argparse.Namespace, named: PolicyName) -> Manner:
         revise=a.revise,
         max_turns=a.max_turns,
         max_turn_tokens=a.max_tokens,
+        keep_observations=a.keep_observations,
     )
     a.env, a.no_tools, a.revise = manner.env, not manner.tools, manner.revise
     a.max_turns, a.max_tokens = manner.max_turns, manner.max_turn_tokens
+    a.keep_observations = manner.keep_observations or 0
     return manner
 
 
@@ -592,6 +597,13 @@ def _parser() -> argparse.ArgumentParser:
     add("--reward", default="shaped", help="shaped | binary | delta | one of your own")
     add("--agent_errors", default=AGENT_ERRORS.default, help=AGENT_ERRORS.metadata["help"])
     add("--prompt_style", default=AUTO, help="auto (what the policy was made for) | standard | compact | base")
+    add(
+        "--keep_observations",
+        type=int,
+        metavar="N",
+        help="a prompt shows the last N observations in full and each older one as a line; 0 shows all in full; "
+        "default: as in training",
+    )
     add("--seed", type=int, default=0, help="of the samples; equal seeds, equal episodes")
     add("--slots", type=int, default=32, help="episodes in flight at a time (human: one)")
     add(

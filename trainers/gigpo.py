@@ -7,7 +7,8 @@ reward to the loss, in the order in which TRL calls it:
 2. `_generate_and_score_completions`: their advantages, shape (B, T): `trainers.credit.batch` says what credit reads,
    `trainers.credit.pipeline` computes it; the formula stands at the top of `trainers.credit.turn`.
 3. `_compute_loss`, `_get_per_token_logps_and_entropies`: TRL's loss, with those advantages weighted where the sampler
-   is not exactly the trained weights (`trainers.loss`).
+   is not exactly the trained weights (`trainers.loss`). Where older observations were shown as lines, each reply is
+   scored behind the prompt that it was sampled from (`trainers.pieces`).
 
 Beside it, `evaluate` measures the held-out tasks (`trainers.heldout`).
 
@@ -53,6 +54,7 @@ from trainers.loss import (
     without_reference,
 )
 from trainers.measure import check_rewards
+from trainers.pieces import PIECES, Piece, pieces_of, score_pieces
 from trainers.processes import gathered, mean_figures, over_processes, play_shared, sum_figures
 from trainers.resume import ExactResume
 from trainers.rollouts.curriculum import RulesError
@@ -161,6 +163,8 @@ class GiGPOTrainer(ExactResume):
         self._rows: list[dict[str, Any]] = []
         self._played: Played | None = None
         self._loss_inputs: dict[str, Any] | None = None
+        self._scoring = False
+        """TRL scores the episodes that were just played, in their order."""
         self.advantaged = 0.0
         """Trained tokens with an advantage, summed until somebody sets it back: what steps had to learn from."""
         self.credit = Credit(args)
@@ -310,8 +314,14 @@ class GiGPOTrainer(ExactResume):
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
         self._rows = inputs
-        with _without_advice_on_lost_episodes():
-            out = super()._generate_and_score_completions(inputs)
+        self._scoring = True
+        try:
+            with _without_advice_on_lost_episodes():
+                out = super()._generate_and_score_completions(inputs)
+            if (pieces := self._pieces()) is not None:
+                out[PIECES] = pieces
+        finally:
+            self._scoring = False
         assert self._played is not None
         width, device = out["completion_ids"].size(1), out["completion_ids"].device
         # Raises where TRL would have cut a completion.
@@ -377,9 +387,26 @@ class GiGPOTrainer(ExactResume):
         finally:
             self._loss_inputs = None
 
-    def _get_per_token_logps_and_entropies(self, *args: Any, **kwargs: Any) -> Any:
+    def _get_per_token_logps_and_entropies(
+        self, model: Any, input_ids: torch.Tensor, attention_mask: torch.Tensor, logits_to_keep: int, **kwargs: Any
+    ) -> Any:
         """TRL's, which calls it in the loss before it reads the advantages: the place where weights can enter."""
-        out = super()._get_per_token_logps_and_entropies(*args, **kwargs)
+        plain = super()._get_per_token_logps_and_entropies
+        pieces = self._pieces()
+        if pieces is None:
+            out = plain(model, input_ids, attention_mask, logits_to_keep, **kwargs)
+        else:
+            kwargs.pop("batch_size", None)  # of whole episodes
+            bare = self.accelerator.unwrap_model(model)
+            out = score_pieces(
+                pieces,
+                lambda ids, mask, wanted: plain(bare, ids, mask, wanted, **kwargs),
+                width=logits_to_keep,
+                at_once=self.args.per_device_train_batch_size,
+                pad_id=self.processing_class.pad_token_id,
+                device=input_ids.device,
+                first=None if bare is model else lambda ids, mask, wanted: plain(model, ids, mask, wanted, **kwargs),
+            )
         if self._loss_inputs is not None:
             exact, gather = self.rollouts.exact, self.accelerator.gather
             seen = correct(self._loss_inputs, out[0].detach(), exact=exact, cap=self.args.importance_cap, gather=gather)
@@ -390,6 +417,24 @@ class GiGPOTrainer(ExactResume):
                 self.note_largest(name, value)
             self._note_kl_tail(self._loss_inputs, out[0].detach())
         return out
+
+    def _pieces(self) -> list[list[Piece]] | None:
+        """How the completions that TRL scores now are cut; `None` where a pass takes whole episodes.
+
+        Raises:
+            RuntimeError: Somebody else scores completions, whose prompts only the batch knows.
+        """
+        if self._loss_inputs is not None:
+            return self._loss_inputs.get(PIECES)
+        if self._played is None:
+            return None
+        pieces = pieces_of(self._played.episodes, self._played.flats, min(self.eos_token_ids))
+        if pieces is not None and not self._scoring:
+            raise RuntimeError(
+                "keep_observations: each reply has a prompt of its own, which `prompt_ids` does not hold; call "
+                "_compute_loss with the batch, or agents.trajectory.Trajectory.prompts for the prompts"
+            )
+        return pieces
 
     # -- figures and records --------------------------------------------------------------------------------------
 

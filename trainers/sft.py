@@ -211,8 +211,9 @@ def card_of_data(settings: SFTSettings) -> ModelCard:
         if own is not None and (own.environment, own.prompt_hash) == (card.environment, card.prompt_hash):
             return own  # with its caps
         return card
-    if spoken:  # of several environments: what is common to them is the style
-        return ModelCard(prompt_style=styles[0])
+    if spoken:  # of several environments: common to them is the style, and maybe what became of older observations
+        kept = {card.keep_observations for card in spoken}
+        return ModelCard(prompt_style=styles[0], keep_observations=kept.pop() if len(kept) == 1 else None)
     if own is not None and asked in (None, own.prompt_style):
         return own
     return ModelCard(prompt_style=asked or ModelCard().prompt_style)

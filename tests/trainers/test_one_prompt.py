@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -127,6 +128,33 @@ def test_training_goes_on_with_the_caps_of_before(
     assert "max_turn_tokens: 24\n" in capsys.readouterr().out
 
 
+@pytest.mark.slow
+def test_older_observations_are_lines_in_every_measurement_of_a_policy_that_was_trained_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("envs.prompts.LINE_CUT", 20)  # these tasks say little
+    run = train(tmp_path / "run", "standard", "none", SHELL, "--keep_observations", "1", "--max_turns", "4")
+    assert read_card(run / "best").keep_observations == read_card(run / "checkpoint-2").keep_observations == 1
+    trained = [json.loads(line) for line in (run / "trajectories" / "step_000001.jsonl").read_text().splitlines()]
+    assert all(record["environment"]["keep_observations"] == 1 for record in trained)
+    assert any("short_ids" in turn for record in trained for turn in record["turns"])
+    metrics = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert all(line["sampling/logp_difference_max"] < 1e-4 for line in metrics if "reward" in line)
+    assert not (run / "guards.jsonl").exists() or "left_behind" not in (run / "guards.jsonl").read_text()
+    tasks = ["--tasks", SHELL[3]]
+    then = episodes(run / "held_out" / "step_000002_greedy.jsonl")
+    now = measured(run / "checkpoint-2", tasks, tmp_path / "as trained")
+    assert {name: now[name] for name in then} == then
+    capsys.readouterr()
+    measured(run / "checkpoint-2", tasks, tmp_path / "append-only", "--keep_observations", "0")
+    assert "warning: as asked, keep_observations 0 (in training 1)" in capsys.readouterr().out
+    small = [*SMALL, *SHELL, "--model_name_or_path", str(run), "--output_dir", str(tmp_path / "b"), "--dry-run"]
+    assert grpo.main(small) == 0
+    assert "keep_observations: 1\n" in capsys.readouterr().out
+    assert grpo.main([*small, "--keep_observations", "2"]) == 0
+    assert "keep_observations: 2\n" in capsys.readouterr().out
+
+
 def test_what_the_card_says_is_taken_over_and_what_is_asked_for_wins() -> None:
     card = ModelCard("base", "GSM8K-v0", "12", 48, 3, tools=False, revise=0)
     manner = manner_of(card)
@@ -138,6 +166,12 @@ def test_what_the_card_says_is_taken_over_and_what_is_asked_for_wins() -> None:
     assert (asked.prompt_style, asked.tools, asked.max_turns) == ("compact", True, 0)
     assert [what.split()[0] for what in asked.asked] == ["prompt_style", "tools", "max_turns"]
     assert manner_of(ModelCard()).env == "ClawGym-v0" and manner_of(ModelCard()).tools
+    lines = replace(card, keep_observations=3)
+    assert manner_of(card).keep_observations is None and manner_of(lines, env="MATH-v0").keep_observations == 3
+    assert manner_of(lines, keep_observations=0).keep_observations is None
+    assert manner_of(lines, keep_observations=0).asked == ("keep_observations 0 (in training 3)",)
+    assert manner_of(card, keep_observations=2).asked == ("keep_observations 2 (in training 0)",)
+    assert manner_of(ModelCard(), keep_observations=2).asked == () and manner_of(card, keep_observations=0).asked == ()
 
 
 def trajectories(path: Path, *styles: str) -> Path:

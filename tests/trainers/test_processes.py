@@ -40,19 +40,20 @@ needs_sandbox = pytest.mark.skipif(
 ROWS = 12
 
 
-def toy(folder: Path, count: int, *, fail: bool = False) -> list[int]:
+def toy(folder: Path, count: int, *, fail: bool = False, keep: bool = False) -> list[int]:
     folder.mkdir()
-    running = start_together(count, folder / "log", two_processes.train, folder, ROWS // count, fail)
+    running = start_together(count, folder / "log", two_processes.train, folder, ROWS // count, fail, keep)
     for process in running:
         process.join(240)
     return [process.exitcode for process in running]
 
 
 @pytest.mark.slow
-def test_two_processes_are_one(tmp_path):
+@pytest.mark.parametrize("keep", [False, True], ids=["append-only", "older observations as lines"])
+def test_two_processes_are_one(tmp_path, keep):
     """Three groups of four on two processes of six rows: one group lies on both."""
-    assert toy(tmp_path / "one", 1) == [0]
-    assert toy(tmp_path / "two", 2) == [0, 0], (tmp_path / "two/log.1").read_text()
+    assert toy(tmp_path / "one", 1, keep=keep) == [0]
+    assert toy(tmp_path / "two", 2, keep=keep) == [0, 0], (tmp_path / "two/log.1").read_text()
     alone, first, second = (torch.load(tmp_path / name) for name in ("one/0.pt", "two/0.pt", "two/1.pt"))
     for whole, here, there in zip(alone["steps"], first["steps"], second["steps"], strict=True):
         assert (len(here["advantages"]), len(there["advantages"])) == (6, 6)

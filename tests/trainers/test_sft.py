@@ -3,6 +3,7 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from agents.trajectory import Trajectory, Turn, write_jsonl
 from benchmarks.warm_start.corpus import generated_corpus
 from tests.trainers.toy import make_model, make_tokenizer
 from trainers import sft
-from trainers.warmstart.corpus import ConversationEncoder, Corpus, CorpusError, read_corpus, train_tokenizer
+from trainers.warmstart.corpus import ConversationEncoder, Corpus, CorpusError, read_corpus, spoken_in, train_tokenizer
 from trainers.warmstart.model import (
     WARM_START,
     Batch,
@@ -170,6 +171,27 @@ def test_trajectories_keep_sampled_ids_and_leave_forced_ones_untrained(tmp_path)
     assert corpus.ids.tolist() == 2 * [*good.prompt_ids, *good.turns[0].ids]
     assert corpus.trained.tolist() == [False] * prompt + [True] * n + [False] * prompt + [False] + [True] * (n - 1)
     assert len(read_corpus(path, tokenizer, passed_only=False)) == 3
+
+
+def test_a_trajectory_with_older_observations_as_lines_is_a_sequence_for_each_turn(tmp_path):
+    tokenizer = train_tokenizer(["notes.txt"])
+    long = trajectory(tokenizer)
+    long.environment = {"prompt_style": "compact", "keep_observations": 1}
+    first, prompt = long.turns[0], long.prompt_ids
+    seen, line = tokenizer.encode("<|im_end|>ok notes.txt"), tokenizer.encode("<|im_end|>ok")
+    for number in (1, 2):
+        forced = [number == 2] + [False] * (len(first.ids) - 1)
+        long.turns.append(replace(first, index=number, context_ids=seen, short_ids=line, forced=forced))
+    corpus = read_corpus(write(tmp_path / "t.jsonl", long), tokenizer)
+    reply = first.ids
+    prompts = [prompt, prompt + reply + seen, prompt + reply + line + reply + seen]
+    assert corpus.ids.tolist() == [token for p in prompts for token in [*p, *reply]]
+    assert corpus.lengths.tolist() == [len(p) + len(reply) for p in prompts]
+    wanted = [[False] * len(p) + [True] * len(reply) for p in prompts]
+    wanted[2][len(prompts[2])] = False
+    assert corpus.trained.tolist() == sum(wanted, [])
+    (card,) = spoken_in(tmp_path / "t.jsonl")
+    assert card.keep_observations == 1
 
 
 def test_bad_data_is_named_by_file_and_line(tmp_path):

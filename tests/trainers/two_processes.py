@@ -20,6 +20,19 @@ class BrokenEnv(ToyEnv):
         raise RuntimeError("planted: this process breaks")
 
 
+class KeepingEnv(ToyEnv):
+    """Long answers, of which prompts show the last one in full."""
+
+    keep_observations = 1
+
+    def step(self, reply: str) -> Any:
+        observation, *rest = super().step(reply)
+        return f"{observation} {'and more ' * 6}", *rest
+
+    def summary(self, observation: str) -> str:
+        return observation[:6]
+
+
 class Trainer(NotingTrainer):
     """Notes the gradient of each step, averaged over processes as the optimizer sees it."""
 
@@ -28,7 +41,7 @@ class Trainer(NotingTrainer):
         return super()._clip_grad_norm(model)
 
 
-def train(folder: Path, rows: int, fail: bool) -> None:
+def train(folder: Path, rows: int, fail: bool, keep: bool) -> None:
     """Two steps on three groups of four, `rows` of the twelve here; what came of it goes to `folder`."""
     rank = int(os.environ.get("RANK", "0"))
     tokenizer = make_tokenizer()
@@ -48,7 +61,7 @@ def train(folder: Path, rows: int, fail: bool) -> None:
         ),
         tokenizer,
         [make_task(i) for i in range(4)],
-        BrokenEnv if fail and rank == 1 else ToyEnv,
+        BrokenEnv if fail and rank == 1 else KeepingEnv if keep else ToyEnv,
         held_out=held_out,
         slots=8,
         workers=2,

@@ -6,7 +6,7 @@ is taken over, and where the two still differ without anybody having asked for i
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from gymnasium import Env
@@ -33,6 +33,7 @@ class Manner:
         revise: IFEval: revisions of the answer.
         max_turns: 0 is each task's own budget.
         max_turn_tokens: Cap on one reply; `None` where nobody says one.
+        keep_observations: How many of the last observations a prompt shows in full; `None` is all of them.
         asked: What was asked for and is not what the card says, for people.
     """
 
@@ -42,6 +43,7 @@ class Manner:
     revise: int
     max_turns: int
     max_turn_tokens: int | None
+    keep_observations: int | None = None
     asked: tuple[str, ...] = ()
 
 
@@ -54,21 +56,24 @@ def manner_of(
     revise: int | None = None,
     max_turns: int | None = None,
     max_turn_tokens: int | None = None,
+    keep_observations: int | None = None,
 ) -> Manner:
     """What was asked for, and of the rest what the card says. `None` and `auto` ask for nothing.
 
-    In another environment than the card's only style and cap are taken from it.
+    In another environment than the card's only style, cap and what becomes of older observations are taken from it.
     """
     env = env or card.environment or DEFAULT_ENV
     own = env == card.environment
     trained = {
         "prompt_style": card.prompt_style,
         "max_turn_tokens": card.max_turn_tokens,
+        "keep_observations": card.keep_observations or (0 if card.prompt_hash else None),
         **({"tools": card.tools, "revise": card.revise, "max_turns": card.max_turns} if own else {}),
     }
     asked = {
         "prompt_style": None if prompt_style == AUTO else prompt_style,
         "max_turn_tokens": max_turn_tokens,
+        "keep_observations": keep_observations,
         "tools": tools,
         "revise": revise,
         "max_turns": max_turns,
@@ -86,12 +91,22 @@ def manner_of(
         int(known["revise"] or 0),
         int(known["max_turns"] or 0),
         None if known["max_turn_tokens"] is None else int(known["max_turn_tokens"]),
+        int(known["keep_observations"] or 0) or None,
         said,
     )
 
 
-def differences(card: ModelCard, env: str, made: ConversationEnv) -> Iterator[str]:
-    """How an environment that was made differs from what the policy was trained with: prompts, and cuts of replies."""
+def differences(card: ModelCard, env: str, make: Callable[..., ConversationEnv]) -> Iterator[str]:
+    """How an environment differs from what the policy was trained with: prompts, and cuts of replies.
+
+    What becomes of older observations is no difference: it is the policy's own, unless somebody asked for another way.
+
+    Args:
+        card: Of the policy.
+        env: Id of the environment.
+        make: Makes it; takes `keep_observations`.
+    """
+    made = make(keep_observations=card.keep_observations)
     if why := card.mismatch(env, made.prompt_hash):
         yield why
     if why := card.other_stops(env, stops_of(made)):
@@ -122,6 +137,7 @@ def card_of_env(env: Env[str, str], max_turn_tokens: int, name: str = "") -> Mod
         tools=asks.tools if asks is not None else None,
         revise=asks.revisions if asks is not None else None,
         stops=stops_of(env),
+        keep_observations=env.keep_observations,
     )
 
 

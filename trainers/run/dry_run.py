@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import yaml
 
+from envs.prompts import LINE_CUT
 from trainers.rollouts.rules import SAME, VLLM
 from trainers.run.policy import NAMED, DecoderShape, check_tokenizer, find_shape, what_is_trained
 from trainers.run.setup import Run, most_turns, reply_cap, unseen_text
@@ -301,10 +302,12 @@ def episodes_at_once(run: Run) -> int:
 
 
 def longest_episode(run: Run) -> int:
-    """Tokens of an episode that uses every turn and every token of each reply."""
+    """Tokens that the last reply of an episode sees, itself included, which uses every turn and all of each reply."""
     said = MESSAGE_TOKENS.get(run.prompt_style, MESSAGE_TOKENS["standard"])
     intent = max(len(task.intent) for task in run.tasks.everything) // CHARACTERS
-    return said + intent + most_turns(run) * (reply_cap(run) + said)
+    turns, keep = most_turns(run), run.settings.env.keep_observations
+    full = turns if keep is None else min(turns, keep)
+    return said + intent + turns * reply_cap(run) + full * said + (turns - full) * min(said, LINE_CUT // CHARACTERS)
 
 
 def _reference(run: Run) -> str:

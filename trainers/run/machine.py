@@ -22,8 +22,8 @@ AHEAD = 8
 """Tasks laid out while the policy decodes: 8 % more episodes a second on two cores, and as many more sandboxes."""
 
 
-def environment_settings(env: str, *, tools: bool, revise: int) -> dict[str, Any]:
-    """Keyword arguments that only environments with questions take.
+def environment_settings(env: str, *, tools: bool, revise: int, keep_observations: int | None = None) -> dict[str, Any]:
+    """Keyword arguments that only some environments take, or only where they are asked for.
 
     Raises:
         ValueError: A setting has no effect in this environment, or there is no such environment.
@@ -34,11 +34,12 @@ def environment_settings(env: str, *, tools: bool, revise: int) -> dict[str, Any
     if revise and not kind.may_revise:
         others = " and ".join(name for name, other in environments() if other.may_revise)
         raise ValueError(f"revise={revise}: only {others} let an answer be revised, not {env}")
+    history = {} if keep_observations is None else {"keep_observations": keep_observations}
     if takes(kind, "tools") and takes(kind, "revise"):
-        return {"tools": tools, "revise": revise}
+        return {"tools": tools, "revise": revise, **history}
     if not tools:
         raise ValueError(f"tools=false: {env} is a shell; only environments with questions can do without")
-    return {}
+    return history
 
 
 def unfit_task(env: str, tasks: Sequence[Task]) -> str | None:

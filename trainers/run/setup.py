@@ -194,14 +194,15 @@ def _with_prompts(run: Run, card: ModelCard) -> Run:
     """The run with what its environment says; refused where the policy was trained with something else, unasked."""
     env = run.settings.env
     try:
-        made = make_env_factory(run)()
+        make = make_env_factory(run)
+        made = make()
         run = replace(
             run,
             prompt_hash=made.prompt_hash,
             raw_prompts=made.raw_prompts,
             card=card_of_env(made, reply_cap(run), env.env) or ModelCard(),
         )
-        other = [*differences(card, env.env, made), *_other_settings(env, card)]
+        other = [*differences(card, env.env, make), *_other_settings(env, card)]
         made.close()
     except ValueError as error:
         raise ConfigError(str(error)) from error
@@ -231,6 +232,12 @@ def _inherit(settings: Settings, card: ModelCard) -> tuple[Settings, list[str]]:
     if not env.max_turns and card.max_turns:
         env = replace(env, max_turns=card.max_turns)
         notes.append(f"max_turns={card.max_turns}: {said}")
+    if env.keep_observations is None and card.keep_observations is not None:
+        env = replace(env, keep_observations=card.keep_observations)
+        notes.append(f"keep_observations={card.keep_observations}: {said}")
+    elif card.prompt_hash and env.keep_observations != card.keep_observations:
+        was = "all observations in full" if card.keep_observations is None else f"the last {card.keep_observations}"
+        notes.append(f"keep_observations={env.keep_observations}: the policy was shown {was} before")
     return replace(settings, env=env, t2po=t2po), notes
 
 
@@ -376,7 +383,7 @@ def make_env_factory(run: Run, sandboxes: SandboxPool | None = None) -> Callable
         agent_errors=env.agent_errors,
         allow_exposed_judges=env.allow_exposed_judges,
         prompt_style=run.prompt_style,
-        **environment_settings(env.env, tools=env.tools, revise=env.revise),
+        **environment_settings(env.env, tools=env.tools, revise=env.revise, keep_observations=env.keep_observations),
     )
 
 

@@ -212,7 +212,8 @@ def check_goes_on(run: Run, checkpoint: Checkpoint) -> None:
         ConfigError: Its best was measured in another way, or its tasks came in another order.
     """
     state, card, env = checkpoint.state, read_card(checkpoint.folder), run.settings.env
-    asked = (run.card.prompt_style, run.card.tools, run.card.revise) != (card.prompt_style, card.tools, card.revise)
+    said = ("prompt_style", "tools", "revise", "keep_observations")
+    asked = any(getattr(run.card, name) != getattr(card, name) for name in said)
     if (why := card.mismatch(env.env, run.card.prompt_hash)) and not asked:
         raise ConfigError(
             f"{checkpoint.folder}: {why}. No setting says so: go on with the release of TurnGym that the run began "
@@ -362,7 +363,9 @@ def _play(
         max_turns=manner.max_turns or None,
         prompt_style=manner.prompt_style,
         allow_exposed_judges=True,  # the run has refused them, or was asked to allow them
-        **environment_settings(manner.env, tools=manner.tools, revise=manner.revise),
+        **environment_settings(
+            manner.env, tools=manner.tools, revise=manner.revise, keep_observations=manner.keep_observations
+        ),
     )
     model: Any = trainer.accelerator.unwrap_model(trainer.model)
     was_training = model.training

@@ -91,6 +91,14 @@ class EnvArguments(Settings):
     prompt_style: str = setting(
         "auto", "auto (what the policy was made for) | standard | compact | base (questions, base models)."
     )
+    keep_observations: int | None = setting(
+        None,
+        "Tasks of many turns: a prompt shows the last N observations in full and each older one as a line; "
+        "0: all in full, or as the policy was trained here before.",
+        off=0,
+        above=0,
+        unit="observations",
+    )
     tools: bool = setting(True, "Questions: the agent may run bash before it answers; false: it only answers.")
     revise: int = setting(0, "IFEval: times an answer may be revised once it is told what it misses.")
     sandbox_workers: int | None = setting(

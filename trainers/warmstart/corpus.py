@@ -359,7 +359,8 @@ def _after_last(ids: Sequence[int], eos_id: int) -> int:
 def read_corpus(path: Path, tokenizer: Any, *, passed_only: bool = True) -> Corpus:
     """Trajectories or chat messages of a JSONL file; each line may be either.
 
-    Trajectories keep the ids that were sampled, and forced ids stay untrained.
+    Trajectories keep the ids that were sampled, and forced ids stay untrained. One whose prompts showed older
+    observations as lines is a sequence for each turn: what the policy saw, and its reply.
 
     Raises:
         CorpusError: A line is neither, was made with another tokenizer, or nothing is left; names file and line.
@@ -374,7 +375,7 @@ def read_corpus(path: Path, tokenizer: Any, *, passed_only: bool = True) -> Corp
                 if passed_only and trajectory.passed is not True:
                     failed += 1
                 elif trajectory.turns:
-                    sequences.append(_trajectory_ids(trajectory, tokenizer))
+                    sequences += _trajectory_ids(trajectory, tokenizer)
             elif "messages" in record:
                 encode = encode or ConversationEncoder(tokenizer)
                 sequences.append(encode(_checked(record["messages"])))
@@ -416,6 +417,7 @@ def spoken_in(path: Path, *, passed_only: bool = True) -> set[ModelCard]:
                 tools=said.get("tools"),
                 revise=said.get("revise"),
                 stops=None if stops is None else tuple(stops),
+                keep_observations=said.get("keep_observations"),
             )
         )
     return told
@@ -430,7 +432,7 @@ def _records(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
         raise CorpusError(f"{path}: cannot be read ({error.strerror})") from error
 
 
-def _trajectory_ids(trajectory: Trajectory, tokenizer: Any) -> tuple[list[int], list[bool]]:
+def _trajectory_ids(trajectory: Trajectory, tokenizer: Any) -> list[tuple[list[int], list[bool]]]:
     flat = trajectory.flat()
     ids = [*trajectory.prompt_ids, *flat.ids]
     first = trajectory.turns[0]
@@ -440,7 +442,10 @@ def _trajectory_ids(trajectory: Trajectory, tokenizer: Any) -> tuple[list[int], 
     )
     if not same:
         raise CorpusError("the ids of this trajectory are not this model's: it was sampled with another tokenizer")
-    return ids, [False] * len(trajectory.prompt_ids) + [bool(flag) for flag in flat.mask]
+    if trajectory.keep_observations is None:
+        return [(ids, [False] * len(trajectory.prompt_ids) + [bool(flag) for flag in flat.mask])]
+    pairs = zip(trajectory.prompts(), trajectory.turns, strict=True)
+    return [(p + turn.ids, [False] * len(p) + [not forced for forced in turn.forced]) for p, turn in pairs]
 
 
 def _checked(messages: Any) -> Sequence[Mapping[str, str]]:

@@ -1,12 +1,18 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from agents.models.card import ModelCard
+from envs.prompts import LINE_CUT
 from tests.agents.fakes import task
+from trainers.rollouts.manner import card_of_env, differences
+from trainers.run.dry_run import CHARACTERS, MESSAGE_TOKENS, longest_episode
 from trainers.run.setup import (
+    _inherit,
     _setting_problems,
     idle_selection,
     kept_note,
@@ -39,6 +45,45 @@ def test_agent_errors_reaches_the_environment() -> None:
         checked: Any = SimpleNamespace(settings=settings, tasks=run().tasks, backend="auto", prompt_style="compact")
         made = make_env_factory(checked)()
         assert made.agent_errors == kind == settings.resolved()["agent_errors"]
+
+
+def test_older_observations_reach_the_environment_as_asked_or_as_before() -> None:
+    card = ModelCard(environment="ClawGym-v0", prompt_hash="12")
+    lines = replace(card, keep_observations=4)
+    asked, nothing = parse(["--keep_observations", "2"]), parse([])
+    for settings, before, keep, said in (
+        (asked, card, 2, ["keep_observations=2: the policy was shown all observations in full before"]),
+        (asked, lines, 2, ["keep_observations=2: the policy was shown the last 4 before"]),
+        (asked, replace(lines, keep_observations=2), 2, []),
+        (nothing, lines, 4, ["keep_observations=4: as the policy was trained before"]),
+        (nothing, card, None, []),
+        (asked, ModelCard(environment="ClawGym-v0"), 2, []),  # nobody knows what it was shown
+        (nothing, replace(lines, environment="GSM8K-v0"), None, []),
+    ):
+        taken, notes = _inherit(settings, before)
+        assert (taken.env.keep_observations, notes) == (keep, said)
+        checked: Any = SimpleNamespace(settings=taken, tasks=run().tasks, backend="auto", prompt_style="compact")
+        made = make_env_factory(checked)()
+        assert made.keep_observations == keep
+        assert card_of_env(made, 64).keep_observations == keep  # type: ignore[union-attr]
+        # Asked for, or as before: no reason to refuse, but another style is one.
+        trained = make_env_factory(checked)(keep_observations=before.keep_observations).prompt_hash
+        known = replace(before, prompt_hash=trained, environment="ClawGym-v0")
+        assert not list(differences(replace(known, stops=()), "ClawGym-v0", make_env_factory(checked)))
+        other: Any = SimpleNamespace(settings=taken, tasks=run().tasks, backend="auto", prompt_style="standard")
+        assert list(differences(known, "ClawGym-v0", make_env_factory(other)))
+    assert parse(["--keep_observations", "0"]).env.keep_observations is None
+
+
+def test_the_longest_prompt_is_that_of_the_lines() -> None:
+    settings = parse(["--max_turn_tokens", "100"])
+    longest = {}
+    for keep in (None, 1, 3, 60):
+        kept = replace(settings, env=replace(settings.env, keep_observations=keep, max_turns=50))
+        longest[keep] = longest_episode(SimpleNamespace(settings=kept, tasks=run().tasks, prompt_style="standard"))
+    said, line = MESSAGE_TOKENS["standard"], LINE_CUT // CHARACTERS
+    assert longest[None] == longest[60] and longest[None] - longest[3] == 47 * (said - line) > 0
+    assert longest[3] - longest[1] == 2 * (said - line)
 
 
 def test_turns_of_an_episode() -> None:
