@@ -133,7 +133,7 @@ class OpenAIPolicy:
         ValueError: An argument that cannot work.
     """
 
-    abilities = Abilities(own_ids=False, logprobs=False, entropies=False, every_control=False)
+    abilities = Abilities(own_ids=False, logprobs=False, entropies=False, every_control=False, asynchronous=True)
 
     def __init__(
         self,

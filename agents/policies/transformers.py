@@ -21,7 +21,7 @@ from agents.policies.decoder import Decoder, Held
 from agents.policies.draw import EagerStepper, Stepper, uniforms
 from agents.policies.merged import SamplingCopy, sampling_dtype
 from agents.policies.slots import Row, SlotTable, StopTexts
-from agents.policy import Answer, Completion, PolicyError, Request, Sampling
+from agents.policy import Abilities, Answer, Completion, PolicyError, Request, Sampling
 
 
 class TransformersPolicy:
@@ -96,6 +96,11 @@ class TransformersPolicy:
         self._version: int | None = None
         self._places: tuple[object, ...] | None = None
         self._streams: weakref.WeakSet[TransformersStream] = weakref.WeakSet()
+
+    @property
+    def abilities(self) -> Abilities:
+        """Everything; on a CPU rollouts are in lockstep unless asked, so that equal seeds give equal bytes."""
+        return Abilities(asynchronous=self._decoder.device.type != "cpu")
 
     @property
     def copied(self) -> bool:

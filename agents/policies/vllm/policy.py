@@ -188,7 +188,7 @@ class VllmPolicy:
         ValueError: A setting makes no sense, the address or the key cannot be used, or no end-of-turn id is known.
     """
 
-    abilities = Abilities(own_ids=True, logprobs=True, entropies=False, every_control=False)
+    abilities = Abilities(own_ids=True, logprobs=True, entropies=False, every_control=False, asynchronous=True)
 
     def __init__(
         self,
