@@ -21,6 +21,9 @@ from agents.policy import Answer, Completion, PolicyError, Request, SomeFailed
 STRAGGLER_SECONDS = 2.0
 """How long the end waits for threads that were hung up."""
 
+LOOK_SECONDS = 0.5
+"""Longest time that Ctrl-C may go unnoticed."""
+
 _ONE_REQUEST = frozenset(range(400, 500)) - {401, 403, 404, 408, 429}
 """Refusals that are about one request; after any other failure the server may not be there for anyone."""
 _PERHAPS_ONE_REQUEST = frozenset({200, 500})
@@ -197,7 +200,8 @@ def together(
     try:
         calls.begin(list(enumerate(items)))
         while len(answers) < len(items):
-            moved.wait()
+            # Not without an end: Ctrl-C just before a wait begins would only be noticed when it ends.
+            moved.wait(LOOK_SECONDS)
             moved.clear()
             answers |= {index: answer for (index, _), answer in calls.ended()}
     finally:
