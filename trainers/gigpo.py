@@ -165,6 +165,8 @@ class GiGPOTrainer(ExactResume):
         self._loss_inputs: dict[str, Any] | None = None
         self._scoring = False
         """TRL scores the episodes that were just played, in their order."""
+        self._cut: tuple[Played, list[list[Piece]] | None] | None = None
+        """The pieces of what was just played: TRL scores it up to twice (old and reference)."""
         self.advantaged = 0.0
         """Trained tokens with an advantage, summed until somebody sets it back: what steps had to learn from."""
         self.credit = Credit(args)
@@ -428,7 +430,10 @@ class GiGPOTrainer(ExactResume):
             return self._loss_inputs.get(PIECES)
         if self._played is None:
             return None
-        pieces = pieces_of(self._played.episodes, self._played.flats, min(self.eos_token_ids))
+        if self._cut is None or self._cut[0] is not self._played:
+            played = self._played
+            self._cut = played, pieces_of(played.episodes, played.flats, min(self.eos_token_ids))
+        pieces = self._cut[1]
         if pieces is not None and not self._scoring:
             raise RuntimeError(
                 "keep_observations: each reply has a prompt of its own, which `prompt_ids` does not hold; call "

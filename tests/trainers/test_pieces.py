@@ -19,6 +19,7 @@ from __future__ import annotations
 import copy
 import io
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -31,8 +32,9 @@ from agents.rollout.episode import Job
 from agents.trajectory import Trajectory, Turn
 from tests.trainers.replay import make_scripted
 from tests.trainers.toy import NotingTrainer, ToyEnv, make_config, make_model, make_task, make_tokenizer
+from trainers.credit import CreditSettings, TurnSignal
 from trainers.pieces import PIECES, pieces_of
-from trainers.rollouts.rules import as_completion
+from trainers.rollouts.rules import as_completion, weightless
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -115,11 +117,13 @@ def gradient(model) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("loss_type", ["dapo", "bnpo"])
-@pytest.mark.parametrize("checkpointing", [False, True])
+@pytest.mark.parametrize("checkpointing", [None, {}, {"use_reentrant": True}], ids=["", "layers", "reentrant"])
 @pytest.mark.parametrize("at_once", [1, 2])
 def test_loss_and_gradient_are_those_of_one_forward_pass_per_turn(tmp_path, loss_type, checkpointing, at_once):
     """Passes are run again in backward; with layers that are, too, and one piece or two at a time."""
-    trainer = scripted(tmp_path, episodes(), gradient_checkpointing=checkpointing, loss_type=loss_type)
+    kwargs = {} if checkpointing is None else {"gradient_checkpointing_kwargs": checkpointing}
+    changes = {"gradient_checkpointing": checkpointing is not None, **kwargs}
+    trainer = scripted(tmp_path, episodes(), loss_type=loss_type, **changes)
     inputs = first_batch(trainer)
     trainer.args.per_device_train_batch_size = at_once
     loss = trainer.compute_loss(trainer.model, inputs)
@@ -269,6 +273,36 @@ def test_bfloat16_and_an_adapter_train(tmp_path):
     trainer.close()
 
 
+def test_credit_is_that_of_the_same_replies_in_a_conversation_that_only_grew(tmp_path):
+    """Turn term, token operators and their counts see replies alone: what stands between them weighs nothing."""
+    found = []
+    for keep in (1, None):
+        some = episodes(keep)
+        for episode in some:
+            for turn in episode.turns:
+                turn.entropies = [token / 50 for token in turn.ids]
+        trainer = scripted(tmp_path, some, token_operators="gtpo", token_signal="entropy")
+        inputs = first_batch(trainer)
+        on = (inputs["completion_mask"] * inputs["tool_mask"]).bool()
+        rows = zip(inputs["completion_ids"], inputs["advantages"], inputs["turn_ids"], on, strict=True)
+        found.append({tuple(ids[o].tolist()): (a[o].tolist(), t[o].tolist()) for ids, a, t, o in rows})
+        trainer.close()
+    assert found[0] == found[1]
+    assert all(len(set(advantages)) > 1 for advantages, _ in found[0].values())
+
+
+def test_an_episode_that_a_token_budget_cut_is_left_out_whole(tmp_path):
+    some = episodes()
+    some[1].stop_reason = "max_tokens"
+    trainer = scripted(tmp_path, some, mask_truncated_completions=True)
+    assert trainer.compute_loss(trainer.model, first_batch(trainer)).item() == pytest.approx(-0.475, abs=1e-6)
+    trainer.close()
+    settings = CreditSettings(beta_turn=0.5, turn_gamma=0.5, scale_rewards="none")
+    flat = [replace(episode, reward=1.0) for episode in episodes()]
+    assert not weightless(flat, settings, TurnSignal.PROGRESS)  # at S the two differ by what the turn earned
+    assert weightless(flat, replace(settings, beta_turn=0.0), TurnSignal.PROGRESS)
+
+
 # -- What is odd, and what is refused ---------------------------------------------------------------------------------
 
 
@@ -299,6 +333,17 @@ def test_pieces_are_shuffled_and_split_with_their_rows_and_stored(tmp_path):
             prompts = [row[:start].tolist() for row, spans in parts for start, _ in spans]
             assert prompts == by_reply[tuple(ids[on.bool()].tolist())]
     trainer.close()
+
+
+def test_a_run_that_stopped_inside_a_generation_goes_on_bit_for_bit(tmp_path):
+    changes = {"num_iterations": 2, "save_strategy": "steps", "save_steps": 1, "lr_scheduler_type": "constant"}
+    found = []
+    for name, steps, resume in (("whole", 3, None), ("part", 1, None), ("part", 3, "part/run/checkpoint-1")):
+        trainer = long_trainer(tmp_path / name, max_steps=steps, **changes)
+        trainer.train(resume_from_checkpoint=resume and str(tmp_path / resume))
+        found.append(torch.cat([p.detach().flatten() for p in trainer.model.parameters()]))
+        trainer.close()
+    assert torch.equal(found[0], found[2]) and not torch.equal(found[0], found[1])
 
 
 def test_completions_are_not_scored_behind_the_wrong_prompt(tmp_path):
