@@ -33,6 +33,10 @@ RETRIES = 10
 FIRST_WAIT = 0.5
 LONGEST_WAIT = 60.0
 """Seconds between attempts: doubled each time from the first, never more than the longest."""
+JITTER = 0.25
+"""By which share of itself a wait differs, so that calls that failed together do not come back together."""
+LONGEST_LOOK = 15.0
+"""The same where all calls wait for one that looks: a limit by the minute ends at a time that nobody knows."""
 LONGEST_NAMED = 600.0
 """A server that asks to wait for longer is not waited for."""
 CONNECT_SECONDS = 10.0
@@ -125,7 +129,8 @@ class JsonClient:
         self.timeout, self.retries = timeout, retries
         self._first_wait, self._key_name, self._trust_env = first_wait, key_name, trust_env
         self._auth = _Bearer(key)
-        self._gate = Gate(self._pause, retries)
+        least = sum(self._pause(failures, 1.0 - JITTER) for failures in range(1, retries + 1))
+        self._gate = Gate(lambda refusals: min(self._pause(refusals), LONGEST_LOOK), retries, least)
         self._refusal: HttpError | None = None
         self._met = False
         self._idle: deque[Line] = deque()
@@ -265,7 +270,7 @@ class JsonClient:
         if status != 200:
             code, said = _complaint(answer)
             again = status in (408, 429) or status >= 500
-            again = again and status not in final and code != _SPENT and not _TOO_LARGE.match(said)
+            again = again and status not in final and code != _SPENT and not TOO_LARGE.match(said)
             named = _retry_after(answer.headers.get("Retry-After"))
             return _Attempt(failure=self._failure(url, attempt, said, status, code), again=again, named=named)
         value = _object(answer) if reads else {}
@@ -274,10 +279,11 @@ class JsonClient:
         said = f"not a JSON object but {_clean(answer.text) or 'nothing'}"
         return _Attempt(failure=self._failure(url, attempt, said, status), again=True)
 
-    def _pause(self, failures: int) -> float:
-        """Seconds to wait after so many failures."""
+    def _pause(self, failures: int, factor: float | None = None) -> float:
+        """Seconds to wait after so many failures, by chance a little more or less."""
         first = FIRST_WAIT if self._first_wait is None else self._first_wait
-        return min(first * 2 ** min(failures - 1, 30) * _jitter.uniform(0.75, 1.25), LONGEST_WAIT)
+        factor = _jitter.uniform(1.0 - JITTER, 1.0 + JITTER) if factor is None else factor
+        return min(first * 2 ** min(failures - 1, 30) * factor, LONGEST_WAIT)
 
     def _send(
         self, method: str, url: str, body: Mapping[str, Any] | None, timeout: float, flight: Flight
@@ -339,7 +345,7 @@ class _Bearer(requests.auth.AuthBase):
 _BROKEN_OFF = (requests.exceptions.ChunkedEncodingError, requests.exceptions.ContentDecodingError)
 _SPENT = "insufficient_quota"
 """A spent budget answers 429 as well, and stays spent."""
-_TOO_LARGE = re.compile(r"request too large", re.IGNORECASE)
+TOO_LARGE = re.compile(r"request too large", re.IGNORECASE)
 """So does a prompt that alone holds more tokens than a minute allows."""
 _jitter = random.Random()
 

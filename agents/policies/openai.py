@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from agents.policies.flight import Flight
-from agents.policies.http import RETRIES, HttpError, JsonClient, plain_text
+from agents.policies.http import RETRIES, TOO_LARGE, HttpError, JsonClient, plain_text
 from agents.policies.remote import Outage, RemoteStream, together
 from agents.policies.scripted import ByteTokenizer
 from agents.policy import (
@@ -358,11 +358,12 @@ def _letters(part: Any) -> int:
 
 def _of_this_prompt(error: HttpError, request: Request) -> PolicyError | None:
     """What a refused request says about its prompt; `None` where it says nothing."""
-    if error.status not in (400, 413, 422):
+    too_large = error.status == 429 and TOO_LARGE.match(error.said)
+    if error.status not in (400, 413, 422) and not too_large:
         return None
     if error.code == "content_filter":
         return Unanswered(f"the server's content filter refuses the prompt: {error.said}")
-    if error.code != "context_length_exceeded" and not _TOO_LONG.search(error.said):
+    if error.code != "context_length_exceeded" and not _TOO_LONG.search(error.said) and not too_large:
         return None
     if request.first_turn:
         return Unanswered(

@@ -1,7 +1,8 @@
 """Slowing down together: what one call of a client learns about a server's limits, all its calls heed.
 
 A server that says "too many requests" means the client, not the call. So the gate that all calls of a client pass
-shuts for everyone: until the time that the server named, or for a pause that doubles from one refusal to the next.
+shuts for everyone: until the time that the server named, or for a pause that doubles with each refusal and is halved
+with each call that is taken, so that it finds the pace at which a server admits calls.
 Then one call looks whether the server takes requests again, and the others wait for what it finds; each time another
 one looks, so that a call which is always refused does not speak for all. When one is taken, half as many as before may
 be out together, and one more with each answer. Calls that were refused beside others keep their place in the line.
@@ -64,12 +65,14 @@ class Gate:
     """What all calls of a client pass before they are sent.
 
     Args:
-        pause: Seconds that it stays shut after so many refusals (from 1) in a row, where the server names no time.
-        patience: Refusals in a row after the first, with nobody taken in between, until all give up.
+        pause: Seconds that it stays shut after so many refusals (from 1) more than calls taken, where the server names
+            no time.
+        patience: All give up when nobody was taken for more refusals than this in a row,
+        seconds: and for so long.
     """
 
-    def __init__(self, pause: Callable[[int], float], patience: int) -> None:
-        self._pause, self._patience = pause, patience
+    def __init__(self, pause: Callable[[int], float], patience: int, seconds: float = 0.0) -> None:
+        self._pause, self._patience, self._seconds = pause, patience, seconds
         self._lock = threading.Lock()
         self._line: list[Place] = []
         self._out = 0
@@ -77,7 +80,8 @@ class Gate:
         self._most = math.inf
         self._refusals = 0
         """Since the server took a call; above 0 the gate is shut, and opened for one call at a time."""
-        self._until = -math.inf
+        self._level = 0
+        self._since = self._until = -math.inf
         self._shut = 0
         self._looking: Place | None = None
 
@@ -124,7 +128,7 @@ class Gate:
                 self._looking = None
             # A late answer says nothing about the time since the gate was shut.
             if verdict is Verdict.TAKEN and not late:
-                self._refusals = 0
+                self._refusals, self._level = 0, max(0, self._level - 1)
                 self._most += 1
             elif verdict is Verdict.REFUSED:
                 self._refused(place, named, late)
@@ -142,11 +146,14 @@ class Gate:
             return
         self._most = max(1.0, min(self._most, self._out + 1) // 2)
         self._out = 0
+        if not self._refusals:
+            self._since = now
         self._refusals += 1
         self._shut += 1
         if named is None:
-            self._until = max(self._until, now + self._pause(self._refusals))
-        if self._refusals > self._patience:
+            self._level += 1
+            self._until = max(self._until, now + self._pause(self._level))
+        if self._refusals > self._patience and now - self._since >= self._seconds:
             for waiting in (place, *self._line):
                 waiting.released = True
                 waiting.moved.set()

@@ -306,16 +306,17 @@ def test_the_replies_beside_a_failure_are_kept(bad: Any, message: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "error",
+    ("status", "error"),
     [
-        CONTEXT,
-        {"message": "too long", "code": "context_length_exceeded"},
-        {"message": "'max_tokens' or 'max_completion_tokens' is too large: 64. The context length is 64.", "code": 400},
-        {"message": "the request exceeds the available context size", "type": "exceed_context_size_error"},
+        (400, CONTEXT),
+        (400, {"message": "too long", "code": "context_length_exceeded"}),
+        (400, {"message": "'max_tokens' or 'max_completion_tokens' is too large: 64. The context length is 64."}),
+        (400, {"message": "the request exceeds the available context size", "type": "exceed_context_size_error"}),
+        (429, {"message": "Request too large for m on tokens per min (TPM): Limit 9, Requested 99.", "type": "tokens"}),
     ],
 )
-def test_a_later_prompt_that_is_too_long_ends_its_episode_alone(error: dict[str, Any]) -> None:
-    with endpoint(lambda body: Answer(400, {"error": error})) as server:
+def test_a_later_prompt_that_is_too_long_ends_its_episode_alone(status: int, error: dict[str, Any]) -> None:
+    with endpoint(lambda body: Answer(status, {"error": error})) as server:
         with pytest.raises(SomeFailed) as caught:
             opened(server).complete([request("a", first_turn=False)], SAMPLED)
         assert len(server.asked) == 1

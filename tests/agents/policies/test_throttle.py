@@ -92,11 +92,16 @@ def test_the_pause_doubles_and_one_call_looks_for_all(clock: Clock) -> None:
         with pytest.raises(Stuck):
             gate.enter(Place(), NEVER)
     gate.leave(place, Verdict.TAKEN)
-    clock.waits.clear()
-    (place,) = sent(gate, 1)
-    assert clock.waits == [] and refused(gate, place)
-    assert gate.enter(place, NEVER)
-    assert clock.waits == [1.0], "the pauses begin anew once one was taken"
+    for taken, pause in ((1, 2.0), (10, 1.0)):  # with three refusals before, one taken or more in between
+        clock.waits.clear()
+        for _ in range(taken):
+            (place,) = sent(gate, 1)
+            gate.leave(place, Verdict.TAKEN)
+        (place,) = sent(gate, 1)
+        assert clock.waits == [] and refused(gate, place)
+        assert gate.enter(place, NEVER)
+        assert clock.waits == [pause], "the pauses get shorter with each call that is taken"
+        gate.leave(place, Verdict.TAKEN)
 
 
 def test_after_a_refusal_half_as_many_go_and_one_more_with_each_answer(clock: Clock) -> None:
