@@ -136,9 +136,14 @@ class Calls(Generic[T]):
         out = []
         while self._ended:
             done = self._ended.popleft()
-            if done.fatal is not None:
+            if done.fatal is None:
+                out.append((done.key, done.answer))
+            elif out:  # these first, the error at the next look
+                self._ended.appendleft(done)
+                self._wake()
+                break
+            else:
                 raise done.fatal
-            out.append((done.key, done.answer))
         return out
 
     def close(self) -> None:
@@ -174,6 +179,9 @@ class Calls(Generic[T]):
             self._outage.given_up(call)
             return _Ended(item, error, error)
         except PolicyError as error:
+            if self._closed.is_set():  # its wait for another attempt was cut short
+                self._outage.given_up(call)
+                return _Ended(item, error)
             answer = error
         except BaseException as error:  # a defect: raised again in the thread that asks
             self._outage.given_up(call)

@@ -112,6 +112,8 @@ class Server:
     """Answers a request when the test says so, with what the test says."""
 
     def __init__(self) -> None:
+        self.outage = Outage()
+        self.hung_up: PolicyError = GivenUp("given up")
         self.asked = threading.Semaphore(0)
         self.gates: dict[str, threading.Event] = {}
         self.answers: dict[str, Answer | BaseException] = {}
@@ -122,13 +124,13 @@ class Server:
             self.asked.release()
             while not self.gates[request.conversation].wait(0.005):
                 if flight.stopped.is_set():
-                    raise GivenUp("given up")
+                    raise self.hung_up
             answer = self.answers[request.conversation]
             if isinstance(answer, BaseException):
                 raise answer
             return answer
 
-        return RemoteStream(lambda request: request, call, workers, Outage(), self.woken.release)
+        return RemoteStream(lambda request: request, call, workers, self.outage, self.woken.release)
 
     def requests(self, names: str) -> list[Request]:
         self.gates |= {name: threading.Event() for name in names}
@@ -168,6 +170,33 @@ def test_closing_hangs_up_what_is_under_way_and_begins_nothing() -> None:
     stream.close()
     assert left() == [] and stream.advance() == []
     assert not server.asked.acquire(timeout=0.05) and not server.woken.acquire(timeout=0)
+
+
+def test_what_was_cut_short_by_closing_is_no_sign_of_an_outage() -> None:
+    server = Server()
+    server.hung_up = failed(503)  # it waited for another attempt
+    for _ in range(3):
+        stream = server.stream(workers=2)
+        stream.ask(server.requests("ab"))
+        for _ in range(2):
+            assert server.asked.acquire(timeout=20)
+        stream.close()
+    assert server.outage._failures == [] and server.outage._under_way == set()
+
+
+def test_what_has_ended_is_told_before_the_error_that_ends_all() -> None:
+    server = Server()
+    stream = server.stream()
+    stream.ask(server.requests("abc"))
+    server.answer("a", reply(1))
+    for name in "bc":
+        server.answer(name, failed(None))
+    said = stream.advance()
+    assert said[0] == ("a", reply(1)) and [name for name, _ in said] == ["a", "b"]
+    assert server.woken.acquire(timeout=0), "whoever waits must look again"
+    with pytest.raises(PolicyError, match="all 2 requests"):
+        stream.advance()
+    stream.close()
 
 
 def test_a_defect_is_raised_where_the_answers_are_taken() -> None:
