@@ -422,6 +422,8 @@ def test_logits_that_are_no_numbers_are_an_error() -> None:
 def test_a_failure_elsewhere_is_told_to_whoever_was_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
     policy = make(eos_ids=[1000])
     stream, idle = opened(policy), opened(policy)
+    idle.ask([ask(3)])
+    assert drain(idle).keys() == {"c3"}
     stream.ask([ask(0)])
     stream.advance()
     with pytest.raises(PolicyError, match="IndexError"):
