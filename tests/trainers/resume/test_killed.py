@@ -97,10 +97,12 @@ def _timeless(record: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in record.items() if not any(word in name for word in words)}
 
 
-def kill_twice(tmp_path: Path, moments: Sequence[Moment], whole: dict[str, Any]) -> list[str]:
+def kill_twice(
+    tmp_path: Path, moments: Sequence[Moment], whole: dict[str, Any], args: Sequence[str] = ARGS
+) -> list[str]:
     """Two processes die, a third ends the run; returns where they died."""
     folder, log = tmp_path / "run", tmp_path / "log"
-    command = [*ARGS, "--output_dir", str(folder)]
+    command = [*args, "--output_dir", str(folder)]
     for when in moments:
         process = start(command, folder, log, when)
         process.join()
@@ -120,6 +122,22 @@ def test_killed_twice(tmp_path, whole):
     """Half way through a checkpoint, and after the last step: between checkpoint, summary and report."""
     draw = random.Random(7)
     assert len(kill_twice(tmp_path, [moment(draw, SAVING), moment(draw, THE_END)], whole)) == 2
+    shutil.rmtree(tmp_path)
+
+
+@pytest.mark.slow
+def test_killed_twice_beside_a_generation_that_is_sampled_ahead(tmp_path):
+    """Two steps a generation, and the next one played beside them in real sandboxes: what that leaves is swept, too."""
+    args, folder, log = [*ARGS, "--overlap", "1", "--max_staleness", "3"], tmp_path / "whole", tmp_path / "log"
+    process = start([*args, "--output_dir", str(folder)], folder, log)
+    process.join()
+    assert process.exitcode == 0, log.read_text()
+    whole = content(folder)
+    # Generations begin at the steps 1, 3, 5, ...; those of 5, 7 and 9 follow the checkpoints of 3 and 6, or 6 follows.
+    ages = [line["rollouts/staleness"] for line in whole["metrics"] if "rollouts/staleness" in line]
+    assert ages == [0, 1, 2, 3, 0, 1, 0, 1, 2], ages
+    draw = random.Random(7)
+    assert len(kill_twice(tmp_path, [moment(draw, SAVING), moment(draw, LATER)], whole, args)) == 2
     shutil.rmtree(tmp_path)
 
 

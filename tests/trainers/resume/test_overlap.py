@@ -37,6 +37,18 @@ class Saves(TrainerCallback):
         control.should_save = control.should_save or state.global_step in self.steps
 
 
+def begun_by(trainer):
+    """Micro-steps whose generations a trainer begins to sample ahead, in a list that grows."""
+    begun, begin = [], trainer.rollouts.begin
+
+    def noted(draw, *, end_id):
+        begun.append(draw.micro_step)
+        begin(draw, end_id=end_id)
+
+    trainer.rollouts.begin = noted
+    return begun
+
+
 def saving(trainer, *steps):
     trainer.add_callback(Saves(*steps))
     return trainer
@@ -62,18 +74,29 @@ def test_a_checkpoint_in_the_middle_of_an_epoch(tmp_path):
     assert torch.equal(weights(whole), weights(rest))
 
 
+def test_what_is_thrown_away_leaves_no_trace(tmp_path):
+    """A run that knows of its checkpoints samples nothing in vain, and is the run that does not, to the last count."""
+    changes = {**CHANGES, "t2po": RESAMPLING, "max_steps": 5}
+    knows = make_trainer(tmp_path / "knows", **changes, save_steps=2)
+    begun = begun_by(knows)
+    knows.train()
+    knows.close()
+    assert begun == [1, 3]
+    learns = saving(make_trainer(tmp_path / "learns", **{**changes, "save_strategy": "no"}), 2, 4)
+    begun = begun_by(learns)
+    learns.train()
+    learns.close()
+    assert begun == [1, 2, 3, 4]
+    assert episodes(knows) == episodes(learns) and torch.equal(weights(knows), weights(learns))
+    assert knows.policy.state_dict() == learns.policy.state_dict() and knows.policy.meter.triggered > 0
+
+
 @pytest.mark.parametrize("t2po", [None, RESAMPLING], ids=["plain", "T2PO calibrates itself"])
 def test_a_checkpoint_that_nobody_knew_of(tmp_path, t2po):
     """What is sampled ahead then is thrown away, and with it what it did to a calibration."""
     changes = {**CHANGES, "save_strategy": "no", "t2po": t2po, "max_steps": 5}
     whole = saving(make_trainer(tmp_path / "whole", **changes), 1, 3)
-    begun, begin = [], whole.rollouts.begin
-
-    def noted(draw, *, end_id):
-        begun.append(draw.micro_step)
-        begin(draw, end_id=end_id)
-
-    whole.rollouts.begin = noted
+    begun = begun_by(whole)
     whole.train()
     whole.close()
     assert begun == [1, 2, 3, 4] and staleness(whole) == [0, 0, 1, 0, 1]

@@ -77,7 +77,7 @@ class Gate:
                     gate.passed += 1
                 return super().step(reply)
 
-            def close(self):
+            def abort(self):
                 gate.open.set()
 
         return Gated
@@ -109,7 +109,8 @@ def gated(tmp_path, **changes):
 
 def test_what_is_learned_on_was_sampled_with_the_weights_before_and_corrected(tmp_path):
     """An optimizer step lies in the middle of each episode, and its last replies have the old weights all the same."""
-    trainer, gate = gated(tmp_path, max_steps=4, learning_rate=3e-3, lr_scheduler_type="constant")
+    changes = {"optim": "adamw_torch"}  # whose steps torch counts: a copy that follows the weights would notice them
+    trainer, gate = gated(tmp_path, max_steps=4, learning_rate=3e-3, lr_scheduler_type="constant", **changes)
     before, weighed = [], []
     play, loss = trainer.play, trainer._compute_loss
 
@@ -370,31 +371,40 @@ class Ends(TrainerCallback):
 class Waits(ToyEnv):
     """In the second generation a command lasts until its sandbox is closed, which is how a lost one behaves."""
 
+    waits = False
+
     def __init__(self):
         self.over = threading.Event()
 
     def step(self, reply):
-        if self.waits and self.turn and not self.over.wait(PATIENCE):
-            raise AssertionError("the environment was not closed")
-        if self.over.is_set():
+        if self.waits and self.turn:
+            self.reached.set()
+            assert self.over.wait(PATIENCE), "the environment was not closed"
             raise SandboxError("closed")
         return super().step(reply)
 
-    def close(self):
+    def abort(self):
         self.over.set()
+
+
+def waiting(tmp_path):
+    """A trainer that begins to learn once a command beside it waits."""
+    env = type("Waiting", (Waits,), {"reached": threading.Event()})
+    trainer = make(tmp_path, env, max_steps=5)
+    begin = trainer.rollouts.begin
+
+    def later(draw, *, end_id):
+        env.waits = True
+        begin(draw, end_id=end_id)
+        assert env.reached.wait(PATIENCE)
+
+    trainer.rollouts.begin = later
+    return trainer
 
 
 @pytest.mark.parametrize("how", [None, KeyboardInterrupt()], ids=["a guard", "Ctrl-C"])
 def test_a_run_that_ends_does_not_wait_for_what_is_sampled_ahead(tmp_path, how):
-    env = type("Waiting", (Waits,), {"waits": False})
-    trainer = make(tmp_path, env, max_steps=5)
-    begun = trainer.rollouts.begin
-
-    def later(draw, *, end_id):
-        env.waits = True
-        begun(draw, end_id=end_id)
-
-    trainer.rollouts.begin = later
+    trainer = waiting(tmp_path)
     trainer.add_callback(Ends(1, how))
     if how is None:
         trainer.train()
@@ -409,16 +419,14 @@ def test_a_run_that_ends_does_not_wait_for_what_is_sampled_ahead(tmp_path, how):
 
 def test_ctrl_c_while_a_step_waits_for_it(tmp_path):
     """The main thread is interrupted in its wait; the sandboxes are closed, and nothing is left."""
-    env = type("Waiting", (Waits,), {"waits": False})
-    trainer = make(tmp_path, env, max_steps=5)
-    begun = trainer.rollouts.begin
+    trainer = waiting(tmp_path)
+    begin = trainer.rollouts.begin
 
     def interrupted():
         raise KeyboardInterrupt
 
     def later(draw, *, end_id):
-        env.waits = True
-        begun(draw, end_id=end_id)
+        begin(draw, end_id=end_id)
         trainer.rollouts._pending.wait = interrupted
 
     trainer.rollouts.begin = later
