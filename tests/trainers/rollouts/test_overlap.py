@@ -14,7 +14,9 @@ from transformers import TrainerCallback
 from agents.policy import PolicyError, Sampling
 from agents.t2po import T2POConfig
 from sandboxes.sandbox import SandboxError
+from tests.agents.policies.vllm.fake import Fake, running
 from tests.trainers.rollouts.planted import make_trainer as make_planted
+from tests.trainers.rollouts.test_samplers import make_served
 from tests.trainers.toy import NotingTrainer, ToyEnv, make_config, make_model, make_task, make_tokenizer, make_trainer
 from trainers.errors import ConfigError
 from trainers.heldout import HeldOut
@@ -435,6 +437,62 @@ def test_ctrl_c_while_a_step_waits_for_it(tmp_path):
     assert threads()
     trainer.close()
     assert not threads()
+
+
+class Hold(threading.Event):
+    """Keeps a server's answers back, and counts them."""
+
+    def __init__(self):
+        super().__init__()
+        self.asked, self.left = threading.Event(), 0
+
+    def wait(self, timeout=None):
+        self.asked.set()
+        super().wait(timeout)
+        self.left += 1
+
+
+def test_ctrl_c_hangs_up_on_a_server(tmp_path):
+    """No reply of a server that is asked beside learning is waited for."""
+    tokenizer, hold = make_tokenizer(), Hold()
+    lora = LoraConfig(r=4, lora_alpha=8, lora_dropout=0.0, target_modules="all-linear", init_lora_weights=False)
+    with running(Fake(tokenizer=tokenizer)) as server:
+        trainer = make_served(tmp_path, server.url, make_model(tokenizer), tokenizer, lora, max_steps=5, overlap=1)
+        begin = trainer.rollouts.begin
+
+        def held(draw, *, end_id):
+            server.hold = hold
+            begin(draw, end_id=end_id)
+            assert hold.asked.wait(PATIENCE)
+
+        trainer.rollouts.begin = held
+        trainer.add_callback(Ends(1, KeyboardInterrupt()))
+        with pytest.raises(KeyboardInterrupt):
+            trainer.train()
+        trainer.close()
+        assert hold.left == 0 and not threads() and not server.adapters
+
+
+def test_a_server_gets_the_weights_before_each_generation_that_is_sampled_ahead(tmp_path):
+    """Published by the thread that learns, before the other one begins; replies under way keep their adapter."""
+    tokenizer = make_tokenizer()
+    lora = LoraConfig(r=4, lora_alpha=8, lora_dropout=0.0, target_modules="all-linear", init_lora_weights=False)
+    with running(Fake(tokenizer=tokenizer)) as server:
+        trainer = make_served(tmp_path, server.url, make_model(tokenizer), tokenizer, lora, max_steps=4, overlap=1)
+        asked, play = [], trainer.rollouts._play
+
+        def noted(draw, task_ids, end_id):
+            before = len(server.sampled)
+            out = play(draw, task_ids, end_id)
+            asked.append({body["model"] for body in server.sampled[before:]})
+            return out
+
+        trainer.rollouts._play = noted
+        trainer.train()
+        loaded = [body["lora_name"] for kind, body in server.loads if kind == "load"]
+        trainer.close()
+        assert not server.adapters
+    assert len(set(loaded)) == 3 and asked == [{loaded[0]}, {loaded[0]}, {loaded[1]}, {loaded[2]}]
 
 
 def test_what_is_ended_before_it_began_ends():
