@@ -48,7 +48,9 @@ from tests.agents.policies.vllm.fake import (
 def test_is_a_policy_that_says_what_it_knows(fake: Fake) -> None:
     policy = make(fake)
     assert isinstance(policy, Policy)
-    assert abilities(policy) == Abilities(own_ids=True, logprobs=True, entropies=False, every_control=False, asynchronous=True)
+    assert abilities(policy) == Abilities(
+        own_ids=True, logprobs=True, entropies=False, every_control=False, asynchronous=True
+    )
     assert fake.requests == []  # nothing is asked before the first use
     assert policy.max_context == 1000
     assert policy.model == BASE
