@@ -11,11 +11,12 @@ from __future__ import annotations
 import re as fast_re
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import NamedTuple
 
 import regex as re  # possessive quantifiers of `re` match wrongly before Python 3.11.5 (gh-106052)
 
+from tasks.answers.amounts import Amount, compound
 from tasks.answers.closings import answer_end, unusual
 from tasks.answers.number_words import WORD, number_in_words, spelled
 from tasks.answers.numbers import (
@@ -62,8 +63,7 @@ class Rule(StrEnum):
     """The extraction of a published evaluator."""
 
 
-@dataclass(frozen=True, slots=True)
-class Extraction:
+class Extraction(NamedTuple):
     """What was taken for the answer of a reply.
 
     Attributes:
@@ -131,7 +131,9 @@ _WORDED = re.compile(
         [\s.!*_`"”’$}}]*(?:\n|\Z)""",
     re.VERBOSE | re.IGNORECASE,
 )
-_WHICH_IS = re.compile(r",? which (?:is|equals|gives|makes|comes to)\b(?: equal to)?")
+_WHICH_IS = re.compile(
+    r",? which (?:is|equals|gives|makes|comes to)\b(?: equal to)?|, so\b(?: (?:it|that)(?:['’]s| is))?"
+)
 _LAST_LINE = re.compile(r"[ *]*A:[ *]*")
 _HEADING = re.compile(r"[0-9]{1,2}[.):] *\*{0,2} *[A-Za-z][^\n]*\n\s*\S")
 _LINE_END = re.compile(r"""[ .!*_`$)\]}"%]{0,6}(?:[A-Za-z°%]+[ .!]*){0,2}(?:\n|\Z)""")
@@ -198,7 +200,7 @@ def _in_visible(text: str, find: Callable[[str], Extraction | None]) -> Extracti
     if found is None or places is None:
         return found
     end = places[found.end - 1] + 1 if found.end else 0
-    return replace(found, start=places[found.start] if found.start < len(places) else end, end=end)
+    return found._replace(start=places[found.start] if found.start < len(places) else end, end=end)
 
 
 def _marker(text: str) -> Extraction | None:
@@ -246,7 +248,7 @@ def _fbox(text: str, at: int) -> Extraction | None:
 def _boxed(text: str, at: int, start: int, end: int) -> Extraction:
     found = _alone(text, start, end, Rule.BOX)
     around = "" if found.problem else before_box(text, at) or after(text, end + 1)
-    return replace(found, number=None, problem=around) if around not in ("", "=") else found
+    return found._replace(number=None, problem=around) if around not in ("", "=") else found
 
 
 def _answer(text: str, at: int) -> Extraction | None:
@@ -316,6 +318,10 @@ def _direct(text: str, start: int, rule: Rule) -> Extraction | None:
         found = _direct(text[:line], equals + 1, rule)  # of `9 * 2 = 18` the right side, of `18 = 9 * 2` the left
         if found is not None and (not found.problem or trouble != "="):
             return found
+    if trouble not in ("", "=") and (end := answer_end(text[:line])) < line and core.end() <= end:
+        trouble = after(text[:end], core.end())  # 12 boxes and 3 pencils left over
+    if trouble and (whole := compound(text, core.start(), core.end())) is not None and not after(text, whole.end):
+        return _as_one(text, whole, rule)
     sign = f"{lead['sign'] or ''}{lead['sign2'] or ''}"
     return _made(text, first, core, sign, rule, "" if trouble == "=" else trouble)
 
@@ -444,17 +450,19 @@ def _usual_end(text: str) -> Extraction | None:
             found = None
     if found is None or unusual(text, last):
         return None
-    group = "number" if "number" in found.re.groupindex else found.lastindex or 1
-    if group == 2 and read(found[1]) != read(found[2]):
+    said_again = found.re is _AGAIN_AT_END
+    group = 2 if said_again else found.lastindex or 1
+    if group == 2 and not said_again and read(found[1]) != read(found[2]):
         return None  # a calculator's note that says something else
-    if _turned(text[found.end(group) :]):
+    tail = text[found.end(group) :].rstrip(" .\n")
+    if tail and _turned(tail):
         return None
     return Extraction(found[group], read(found[group]), Rule.LAST_NUMBER, *found.span(group))
 
 
 def _turned(tail: str) -> bool:
     """Whether the words behind a number may change it, or lead to another one."""
-    words = set(tail.rstrip(" .\n").split())
+    words = set(tail.split())
     if not _TURNING.isdisjoint(words) or (not _TURNING_IN_PAIRS.isdisjoint(words) and _TURNING_PAIR.search(tail)):
         return True
     linking = not _LINKING.isdisjoint(words) or "and" in words or "times" in words
@@ -474,7 +482,7 @@ def _closing_number(text: str) -> Extraction | None:
         found = _in_last_sentence(digits)
         if found is None:
             return None
-        return replace(found, start=places[found.start], end=places[found.end - 1] + 1)
+        return found._replace(start=places[found.start], end=places[found.end - 1] + 1)
     return _in_last_sentence(text)
 
 
@@ -504,6 +512,8 @@ def _last_number(text: str) -> Extraction | None:
                 passed_over += 1
                 continue
             trouble = place.problem or after(text, core.end())
+            if not trouble and (whole := compound(text, core.start(), core.end())) is not None:
+                return _as_one(text, whole, Rule.LAST_NUMBER)
             return _made(text, place.start, core, place.sign, Rule.LAST_NUMBER, "" if trouble == "=" else trouble)
         stop = start
     return None
@@ -532,6 +542,11 @@ def _closing(text: str, start: int) -> int | None:
             if depth == 0:
                 return at
     return None
+
+
+def _as_one(text: str, whole: Amount, rule: Rule) -> Extraction:
+    """`1 hour and 45 minutes` is one number, of its last unit."""
+    return Extraction(text[whole.start : whole.end], whole.number, rule, whole.start, whole.end)
 
 
 def _made(text: str, start: int, core: re.Match[str], sign: str, rule: Rule, trouble: str) -> Extraction:

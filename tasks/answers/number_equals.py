@@ -13,8 +13,9 @@ import regex as re  # possessive quantifiers of `re` match wrongly before Python
 from pydantic import Field, field_validator
 
 from tasks.answers import AnswerAssertion
+from tasks.answers.amounts import same_amounts
 from tasks.answers.final_number import Extraction, Rule, final_number, marked_number
-from tasks.answers.numbers import Number, read, same_amount
+from tasks.answers.numbers import Number, read
 from tasks.assertions.base import AssertionKind, AssertionResult, Outcome
 from tasks.assertions.on_files import shorten
 from tasks.model import Text, fault
@@ -250,7 +251,9 @@ def is_number(text: str, found: Extraction, gold: Number | None) -> bool:
     """Whether an extracted number, or the same amount that stands beside it in another unit, is the gold one."""
     if found.number == gold:
         return True
-    return found.rule is Rule.LAST_NUMBER and gold is not None and same_amount(text, found.start, found.end) == gold
+    if found.rule is not Rule.LAST_NUMBER or found.number is None or found.number <= 0:
+        return False
+    return gold in same_amounts(text, found.start, found.end)
 
 
 def shown(found: Extraction) -> str:

@@ -114,9 +114,10 @@ _SIDE = re.compile(
 
 
 _ENDING = re.compile(
-    rf"""(?:,\ |\b(?:is|gets?|pays?|costs?|so|each|=)\ |=\ )(?:so\ |it['’]s\ |that['’]s\ )?
+    rf"""(?:,\ |\b(?:is|gets?|pays?|costs?|needs?|has|have|takes?|makes?|earns?|leaves?|so|each|=)\ |=\ )
+        (?:so\ |it['’]s\ |that['’]s\ )?
         (?P<words>(?!one\b)(?:{WORD})\b(?:[\ -](?:and\ )?(?:{WORD})\b)*)
-        (?:\ (?!of\b|more\b|less\b|fewer\b|times\b|or\b|who\b)[a-z]+){{0,3}}[\s.!*]*\Z""",
+        (?:\ (?!of\b|(?:more|less|fewer)\ than\b|times\b|or\b|who\b)[a-z]+){{0,3}}[\s.!*]*\Z""",
     re.VERBOSE | re.IGNORECASE,
 )
 """The last words of a reply, behind all digits: `..., split 3 ways, twelve dollars each`."""
@@ -126,6 +127,10 @@ _PROOF = re.compile(
     re.VERBOSE,
 )
 """An equation as the reason for what the last sentence states: `thirteen weeks, since 14 x 13 = 182`."""
+
+
+_BECAUSE = re.compile(r"(?:because|since) (?![^\n]*[=→⇒])(?![^\n]*\bso\b)[^\n]*\Z")
+"""A reason without an equation: `two bags, since one holds just 10 cups`."""
 
 
 def proof(text: str, start: int, end: int) -> re.Match[str] | None:
@@ -146,7 +151,8 @@ def spelled(text: str) -> tuple[str, list[int]] | None:
     if ending is not None and _counts(text, ending):
         said = f" {number_in_words(ending['words'])}"  # is 16, sixteen students
         return None if text[: ending.start("words")].rstrip(", ").endswith(said) else _in_digits(text, [ending])
-    reason = proof(text, edge, end)
+    why = max(text.rfind("because ", edge), text.rfind("since ", edge))
+    reason = None if why < 0 else _PROOF.match(text, why) or _BECAUSE.match(text, why)
     if reason is not None:
         start = max((found.end() for found in SENTENCE.finditer(text, edge, reason.start())), default=edge)
         stated = [found for found in _SPELLED.finditer(text, start, reason.start()) if _counts(text, found)]

@@ -1,9 +1,9 @@
 r"""Numbers as people and models write them, read exactly: one grammar for answers of word problems.
 
-Read are signs (`-5`, `−5`, `-$5`, `negative 5`), groups (`8,000`, `8{,}000`, `8 000`, `1,00,000`), decimals, fractions
-(`1/2`, `1 1/2`, `\frac{1}{2}`, `½`), powers of ten (`1.5e3`, `1.5 \times 10^3`), words of size (`2 million`, `$5k`),
-percent (dropped), currency and units. A number that is only a part of something longer (`10-5`, `6:30`, `1.2.3`,
-`5 or 6`) is none: `after` and `before` find out. Values are `int` or `Fraction`, never `float`.
+Read are signs (`-5`, `−5`, `-$5`, `negative 5`), groups (`8,000`, `8{,}000`, `8 000`, `1,00,000`), decimals (`12.5`,
+`12,5`, `1.875,00`), fractions (`1/2`, `1 1/2`, `\frac{1}{2}`, `½`), powers of ten (`1.5e3`, `1.5 \times 10^3`), words
+of size (`2 million`, `$5k`), percent (dropped), currency and units. A number that is only a part of something longer
+(`10-5`, `6:30`, `1.2.3`, `5 or 6`) is none: `after` and `before` find out. Values are `int` or `Fraction`, no `float`.
 """
 
 from __future__ import annotations
@@ -21,8 +21,12 @@ import regex as re  # possessive quantifiers of `re` match wrongly before Python
 Number = int | Fraction
 """An exact value; both kinds compare and hash alike."""
 
-SENTENCE = fast_re.compile(r"(?<=[.!?:])(?<!\bMr\.)(?<!\bMrs\.)(?<!\b[MD][sr]\.)(?<!\bSt\.)[\s*_]+(?=[A-Z*_\"“(])|\n")
-"""What stands between two sentences."""
+_GAP = r"[\s*_]"
+SENTENCE = fast_re.compile(
+    rf"{_GAP}(?:(?<=[.!?:]{_GAP})(?<!\bMr\.{_GAP})(?<!\bMrs\.{_GAP})(?<!\b[MD][sr]\.{_GAP})(?<!\bSt\.{_GAP})"
+    rf"{_GAP}*(?=[A-Z*_\"“(])|(?<=\n)|(?:(?<=[a-z]{{4}}[.!] )|(?<=[0-9]{{2}}[.!] ))(?<!pprox\. )(?=\$?[0-9]))"
+)
+"""What stands between two sentences; what it begins with comes first, and so it is found fast."""
 CLOCK = fast_re.compile(r"\b[0-9]{1,2}(?::[0-9]{2})?\ ?[ap]\.?m\b|\b[0-9]{1,2}:[0-9]{2}\b", fast_re.IGNORECASE)
 ATTRIBUTE = fast_re.compile(r"-[A-Za-z]{2}|(?:st|nd|rd|th)\b")
 """Behind a number that says which or of what kind: `the 300-liter tank`, `the 4th bus`."""
@@ -79,6 +83,7 @@ CORE = re.compile(
           | \ ?(?P<mixvulgar>[{"".join(_VULGAR)}])
           | \ ?/\ ?(?P<over>{_GROUPED % {"s": "s2"}})
         )
+      | (?P<comma>(?:[1-9][0-9]{{0,2}}(?:\.[0-9]{{3}})++ | [0-9]++),[0-9]{{1,2}}(?![0-9]|[.,][0-9]))
       | (?P<plain>{_GROUPED % {"s": "s3"}} (?: \.[0-9]++ )? | \.[0-9]++ )
         (?: [eE](?P<power>[-+]?[0-9]{{1,3}})(?![0-9A-Za-z])
           | \ ?(?:\\times|\\cdot|[×*xX])\ ?10\ ?\^\ ?
@@ -89,7 +94,7 @@ CORE = re.compile(
         (?P<word>(?i:hundred|thousand|million|billion|trillion))\b(?:\ ?\}})?
       | (?P<letter>[kKMB]|mn|bn)(?![A-Za-z0-9])
     )?
-    (?: \ ?\\?% )?""",
+    (?: \ ?\\?% | :00(?=\ ?[apAP]\.?[mM]\b) )?""",
     re.VERBOSE,
 )
 """One number without its sign; match it where a digit, `.`, `\\frac` or a vulgar fraction stands."""
@@ -128,6 +133,7 @@ _AFTER = re.compile(
           | (?:[A-Za-z]{{1,20}}\ ){{1,2}}and\ {_NEXT}  # 2 hours and 30 minutes
           | [A-Za-z]{{1,20}}\ or\ {_NEXT}[0-9.,]*+(?!\ ?[A-Za-z])  # 5 eggs or 6, but 90 minutes or 1.5 hours
           | (?P<same>[A-Za-z]{{1,20}})\ or\ {_NEXT}[0-9.,]*+\ ?(?P=same)\b
+          | (?:[A-Za-z]{{1,20}}\ ){{1,3}}(?:[×*+÷]\ ?|(?:minus|plus|times)\ ){_NEXT}  # 4 boxes × $5
           | -?{_UNIT}\ (?!\(){_NEXT}  # 2 hours 30, but 1.5 hours (90 minutes)
           | (?i:pi|[xyzn]|squared|cubed|factorial|choose|mod|modulo)(?![A-Za-z'’]) | (?:(?<=%)|(?<=%\ ))of\ {_NEXT}
           | (?:percent\ of|(?:less|more|fewer|greater)\ than|(?:in|de)creased\ by|reduced\ by|raised\ to)\ {_NEXT}
@@ -160,6 +166,12 @@ _OPERATOR_BEFORE = re.compile(
           | [0-9][^\s,.;:]{0,3}\ and )\ \Z""",
     re.IGNORECASE | re.VERBOSE,
 )
+_CHANGED = re.compile(
+    r"\b(?:gr[eo]w|r[io]s|f[ae]ll|went|go|increas|decreas|drop|chang|rais|reduc|lower)[a-z]*"
+    r" [^.]*\b(?:from|by) [^.]*\bto (?:about )?\$?\Z",
+    re.IGNORECASE,
+)
+_PERCENT = re.compile(r"[0-9][0-9.]*\ ?(?:%|percent)")
 _FUNCTION = r"(?:sqrt|cbrt|log|ln|lg|exp|(?:arc)?(?:sin|cos|tan)|pi)"
 MARKUP = (
     r"(?:(?:text|math|mbox|boxed|fbox|displaystyle|left|big|Big|q?quad|approx|therefore|implies|underline|color"
@@ -169,10 +181,11 @@ MARKUP = (
 _NOT = r"(?:\b(?:not|never|cannot|neither|nor|except)|n['’]t)\b"
 _FALSE = rf"{_NOT}(?:\ (?:equal|to|be|been|exactly|just|simply|really|necessarily|always|a|the|only)){{0,3}}"
 _THAN = r"\b(?:less|more|fewer|greater|larger|smaller|bigger|higher|lower|other|rather)\ than(?:\ or\ equal\ to)?"
-_BOUND = (
-    r"\b(?:(?<!so\ )(?<!afford\ )(?<!buy\ )(?<!make\ )at\ most|(?<!need\ )(?<!needs\ )at\ least|under|above|below"
-    r"|(?<!round\ )(?<!rounded\ )(?<!rounds\ )(?<!afford\ )(?<!buy\ )(?<!make\ )up\ to|no\ more|exceeds)"
+_BOUND = r"\b(?:(?<!so\ )at\ most|at\ least|under|above|below|up\ to|no\ more|exceeds)"
+_LIMIT = re.compile(
+    r"\b(?:needs?|must|ha(?:s|ve|d)\ to|should|required?|afford|buy|makes?|can|could|round(?:s|ed)?)\b", re.IGNORECASE
 )
+"""With these a bound is what is asked for: `she needs at least 9 points`, `so he can buy at most 3`."""
 _ABOUT = r"(?:\ (?:about|exactly|around|just))?[\ ({\[$}]*\Z"
 _FALSE_BEFORE = re.compile(rf"(?:{_FALSE}|{_THAN}){_ABOUT}", re.IGNORECASE)
 _BOUND_BEFORE = re.compile(rf"(?:{_BOUND}){_ABOUT}", re.IGNORECASE)
@@ -181,7 +194,7 @@ _APPLIED = re.compile(
           | [√∛∜∑∏∫π!]\ ?[({{]?
           | \\(?!{MARKUP}(?![A-Za-z]))[A-Za-z]+\ ?(?:\[[^\]]{{0,5}}\])?[({{|\[]?\ ? | (?<![A-Za-z]){_FUNCTION}\ [({{]?
           | [0-9](?:\ ?~|\ \(|\ ?\\\\)\ ? | (?<![.0-9])[0-9]+\ ?(?:→|->)\ ? | (?:or|and)\ ?\}}\ ?
-          | (?<![A-Za-z'’.])[b-z]\ ?[-—*]\ ? | [0-9],\ | [<>!]\ ?=\ ? | [<≤≥≠±∓]\ ? | \\(?:neq?|not)\ ?=?\ ?
+          | (?<![A-Za-z'’.])[b-z]\ ?[-—*]\ ? | (?<!:[0-9])[0-9],\ | [<>!]\ ?=\ ? | [<≤≥≠±∓]\ ? | \\(?:neq?|not)\ ?=?\ ?
         )[\ $]?\Z""",
     re.VERBOSE,
 )
@@ -210,6 +223,8 @@ def value(found: re.Match[str]) -> Number | None:
             result = _decimal(text)
             if power:
                 result *= Fraction(10) ** power
+        elif (comma := get("comma")) is not None:
+            result = _decimal(comma.replace(".", "").replace(",", "."))
         elif (whole := get("whole")) is not None:
             result = _whole(whole)
             if (over := get("over")) is not None:
@@ -271,7 +286,8 @@ def read(text: str) -> Number | None:
     if found is None:
         return None
     core = CORE.match(text, found.start("core"))
-    number = value(core) if core is not None and core.end() == found.end("core") else None
+    alone = core is not None and core.end() == found.end("core") and core["comma"] is None
+    number = value(core) if core is not None and alone else None
     return None if number is None else signed(number, f"{found['sign'] or ''}{found['sign2'] or ''}")
 
 
@@ -385,10 +401,12 @@ def _spaced(text: str, begin: int, has_sign: bool) -> str:
     bare = line.rstrip(" *`_\"'([{$")
     marks = line[len(bare) :]
     word = bare[bare.rfind(" ") + 1 :]
+    if marks == " (" and _PERCENT.match(text, begin):
+        return ""  # 1 in 4 (25%)
     plain_word = word.isalpha() and word.isascii() and marks in (" ", " $", "$") and "\\" not in line
     if plain_word and word.lower() not in TELLING:
         return ""  # no pattern below ends with such a word
-    if _APPLIED.search(line) or _FALSE_BEFORE.search(line) or _BOUND_BEFORE.search(line):
+    if _APPLIED.search(line) or _FALSE_BEFORE.search(line) or (_BOUND_BEFORE.search(line) and not _LIMIT.search(line)):
         return _PART  # sqrt(18), x - 18, \\leq 18, not 18, at most 18
     if not bare:
         return ""
@@ -407,7 +425,9 @@ def _spaced(text: str, begin: int, has_sign: bool) -> str:
         return _PART  # 6:30, 3 : 4, 3,5
     if (last.isdigit() and (marks.strip() in ("", "$") or marks == "(")) or (has_sign and operand):
         return _PART  # two numbers in a row; with a sign, a difference
-    return _PART if line[-1:] == " " and _OPERATOR_BEFORE.search(line) else ""
+    if line[-1:] != " " or not _OPERATOR_BEFORE.search(line) or _CHANGED.search(line):
+        return ""
+    return "" if line.endswith(", or ") and _PERCENT.match(text, begin) else _PART  # 3 in 4, or 75%
 
 
 _BOX_OR_BOX = re.compile(r"\}[$ )]*(?:\\text\{ *)?(?:,|\bor\b|\band\b)[ }$]*\Z")
@@ -428,53 +448,3 @@ def before_box(text: str, start: int) -> str:
         or _BOX_OR_BOX.search(line)
     )
     return _PART if wrong else ""
-
-
-_UNITS = {
-    name: (kind, size)
-    for kind, units in {
-        "metric length": {"mm": 1, "millimeter": 1, "millimetre": 1, "cm": 10, "centimeter": 10, "centimetre": 10,
-                          "m": 1000, "meter": 1000, "metre": 1000, "km": 10**6, "kilometer": 10**6, "kilometre": 10**6},
-        "length": {"in": 1, "inch": 1, "inche": 1, "ft": 12, "foot": 12, "feet": 12, "yd": 36, "yard": 36,
-                   "mile": 63360},
-        "metric mass": {"mg": 1, "g": 1000, "gram": 1000, "kg": 10**6, "kilogram": 10**6, "kilo": 10**6},
-        "mass": {"oz": 1, "ounce": 1, "lb": 16, "pound": 16, "ton": 32000},
-        "metric volume": {"ml": 1, "milliliter": 1, "millilitre": 1, "l": 1000, "liter": 1000, "litre": 1000},
-        "volume": {"cup": 1, "pint": 2, "quart": 4, "gallon": 16},
-        "time": {"s": 1, "sec": 1, "second": 1, "min": 60, "minute": 60, "h": 3600, "hr": 3600, "hour": 3600,
-                 "day": 86400, "week": 604800},
-        "long time": {"month": 1, "year": 12},
-        "money": {"cent": 1, "penny": 1, "pennie": 1, "dollar": 100, "$": 100},
-    }.items()
-    for name, size in units.items()
-}  # fmt: skip
-"""Unit without its plural `s`: what it measures, and how large it is."""
-_UNIT_BEHIND = re.compile(r"[*_)]{0,3} ?-?([A-Za-z]{1,12})\b")
-
-
-def same_amount(text: str, start: int, end: int) -> Number | None:
-    """Return the number beside the one at a place that is the same amount in another unit: `1500 g, that is 1.5 kg`."""
-    cores = list(numbers_in(text, max(0, start - 80), min(len(text), end + 80)))
-    here = next((at for at, core in enumerate(cores) if core.end() == end), None)
-    if here is None or (one := amount(text, cores[here])) is None:
-        return None
-    for core in (*cores[max(0, here - 1) : here], *cores[here + 1 : here + 2]):
-        other = amount(text, core)
-        if other is not None and other[:2] == one[:2] and other[2] != one[2]:
-            return value(core)
-    return None
-
-
-def amount(text: str, core: re.Match[str]) -> tuple[str, Number, str] | None:
-    """What a number with a unit measures, how much of it, and the unit."""
-    number = value(core)
-    if text[max(0, core.start() - 1) : core.start()] == "$":
-        name = "$"
-    else:
-        found = _UNIT_BEHIND.match(text, core.end())
-        name = "" if found is None else found[1].lower()
-        name = name if name in _UNITS else name.removesuffix("s")
-    if number is None or name not in _UNITS:
-        return None
-    kind, size = _UNITS[name]
-    return kind, number * size, name

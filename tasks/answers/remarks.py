@@ -70,7 +70,7 @@ _REFUSED = re.compile(
         \ (?:determin|say|tell|know|solv|answer|comput|calculat|figur|work(?:ed|ing)?\ out|provide|give)[a-z]*
       | \b(?:need|requir|provid|miss)[a-z]*\ (?:me\ with\ )?(?:more|further|additional|some|key|the\ missing)
         \ (?:information|info|data|details|context)
-      | \b(?:i['’]m|i\ am)\ not\ (?:sure|certain) | \bi\ do(?:n['’]t|\ not)\ know
+      | (?<!but\ )(?<!though\ )\b(?:i['’]m|i\ am)\ not\ (?:sure|certain) | \bi\ do(?:n['’]t|\ not)\ know
       | \b(?:only|just|merely|purely)\ (?:be\ )?a\ (?:wild\ )?guess
       | \bno\ idea\b | \bit\ (?:all\ )?depends\b
     """,
@@ -110,7 +110,10 @@ def refused(text: str) -> bool:
 
 
 _TAKEN_BACK = re.compile(
-    rf"""(?:\b(?:oops|scratch\ that|my\ mistake|i\ made\ a\ mistake|i\ meant|wait)\b
+    rf"""(?:\b(?:oops|(?:scratch|strike)\ that|my\ mistake|i\ made\ a\ mistake|i\ meant|wait|hold\ on|never\ mind
+            |on\ second\ thoughts?|i\ forgot\ (?:the|that|about|to\ (?:add|subtract|count|include)))\b
+          |\bso\ (?:it|that)(?:\ is|['’]s)(?=\ \$?[0-9]) |\?\ no\b
+          |\bbut\ (?:we|i|you|he|she|they)\ (?:also\ |still\ )?(?:must|needs?|ha(?:s|ve)|should)\b
           |\b(?:that|this|it)(?:\ is|['’]s|\ was)\ (?:wrong|incorrect|not\ right)\b
           |[.!?\n]\s*(?:hmm,?\ |no,?\ )?(?:actually|correction)\b)
         (?=[^\n]*{_NUMERAL})""",
@@ -144,13 +147,13 @@ _REVISED = re.compile(
 CHECKED = re.compile(
     r"(?:,? as (?:required|given|stated|expected|needed|the problem (?:says|states))"
     r"|, which (?:matches|agrees|checks out)"
-    r"|, (?:which|that) is (?:what|correct|right)\b|[✓✔])[^=0-9\n]*\Z",
+    r"|, (?:which|that) is (?:what|correct|right)\b|, exactly (?:double|twice|half|triple)\b|[✓✔])[^=0-9\n]*\Z",
     re.IGNORECASE,
 )
 """The end of a sentence that puts the answer to the test."""
 CONCLUDES = re.compile(
-    r"\b(?:so|thus|therefore|hence|answer|final(?:ly)?|altogether|in (?:all|total)|total(?:s|ing)?|instead|actually"
-    r"|correction|however|meaning|means|leav(?:es|ing)|left|remain\w*)\b|[=→⇒]",
+    r"\b(?:(?<!or )so|thus|therefore|hence|answer|final(?:ly)?|altogether|in (?:all|total)|total(?:s|ing)?|instead"
+    r"|actually|correction|however|meaning|means|leav(?:es|ing)|left|remain\w*)\b|[=→⇒]",
     re.IGNORECASE,
 )
 """Words and signs with which a sentence may lead to an answer of its own."""
@@ -165,30 +168,43 @@ _NOTE = re.compile(
     rf"""{_BULLET}(?:(?:please|also|do|but)\ )?(?:
         (?:note|notice|remember|keep\ in\ mind|bear\ in\ mind|nb|p\.?s)\b
       | (?:a|one|the)\ (?:common|typical|frequent|usual)\ (?:mistake|error|pitfall)
-      | (?:some(?:one|body)?|one|you|others)(?:\ (?:people|else))?\ (?:may|might|could)\ (?:also\ )?
-          (?:say|think|argue|read|be\ tempted)
+      | (?:some(?:one|body)?|one|you|others|many)(?:\ (?:people|else))?\ (?:may|might|could|would)\ (?:also\ )?
+          (?:say|think|argue|read|answer|be\ tempted)
       | (?:for|by|in)\ (?:comparison|reference|context|contrast)
       | (?:this|that|it)\ (?:assumes|excludes|includes|ignores|(?:does(?:n['’]t|\ not)\ )(?:include|count))\b
       | (?:(?:an?|one|1)\ (?:{_TIME}|dozen|dollar|foot|yard|mile|gallon)\ (?:has|is|contains)
           | there\ are\ [0-9]+\ \w+\ in\ (?:an?|one|1)\ (?:{_TIME}|dozen|dollar|foot|yard|mile|gallon))\b
-      | interestingly | incidentally | by\ the\ way | fun\ fact
+      | don['’]t\ forget\b | interestingly | incidentally | by\ the\ way | fun\ fact
       | as\ an?\ (?:aside|side\ note|percentage|fraction|decimal|percent) | in\ percent
-      | (?:reason(?:ing)?|explanation|why)\b | (?:(?:this|that|it)(?:\ is|['’]s)\ )?because\b | the\ reason\b
-      | (?:i\ )?hope\b | let\ me\ know | feel\ free
-      | if\ (?:anything|something)\b | if\ you(?:['’]d)?\ (?:want|like|wish|prefer|have|need\ (?:any|more|help)) )""",
+      | (?:reason(?:ing)?|explanation|why|because)\b
+      | if\ (?:anything|something)\b )""",
     re.VERBOSE | re.IGNORECASE,
 )
 """How a sentence begins that adds something to the answer before it."""
+_OFFER = re.compile(
+    rf"""{_BULLET}(?: (?:i\ )?hope\b | let\ me\ know | feel\ free
+      | (?:would\ you\ like|do\ you\ want|want\ me|shall\ i)\b
+      | (?:great|good|nice)\ question | if\ you(?:['’]d)?\ (?:want|like|wish|prefer|have|need\ (?:any|more|help)) )""",
+    re.VERBOSE | re.IGNORECASE,
+)
+_RESTATES = re.compile(rf"{_BULLET}(?:in other words|that is to say|put (?:differently|another way))\b", re.IGNORECASE)
+_ROUGHLY = re.compile(
+    rf"""{_BULLET}(?:that|this|it|on\ average)\b[^=\n]*
+        \b(?:about|roughly|around|approximately|almost|nearly)\ (?:{CURRENCY})?
+        [0-9][0-9,]* (?: \.[0-9] | (?:\ [a-z]+)?\ (?:per|each|every|an?)\b )""",
+    re.VERBOSE | re.IGNORECASE,
+)
 _NOTE_LABEL = re.compile(
     r"(?<=[\s*_(])(?:(?:side |foot)?note|tip|remark|disclaimer|caveat|p\.?s\.?|fun fact|bonus|extra|reminder|nb"
     r"|n\.b\.)[*_ ]*:[\s*_]*\Z",
     re.IGNORECASE,
 )
 _ASIDE = re.compile(
-    rf"""{_BULLET}(?: .*\b(?:i|we)(?:['’]ve)?\ (?:have\ )?
-          (?:ignored|assumed|left\ (?:it|that|this|them)\ out|rounded|treated|did(?:n['’]t|\ not))\b
+    rf"""{_BULLET}(?: .*\b(?:i|we)(?:['’](?:ve|m|re)|\ am|\ are)?\ (?:have\ )?
+          (?:ignor|assum|left\ (?:it|that|this|them)\ out|leaving\ out|round|treat|did(?:n['’]t|\ not))
       | .*\b(?:problem|question)\ (?:does(?:n['’]t|\ not)|did(?:n['’]t|\ not)|only|never)\b
-      | .*\b(?:not|n['’]t)\ (?:being\ )?(?:asked|counted|wanted|part\ of|relevant)\b
+      | .*(?:\bnot|n['’]t)\ (?:being\ )?(?:asked|counted|wanted|part\ of|relevant)\b
+      | .*\b(?:at\ first|first|initially)\ (?:got|thought|said|showed|wrote)\b(?!.*\b(?:correct|right|but)\b.*[0-9])
       | (?:before\ that|originally|initially|at\ first|earlier|previously)\b
       | [a-z]+\ (?:had\ )?(?:started|began|starts|begins)\ (?:out\ )?with\b )""",
     re.VERBOSE | re.IGNORECASE,
@@ -201,11 +217,27 @@ _SUPPOSED = re.compile(
         (?:(?:even|but|of\ course|now|however|also),?\ )?if\b(?!.*\bthen\b)
           (?!.*\beach(?:\ [a-z]+){{0,3}}\ (?:would|could)\ (?:get|receive|pay|have)\b).*{WOULD}
       | had\ [^?]*{WOULD}
-      | (?:for|with(?:out)?|at|in|using|by|an?|one|two|buying|adding)\ .*{WOULD}
+      | (?:for|over|with(?:out)?|at|in|using|by|an?|one|two|buying|adding)\ .*{WOULD}
       | (?!.*\bago\b).*{WOULD}\ (?:[a-z]+\ )?have\ [a-z]+
       | .*{WOULD}.*\b(?:if|with|without)\b.*\b(?:more|another|extra|fewer|less|instead|else)\b )""",
     re.VERBOSE | re.IGNORECASE,
 )
+_NOT_ENOUGH = re.compile(
+    rf"""{_BULLET}(?:(?:only|just|with)\ )?\$?[0-9][0-9,.]*(?:\ [a-z]+){{0,2}}
+        \ (?:only\b|[a-z]+n['’]t\b|[a-z]+\ not\b
+          |(?:(?:would|could|will|might)\ )?[a-z]+\ (?:too|only|just|short)\b)""",
+    re.VERBOSE | re.IGNORECASE,
+)
+"""One about the next smaller or larger number: `4 would only carry 18`, `2 days are not enough`."""
+_ENOUGH = re.compile(r"\b(?:is|are|be)\ (?:just\ |more\ than\ )?enough\ (?:to|for)\b", re.IGNORECASE)
+_WHY = re.compile(rf"{_BULLET}(?:(?:this|that|it)(?: is|['’]s) because|the reason)\b", re.IGNORECASE)
+_THE_OTHER = re.compile(
+    rf"{_BULLET}(?:the (?:other|remaining) [0-9]|(?:the |on )?average\b"
+    r"|(?:the|his|her|their) (?:[a-z]+ )?(?:average|margin|ratio|percentage) is\b"
+    r"|[^;]*[0-9] of (?:these|those|them)\b|[^;]*\balone\b)",
+    re.IGNORECASE,
+)
+"""One about a part of a result, or another measure of it."""
 _CONTRARY = re.compile(
     rf"{_BULLET}(?:even |but )?(?:if\b.*\bhad\b.*{WOULD}|had (?!to\b)[^?]*{WOULD})|.*{WOULD} have .*\bif\b.*\bhad\b",
     re.IGNORECASE,
@@ -218,7 +250,7 @@ _THAT_IS = re.compile(
 _THAT_WOULD = re.compile(rf"{_BULLET}(?:that|this|it)(?: would|['’]d) be\b[^=]*\Z", re.IGNORECASE)
 SO = re.compile(r"\b(?:so|thus|therefore|hence)\b", re.IGNORECASE)
 _CONCLUDED_BEFORE = re.compile(
-    r"\b(?:so|thus|therefore|hence|total|altogether|in all|in conclusion|conclude|left|remain\w*)\b"
+    r"\b(?:so|thus|therefore|hence|total|altogether|together|in all|in conclusion|conclude|left|remain\w*)\b"
     r"|\*\*[^*\n]*[0-9][^*\n]*\*\*",
     re.IGNORECASE,
 )
@@ -227,6 +259,7 @@ _COMPUTED = re.compile(
     r"\b(?:equals?|plus|minus|times|divided|multiplied|gives?|makes?|more|still|another|rest|difference)\b",
     re.IGNORECASE,
 )
+_ANSWERS = re.compile(r"\b(?:may|might|could|would) answer\b", re.IGNORECASE)
 _ORDINAL = re.compile(r"\b[0-9]+(?:st|nd|rd|th)\b")
 
 
@@ -255,7 +288,7 @@ class _Sentence:
     @cached_property
     def leads(self) -> bool:
         """Whether it seems to conclude a number of its own."""
-        said = self.said
+        said = _ANSWERS.sub("", self.said)
         if LEADS_ON.search(said):
             return True
         return CONCLUDES.search(said) is not None and not (_ASIDE.match(said) or _IF_SO.match(said))
@@ -300,6 +333,16 @@ def _tests(sentence: _Sentence) -> bool:
     return not _REVISED.search(said)
 
 
+def _roughly(sentence: _Sentence) -> bool:
+    """Whether it gives a rough rate or part of the last result, and does not round it."""
+    result = last_result(sentence.text, sentence.start)
+    rate = _ROUGHLY.match(sentence.said)
+    if rate is None or result is None:
+        return False
+    numbers = [value(core) or 0 for core in numbers_in(sentence.text, sentence.start, sentence.stop)]
+    return all(not -1 < number - result < 1 for number in numbers)
+
+
 def _parts(sentence: _Sentence) -> bool:
     if not sentence.previous.rstrip(" *_").endswith(":"):
         return False
@@ -315,6 +358,7 @@ SENTENCES = (
         "as the problem says", "He is 35.| In 5 years he will be 40, as required.",
         lambda one: CHECKED.search(one.said) and not SO.search(one.said), True,
     ),
+    _Remark("an offer", "It is 7.| Shall I add the answer for 5?", lambda one: _OFFER.match(one.said), True),
     _Remark("a note", "It is 16.| Others may say 18.", lambda one: one.labelled or _NOTE.match(one.said)),
     _Remark("what was left out, or was before", "It is 21.| I ignored the 3 kids.", lambda one: _ASIDE.match(one.said)),
     _Remark("what was not so", "It is 28.| Had he had one, it would be 32.", lambda one: _CONTRARY.match(one.said)),
@@ -322,12 +366,23 @@ SENTENCES = (
         "what would be otherwise", "So he pays $30.| If he paid for 10, it would be $60.",
         lambda one: (one.concluded or one.first) and _SUPPOSED.match(one.said),
     ),
+    _Remark("what is not enough", "So it takes 3 days.| 2 days aren't enough.",
+            lambda one: _NOT_ENOUGH.match(one.said)),
+    _Remark("what it is enough for", "So $5 is left.| That is enough for 2 pens.",
+            lambda one: one.concluded and _ENOUGH.search(one.said)),
+    _Remark("why", "So $22 is left.| That's because 60 + 18 = 78.",
+            lambda one: _WHY.match(one.said) and not LEADS_ON.search(one.said.replace("=", "")), True),
+    _Remark("a part or measure", "6 * 7 = 42 go to the kids.| The other 2 go to Ann.",
+            lambda one: one.concluded and _THE_OTHER.match(one.said) and len(ANY_NUMBER.findall(one.said)) == 1),
     _Remark(
         "what the result would be", "So he can carry 1600 - 1350 = 250 kg.| That would be 3 crates.",
         lambda one: one.stated and SO.search(one.previous) and "=" in one.previous and _THAT_WOULD.match(one.said),
     ),
     _Remark("a comparison", "So she has 15 left.| That is 5 less than her 20 friends need.",
             lambda one: one.concluded and _THAT_IS.match(one.said)),
+    _Remark("in other words", "So it is 75%.| In other words, 3 of 4.",
+            lambda one: one.concluded and _RESTATES.match(one.said)),
+    _Remark("a rough rate", "So 7 * 7 = 49 km.| That's about 4 a day.", lambda one: one.stated and _roughly(one)),
     _Remark("its parts", "Together they are 27:| Ann is 9, Bob is 18.", _parts),
     _Remark("only times of day", "It takes 155 minutes.| It ends at 6:20 PM.",
             lambda one: not ANY_NUMBER.search(CLOCK.sub("", one.said))),
@@ -368,6 +423,26 @@ def _remark(text: str, end: int) -> int | None:
     return start if label is None else label.start()
 
 
+_SAID_NEXT = re.compile(
+    r"\b(?:(?:that|this|it)(?:['’]s| is| makes| gives| comes)|each|per|then|now|costs?|needs?|round\w*|gives?"
+    r"|(?:is|are) \$?[0-9.,]+)\b",
+    re.IGNORECASE,
+)
+"""In a clause that may conclude more than the clause before it did."""
+
+
+_IF_OR_WOULD = re.compile(rf"if\b|.*{WOULD}", re.IGNORECASE)
+
+
+def is_aside(text: str, begin: int, start: int, end: int) -> bool:
+    """Whether a clause from `start` to `end`, in a sentence that begins at `begin`, would be left out as a sentence."""
+    clause = _Sentence(text, begin, start, end, end, False)
+    if _IF_OR_WOULD.match(clause.said) and not clause.leads and len(ANY_NUMBER.findall(clause.previous)) < 3:
+        return True
+    more = clause.concluded and not (clause.leads or _SAID_NEXT.search(clause.said))
+    return more or any(rule.holds(clause) for rule in SENTENCES if rule.whatever or not clause.leads)
+
+
 def _numbered(text: str, starts: list[int], end: int) -> Iterator[tuple[int, int]]:
     """Go through the sentences with numbers, from the last one on: where each begins and ends."""
     for start, stop in zip(reversed(starts), reversed([*starts[1:], end]), strict=True):
@@ -379,7 +454,8 @@ def _numbered(text: str, starts: list[int], end: int) -> Iterator[tuple[int, int
 
 _EXPLANATION = re.compile(
     rf"""(?:\n|(?<=[.!*)])\ ){_BULLET}(?:(?:explanation|reasoning|justification|why)\b
-        |here(?:['’]?s|\ is)\ (?:why|how)\b|how\ (?:i|we)\ got\b|(?:reasons?|working)[*_ ]*:)""",
+        |here(?:['’]?s|\ is)\ (?:why|how)\b|how\ (?:i|we)\ got\b
+        |(?:the\ |key\ )?(?:reasons?|working|steps|breakdown|calculations?)[*_ ]*:)""",
     re.VERBOSE | re.IGNORECASE,
 )
 _EXPRESSION = re.compile(r"(?<![^\s(])[-+*/x×÷()$0-9., ]{3,80}(?==)")
@@ -396,7 +472,7 @@ _FRAGMENT = re.compile(
 """A reply that begins with its answer and nothing else: a number and its unit."""
 _CONCLUDING = re.compile(CONCLUDES.pattern.removesuffix("|[=→⇒]"), re.IGNORECASE)
 _REASONED = re.compile(
-    rf"{_CONCLUDING.pattern}|=\s?(?:{CURRENCY})?\s?[0-9][0-9.,/]*[^=\n0-9]*\Z",
+    rf"{_CONCLUDING.pattern}|[=→⇒]\s?(?:{CURRENCY})?\s?[0-9][0-9.,/]*[^=\n0-9]*\Z",
     re.IGNORECASE,
 )
 """What comes behind an answer and may conclude another one."""
