@@ -53,6 +53,8 @@ class SlotCache(Cache):
         if length > self.length:
             length = max(length, self.length + self.length // 2)
             length = -(-length // _BLOCK) * _BLOCK
+        if slots > self.slots:  # conversations come one by one in a stream: not every one may move all of it
+            slots = max(slots, self.slots + self.slots // 4)
         slots, length = max(slots, self.slots), max(length, self.length)
         for store in (self._keys, self._values):
             for layer, old in store.items():

@@ -42,6 +42,13 @@ def test_growing_keeps_what_is_stored() -> None:
     assert cache.slots == 6
 
 
+def test_growing_slot_by_slot_moves_what_is_stored_now_and_then() -> None:
+    cache = filled(1)
+    for slots in range(2, 101):
+        cache.reserve(slots, 8)
+    assert 100 <= cache.slots <= 125 and cache.generation < 30
+
+
 def test_permute_and_copy() -> None:
     cache = filled()
     before = stored(cache, 4, 8)
