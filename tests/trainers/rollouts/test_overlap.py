@@ -109,10 +109,12 @@ def gated(tmp_path, **changes):
 # -- whose weights ----------------------------------------------------------------------------------------------------
 
 
-def test_what_is_learned_on_was_sampled_with_the_weights_before_and_corrected(tmp_path):
+@pytest.mark.parametrize("mode", ["lockstep", "asynchronous"])
+def test_what_is_learned_on_was_sampled_with_the_weights_before_and_corrected(tmp_path, mode):
     """An optimizer step lies in the middle of each episode, and its last replies have the old weights all the same."""
-    changes = {"optim": "adamw_torch"}  # whose steps torch counts: a copy that follows the weights would notice them
-    trainer, gate = gated(tmp_path, max_steps=4, learning_rate=3e-3, lr_scheduler_type="constant", **changes)
+    # Of this optimizer torch counts the steps: a copy that follows the weights would notice them.
+    changes = {"optim": "adamw_torch", "learning_rate": 3e-3, "lr_scheduler_type": "constant"}
+    trainer, gate = gated(tmp_path, max_steps=4, rollout_mode=mode, **changes)
     before, weighed = [], []
     play, loss = trainer.play, trainer._compute_loss
 
@@ -233,8 +235,9 @@ def test_an_adapter_is_merged_into_the_copy(tmp_path):
         ),
         ({"num_iterations": 2, "max_staleness": 3}, [0, 1, 2, 3, 2]),
         ({"shuffle_dataset": False}, [0, 1, 1, 1, 1]),
+        ({"rollout_mode": "asynchronous"}, [0, 1, 1, 1, 1]),
     ],
-    ids=["one step", "two micro-steps", "two generations a step", "two steps a generation", "in order"],
+    ids=["one step", "two micro-steps", "two generations a step", "two steps a generation", "in order", "asynchronous"],
 )
 def test_tasks_and_seeds_are_those_without_overlap(tmp_path, changes, stale):
     """Three epochs of four tasks."""
@@ -389,10 +392,10 @@ class Waits(ToyEnv):
         self.over.set()
 
 
-def waiting(tmp_path):
+def waiting(tmp_path, mode="lockstep"):
     """A trainer that begins to learn once a command beside it waits."""
     env = type("Waiting", (Waits,), {"reached": threading.Event()})
-    trainer = make(tmp_path, env, max_steps=5)
+    trainer = make(tmp_path, env, max_steps=5, rollout_mode=mode)
     begin = trainer.rollouts.begin
 
     def later(draw, *, end_id):
@@ -404,9 +407,10 @@ def waiting(tmp_path):
     return trainer
 
 
+@pytest.mark.parametrize("mode", ["lockstep", "asynchronous"])
 @pytest.mark.parametrize("how", [None, KeyboardInterrupt()], ids=["a guard", "Ctrl-C"])
-def test_a_run_that_ends_does_not_wait_for_what_is_sampled_ahead(tmp_path, how):
-    trainer = waiting(tmp_path)
+def test_a_run_that_ends_does_not_wait_for_what_is_sampled_ahead(tmp_path, how, mode):
+    trainer = waiting(tmp_path, mode)
     trainer.add_callback(Ends(1, how))
     if how is None:
         trainer.train()
