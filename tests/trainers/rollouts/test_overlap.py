@@ -17,6 +17,7 @@ from sandboxes.sandbox import SandboxError
 from tests.agents.policies.vllm.fake import Fake, running
 from tests.trainers.rollouts.planted import make_trainer as make_planted
 from tests.trainers.rollouts.test_samplers import make_served
+from tests.trainers.test_pieces import long_trainer
 from tests.trainers.toy import NotingTrainer, ToyEnv, make_config, make_model, make_task, make_tokenizer, make_trainer
 from trainers.errors import ConfigError
 from trainers.heldout import HeldOut
@@ -218,6 +219,17 @@ def test_an_adapter_is_merged_into_the_copy(tmp_path):
     logs = [log for log in trainer.logged if "loss" in log]
     assert [log["rollouts/staleness"] for log in logs] == [0, 1, 1]
     assert logs[0]["sampling/logp_difference_max"] < 1e-4 < logs[1]["sampling/logp_difference_max"]
+
+
+def test_prompts_that_show_older_observations_as_lines(tmp_path):
+    """What was sampled one step before is scored behind the prompts of then."""
+    trainer = long_trainer(tmp_path, overlap=1, max_steps=3, learning_rate=1e-3)
+    trainer.train()
+    trainer.close()
+    logs = [log for log in trainer.logged if "loss" in log]
+    assert [log["rollouts/staleness"] for log in logs] == [0, 1, 1]
+    assert logs[0]["sampling/logp_difference_max"] < 1e-5 < logs[1]["sampling/logp_difference_max"] < 0.5
+    assert any(turn.short_ids for play in trainer.played for episode in play for turn in episode.turns)
 
 
 # -- which tasks ------------------------------------------------------------------------------------------------------
