@@ -116,7 +116,8 @@ class Replicas:
                 if moved == len(self._all) or not (lacks or (broken and not self._stays(replica))):
                     raise
             else:
-                replica.replies += 1
+                with self._lock:
+                    replica.replies += 1
                 return said, client.base_url
         raise AssertionError("unreachable")
 

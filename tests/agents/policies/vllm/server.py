@@ -19,6 +19,8 @@ import pytest
 START_SECONDS = 300
 FLAGS = ("--logprobs-mode", "processed_logprobs", "--enable-lora", "--max-lora-rank", "8", "--max-loras", "2")
 """What VllmPolicy wants beyond vLLM's defaults."""
+WHOLE_PROMPTS = ("--no-enable-chunked-prefill", "--max-num-batched-tokens", "32768")
+"""On the CPU, a prompt with a seed that is prefilled in chunks ends the engine: "CPU Generator does not use offset"."""
 _REASON = (
     "needs a vLLM server: .ci/vllm /tmp/vllm installs it (2.4 GB), then TURNGYM_TEST_VLLM=/tmp/vllm/bin/python names it"
 )
@@ -92,8 +94,7 @@ def serve(folder: Path, work: Path, flags: tuple[str, ...] = FLAGS, adapters: bo
         environment["VLLM_ALLOW_RUNTIME_LORA_UPDATING"] = "True"
     command = [python(), "-m", "vllm.entrypoints.openai.api_server", "--model", str(folder)]
     command += ["--host", "127.0.0.1", "--port", str(port), "--dtype", "float32", "--enforce-eager"]
-    # Prompts in one piece: on the CPU, one that is prefilled in chunks beside requests with seeds ends the engine.
-    command += ["--max-model-len", "2048", "--max-num-batched-tokens", "32768", *flags]
+    command += ["--max-model-len", "2048", *WHOLE_PROMPTS, *flags]
     work.mkdir(parents=True, exist_ok=True)
     log = work / "vllm.log"
     with open(log, "wb") as output:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import random
 import time
 import urllib.request
 from collections.abc import Iterator, Sequence
@@ -133,6 +134,16 @@ def test_seeds_give_replies_whatever_else_is_sampled(endless: VllmPolicy, loaded
     assert [completion.ids for completion in again[:4:-1]] == replies
     for request, ids in zip(requests, replies, strict=True):
         assert endless.complete([request], Sampling(1.0, 32))[0].ids == ids
+
+
+def test_many_long_prompts_with_seeds_end_no_engine(endless: VllmPolicy) -> None:
+    """More ids at once than a step takes: prefilled in chunks, one of them would end the engine on the CPU."""
+    draw = random.Random(0)
+    for _ in range(2):
+        lengths = [draw.choice([50, 700, 1500]) for _ in range(64)]
+        requests = [Request(f"c{n}", draw.choices(range(5, 1000), k=size), n) for n, size in enumerate(lengths)]
+        assert sum(lengths) > 32_768
+        assert len(endless.complete(requests, Sampling(1.0, 32))) == 64
 
 
 def test_ends(endless: VllmPolicy, vllm_server: Server, loaded: tuple[Any, Any]) -> None:
