@@ -26,6 +26,9 @@ from envs.conversation import StopReason
 from sandboxes.sandbox import SandboxError
 from tasks.assertions.grade import GradeError
 
+LOOK_SECONDS = 0.5
+"""A wait is begun anew this often: Ctrl-C just before one begins would else be noticed at its end."""
+
 Event = tuple[int, Callable[[Step], None], Future[Step]]
 """A slot, what takes its environment's answer, and the call that has come back."""
 
@@ -167,14 +170,16 @@ class Asynchronous(Player):
         events: list[Event] = []
         wait = bool(call.run.live) and not call.stream.working
         clock = time.perf_counter()
-        try:
-            while True:
-                event = call.events.get(block=wait)
-                wait = False
-                if event is not None:
-                    events.append(event)
-        except Empty:
-            pass
+        while True:
+            try:
+                event = call.events.get(timeout=LOOK_SECONDS) if wait else call.events.get_nowait()
+            except Empty:
+                if wait:
+                    continue
+                break
+            wait = False
+            if event is not None:
+                events.append(event)
         waited = time.perf_counter() - clock
         if call.asking and not call.stream.working:
             self._worked(call, waited)

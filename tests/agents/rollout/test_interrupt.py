@@ -148,5 +148,6 @@ def test_ctrl_c_leaves_nothing_and_keeps_what_was_finished(
     assert [path for path in folder.rglob("*") if path.name != "owner"] == []
     episodes = list(read_jsonl(out)) if out.exists() else []
     assert all(episode.stop_reason == "submitted" and episode.passed for episode in episodes)
-    assert [episode.attempt for episode in episodes] == list(range(len(episodes)))
+    attempts = [episode.attempt for episode in episodes]
+    assert len(set(attempts)) == len(attempts) and (mode == "asynchronous" or attempts == list(range(len(attempts))))
     assert len(episodes) == 24 if where == "close" else len(episodes) > 0 or where not in ("anywhere", "own")
