@@ -582,6 +582,13 @@ def _parser() -> argparse.ArgumentParser:
     )
     add("--output_dir", help="where episodes and figures go (default runs/eval-<model>-<time>)")
     add("--compare", nargs=2, metavar=("A", "B"), help="two evaluation or run folders: paired p-value; plays nothing")
+    _environment_arguments(add)
+    _policy_arguments(add)
+    return parser
+
+
+def _environment_arguments(add: Callable[..., Any]) -> None:
+    """Where episodes are played, and how the policy is spoken to."""
     add("--env", help=f"{' | '.join(environment_ids())}; default: what the policy was trained in, else {DEFAULT_ENV}")
     add(
         "--no_tools",
@@ -605,6 +612,10 @@ def _parser() -> argparse.ArgumentParser:
         "default: as in training",
     )
     add("--seed", type=int, default=0, help="of the samples; equal seeds, equal episodes")
+
+
+def _policy_arguments(add: Callable[..., Any]) -> None:
+    """How many episodes at a time, and what only some policies look at."""
     add("--slots", type=int, default=32, help="episodes in flight at a time (human: one)")
     add(
         "--sandbox_workers",
@@ -643,7 +654,6 @@ def _parser() -> argparse.ArgumentParser:
         "--eos_ids", type=int, nargs="+", metavar="ID", help="vllm: ids that end a turn; default: what its folder names"
     )
     add("--tokenizer", help="vllm: folder or hub id; default: what the server serves, if that is a folder here")
-    return parser
 
 
 if __name__ == "__main__":

@@ -90,6 +90,17 @@ def _without_advice_on_lost_episodes() -> Iterator[None]:
         logger.removeFilter(known)
 
 
+def _settle_dropout(model: Any, args: GiGPOConfig) -> None:
+    """Switch every dropout off; where that is not wanted, refuse a model that has one."""
+    if args.disable_dropout:
+        silence_dropout(model)
+    elif found := active_dropout(model):
+        raise ConfigError(
+            f"disable_dropout=false: {len(found)} dropouts of this model would act ({found[0]}), and what is "
+            "trained would not be what was sampled. Leave disable_dropout on."
+        )
+
+
 class GiGPOTrainer(ExactResume):
     """Trains a policy on multi-turn episodes with episode and turn advantages.
 
@@ -145,13 +156,7 @@ class GiGPOTrainer(ExactResume):
         check_config(args)
         check_parts(processing_class, peft_config)
         check_targets(model, peft_config)
-        if args.disable_dropout:
-            silence_dropout(model)
-        elif found := active_dropout(model):
-            raise ConfigError(
-                f"disable_dropout=false: {len(found)} dropouts of this model would act ({found[0]}), and what is "
-                "trained would not be what was sampled. Leave disable_dropout on."
-            )
+        _settle_dropout(model, args)
         check_processes(args, t2po)
         satisfy_callbacks(args, callbacks or [], held_out)
         if held_out is None:
