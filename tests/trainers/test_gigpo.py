@@ -14,6 +14,7 @@ from trainers.errors import ConfigError
 from trainers.settings.checks import check_config
 
 pytestmark = pytest.mark.filterwarnings("ignore")
+MODES = ["lockstep", "asynchronous"]
 
 
 def hand_advantages(episodes, k, *, alpha, beta, gamma):
@@ -54,8 +55,10 @@ def rows_of(batch):
         )
 
 
-def test_ids_masks_and_advantages_in_the_loss_are_the_sampled_ones(tmp_path):
-    trainer = make_trainer(tmp_path, beta_turn=0.5, turn_gamma=0.9, gradient_accumulation_steps=2, max_steps=3)
+@pytest.mark.parametrize("mode", MODES)
+def test_ids_masks_and_advantages_in_the_loss_are_the_sampled_ones(tmp_path, mode):
+    settings = {"gradient_accumulation_steps": 2, "max_steps": 3, "rollout_mode": mode}
+    trainer = make_trainer(tmp_path, beta_turn=0.5, turn_gamma=0.9, **settings)
     trainer.train()
     trainer.close()
     k = trainer.num_generations
@@ -80,8 +83,9 @@ def test_ids_masks_and_advantages_in_the_loss_are_the_sampled_ones(tmp_path):
     assert next(batches, None) is None
 
 
-def test_sampled_and_trained_log_probabilities_agree(tmp_path):
-    trainer = make_trainer(tmp_path, max_steps=1, temperature=0.7)
+@pytest.mark.parametrize("mode", MODES)
+def test_sampled_and_trained_log_probabilities_agree(tmp_path, mode):
+    trainer = make_trainer(tmp_path, max_steps=1, temperature=0.7, rollout_mode=mode)
     trainer._generate_and_score_completions(next(iter(trainer.get_train_dataloader())))
     episodes = trainer._played.episodes
     model = trainer.model
@@ -97,9 +101,10 @@ def test_sampled_and_trained_log_probabilities_agree(tmp_path):
     trainer.close()
 
 
-def test_loss_gradient_and_ratio_match_an_independent_computation(tmp_path):
+@pytest.mark.parametrize("mode", MODES)
+def test_loss_gradient_and_ratio_match_an_independent_computation(tmp_path, mode):
     """The DAPO loss written out with a plain forward pass: no TRL code."""
-    trainer = make_trainer(tmp_path, max_steps=1)
+    trainer = make_trainer(tmp_path, max_steps=1, rollout_mode=mode)
     inputs = trainer._prepare_inputs(next(iter(trainer.get_train_dataloader())))
     model = trainer.model
     model.train()
@@ -139,9 +144,10 @@ def _ordered(trainer, inputs):
     return [by_ids[tuple(e.flat().ids)] for e in trainer._played.episodes]
 
 
-def test_ratio_is_one_at_the_first_step(tmp_path):
+@pytest.mark.parametrize("mode", MODES)
+def test_ratio_is_one_at_the_first_step(tmp_path, mode):
     """Old and new log-probabilities of the first pass come from the same weights."""
-    trainer = make_trainer(tmp_path, max_steps=1, num_iterations=2)
+    trainer = make_trainer(tmp_path, max_steps=1, num_iterations=2, rollout_mode=mode)
     inputs = trainer._prepare_inputs(next(iter(trainer.get_train_dataloader())))
     ids = torch.cat([inputs["prompt_ids"], inputs["completion_ids"]], 1)
     mask = torch.cat([inputs["prompt_mask"], inputs["completion_mask"]], 1)

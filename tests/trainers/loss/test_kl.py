@@ -41,8 +41,9 @@ def first_batch(trainer):
     return inputs
 
 
-def test_kl_is_zero_and_the_ratio_one_before_the_first_update(tmp_path):
-    trainer = make_lora(tmp_path, beta=0.05, num_iterations=2)
+@pytest.mark.parametrize("mode", ["lockstep", "asynchronous"])
+def test_kl_is_zero_and_the_ratio_one_before_the_first_update(tmp_path, mode):
+    trainer = make_lora(tmp_path, beta=0.05, num_iterations=2, rollout_mode=mode)
     inputs = first_batch(trainer)
     ids = torch.cat([inputs["prompt_ids"], inputs["completion_ids"]], 1)
     mask = torch.cat([inputs["prompt_mask"], inputs["completion_mask"]], 1)
