@@ -2,6 +2,7 @@
 
     python -m benchmarks.stragglers
     python -m benchmarks.stragglers --episodes 64 --slow 2 --share 0.05
+    python -m benchmarks.stragglers --peer PYTHON   # an interpreter with `verifiers<0.2`
 
 All contenders play the same conversations with the same slow replies, in turns within one run, against a played chat
 endpoint in a process of its own. The limit is 1.3 times the wall time of the bare threads.
@@ -9,6 +10,7 @@ endpoint in a process of its own. The limit is 1.3 times the wall time of the ba
 - bare threads: a thread per conversation, which sends its messages and reads the reply; nothing else.
 - stream: `OpenAIPolicy.stream`, driven by a loop that asks again whenever a reply has come.
 - engine: `RolloutEngine.run` with an environment that answers at once.
+- verifiers: its multi-turn environment, in an interpreter of its own (`benchmarks.peers.verifiers_loop`).
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import argparse
 import json
 import multiprocessing
 import statistics
+import subprocess
 import threading
 import time
 import zlib
@@ -34,6 +37,7 @@ from agents.policies.openai import OpenAIPolicy
 from agents.policies.scripted import fenced
 from agents.policy import Completion, Request, Sampling
 from agents.rollout import Job, RolloutEngine
+from benchmarks.peers import verifiers_loop
 from envs.actions import STOP_WORD, ActionKind, Submit, parse
 from envs.conversation import ConversationEnv, Exchange
 from tasks.assertions.base import Outcome
@@ -78,7 +82,8 @@ class _Handler(BaseHTTPRequestHandler):
         time.sleep(self.work.slow if lot < self.work.share else FAST)
         text = fenced(f"echo {turn}") if turn < self.work.turns - 1 else STOP_WORD
         choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}
-        body = json.dumps({"choices": [choice]}).encode()
+        head = {"id": "reply", "object": "chat.completion", "created": 0, "model": "m"}
+        body = json.dumps({**head, "choices": [choice]}).encode()
         self.send_response(200)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
@@ -219,6 +224,16 @@ def engine(policy: OpenAIPolicy, work: Work) -> int:
     return result.timing.turns
 
 
+def verifiers(python: str, url: str, work: Work) -> tuple[float, int]:
+    """Seconds and replies of the peer."""
+    command = [python, verifiers_loop.__file__, url, str(work.episodes), str(work.turns)]
+    ended = subprocess.run(command, capture_output=True, text=True)
+    if ended.returncode:
+        raise RuntimeError(f"{' '.join(command)} failed:\n{ended.stderr[-2000:]}")
+    said = json.loads(ended.stdout.splitlines()[-1])
+    return said["seconds"], said["replies"]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--episodes", type=int, default=32)
@@ -226,6 +241,7 @@ def main() -> None:
     parser.add_argument("--share", type=float, default=0.1, help="of the replies, those that are slow")
     parser.add_argument("--slow", type=float, default=1.0, help="seconds that these take")
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--peer", metavar="PYTHON", help="an interpreter with verifiers<0.2")
     args = parser.parse_args()
     work = Work(args.episodes, args.turns, args.share, args.slow)
     walls: dict[str, list[float]] = {}
@@ -241,17 +257,27 @@ def main() -> None:
                 start = time.perf_counter()
                 replies = play()
                 walls.setdefault(name, []).append(time.perf_counter() - start)
-                if replies != work.episodes * work.turns:
-                    raise RuntimeError(f"{name} got {replies} replies instead of {work.episodes * work.turns}")
+                _check(name, replies, work)
+            if args.peer:
+                seconds, replies = verifiers(args.peer, url, work)
+                walls.setdefault("verifiers", []).append(seconds)
+                _check("verifiers", replies, work)
         policy.close()
     print(
         f"{work.episodes} conversations of {work.turns} replies, {100 * work.share:g} % of them take {work.slow:g} s, "
         f"the others {FAST:g} s"
     )
-    for name, seconds in walls.items():
-        ratio = statistics.median(own / bare for own, bare in zip(seconds, walls["bare threads"], strict=True))
-        said = "" if name == "bare threads" else f"  ratio {ratio:.2f} (limit {LIMIT})"
-        print(f"{name:<14} {statistics.median(seconds):6.2f} s{said}{'' if ratio <= LIMIT else '  ABOVE THE LIMIT'}")
+    for name, taken in walls.items():
+        ratio = statistics.median(own / bare for own, bare in zip(taken, walls["bare threads"], strict=True))
+        limit = f" (limit {LIMIT})" if name in ("stream", "engine") else ""
+        said = "" if name == "bare threads" else f"  ratio {ratio:.2f}{limit}"
+        over = "  ABOVE THE LIMIT" if limit and ratio > LIMIT else ""
+        print(f"{name:<14} {statistics.median(taken):6.2f} s{said}{over}")
+
+
+def _check(name: str, replies: int, work: Work) -> None:
+    if replies != work.episodes * work.turns:
+        raise RuntimeError(f"{name} got {replies} replies instead of {work.episodes * work.turns}")
 
 
 if __name__ == "__main__":
