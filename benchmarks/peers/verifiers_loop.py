@@ -18,11 +18,11 @@ from typing import Any
 
 def play(url: str, episodes: int, turns: int) -> tuple[float, int]:
     """Seconds and replies of all conversations at once."""
-    import verifiers as vf  # type: ignore[import-not-found]
+    import verifiers as vf
     from datasets import Dataset
-    from verifiers.types import ClientConfig  # type: ignore[import-not-found]
+    from verifiers.types import ClientConfig
 
-    class Talk(vf.MultiTurnEnv):  # type: ignore[misc]
+    class Talk(vf.MultiTurnEnv):
         async def env_response(self, messages: Any, state: Any, **kwargs: Any) -> Any:
             return [{"role": "user", "content": "ok"}]
 
