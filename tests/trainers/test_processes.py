@@ -250,6 +250,7 @@ def test_what_the_guards_of_the_main_process_end_ends_everywhere(second_of_two):
 def test_calibrating_on_several_processes_is_refused(tmp_path):
     class Two:
         world_size = 2
+        overlap = None
 
     with pytest.raises(ConfigError, match="turn_resample_eta"):
         check_processes(Two(), T2POConfig(turn_resample=True))
