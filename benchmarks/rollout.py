@@ -7,7 +7,7 @@ All three play the same tasks with the same weights, decode settings, budgets, t
 one run, so that the ratios stand even on a busy machine. Each draws samples of its own: turns and ids per episode stand
 beside the ratio. Times are wall time, torch has one thread.
 
-- `benchmarks.peers.rollout_generate`: the same lockstep on stock `generate`, batched.
+- `benchmarks.peers.rollout_generate`: in lockstep, on stock `generate`, batched.
 - `benchmarks.peers.rollout_reencode`: one episode at a time, the conversation rendered and encoded anew each turn.
 """
 
@@ -25,7 +25,7 @@ from agents.models.card import read_card
 from agents.models.loading import load_model, resolve_model
 from agents.policies.transformers import TransformersPolicy
 from agents.policy import Sampling
-from agents.rollout import Job, RolloutEngine, RolloutResult
+from agents.rollout import Job, RolloutEngine, RolloutMode, RolloutResult
 from benchmarks.peers import rollout_generate, rollout_reencode
 from benchmarks.peers.rollout_loop import Played
 from envs.clawgym import ClawGymEnv
@@ -41,6 +41,7 @@ def main() -> None:
     parser.add_argument("--sandbox", default="auto")
     parser.add_argument("--slots", type=int, default=32)
     parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--mode", choices=[*RolloutMode], default=RolloutMode.LOCKSTEP)
     parser.add_argument("--ahead", type=int, default=0, help="tasks laid out while the policy decodes")
     parser.add_argument("--episodes", type=int, default=64)
     parser.add_argument("--repeats", type=int, default=5)
@@ -60,7 +61,8 @@ def main() -> None:
             return ClawGymEnv(tasks[:1], sandbox=sandboxes, prompt_style=style)
 
         envs = [make() for _ in range(args.slots)]
-        with RolloutEngine(policy, make, slots=args.slots, workers=args.workers, ahead=args.ahead) as engine:
+        how = {"slots": args.slots, "workers": args.workers, "ahead": args.ahead, "mode": args.mode}
+        with RolloutEngine(policy, make, **how) as engine:
             ours: list[RolloutResult] = []
             stock: dict[str, list[Played]] = {"batched generate": [], "re-encoding loop": []}
             for repeat in range(args.repeats + 1):
@@ -73,7 +75,8 @@ def main() -> None:
                     stock["batched generate"].append(batched)
                     stock["re-encoding loop"].append(single)
             print(
-                f"{len(jobs)} episodes, {args.slots} slots, {args.workers} threads, {sandboxes.backend}, {args.model}"
+                f"{len(jobs)} episodes, {args.slots} slots, {args.workers} threads, {sandboxes.backend}, {args.model}, "
+                f"{args.mode}"
             )
             _shares(ours)
             for name, played in stock.items():
