@@ -22,7 +22,8 @@ from gymnasium import Env
 from agents.chat import ChatTemplate
 from agents.policy import Policy, Sampling, abilities, decode_label
 from agents.rollout.asynchronous import Asynchronous
-from agents.rollout.episode import Environments, Job
+from agents.rollout.environments import Environments
+from agents.rollout.episode import Job
 from agents.rollout.lockstep import Lockstep
 from agents.rollout.progress import RolloutState, Timing
 from agents.rollout.run import Player, Run, capped

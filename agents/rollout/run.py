@@ -9,7 +9,8 @@ from dataclasses import dataclass, field, replace
 
 from agents.chat import ChatTemplate
 from agents.policy import Policy, Sampling, TaskAware
-from agents.rollout.episode import Environments, Episode, Job, Step
+from agents.rollout.environments import Environments
+from agents.rollout.episode import Episode, Job, Step
 from agents.rollout.progress import RolloutState, Timing
 from agents.trajectory import Trajectory
 
