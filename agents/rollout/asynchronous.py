@@ -2,7 +2,7 @@
 
 One thread, the engine's, does all the bookkeeping. It asks the policy's stream for a reply as soon as an episode's
 environment has answered, and has the environment take the reply as soon as it is there; a policy in this process
-computes a little between two looks. Each environment has a thread to itself, so that a command that waits keeps nobody.
+computes a little between two looks. A command that waits keeps no other environment (`environments.Patient`).
 
 What does not depend on a clock: each reply's seed (its job and turn decide), the order of the results (the jobs'), and
 which episodes belong to the call. What does: the order in which episodes end, and which replies are computed in one
@@ -26,8 +26,8 @@ from envs.conversation import StopReason
 from sandboxes.sandbox import SandboxError
 from tasks.assertions.grade import GradeError
 
-LOOK_SECONDS = 0.5
-"""A wait is begun anew this often: Ctrl-C just before one begins would else be noticed at its end."""
+LOOK_SECONDS = 0.1
+"""A wait is begun anew this often: steps may be due, and Ctrl-C just before a wait would be noticed at its end."""
 
 Event = tuple[int, Callable[[Step], None], Future[Step]]
 """A slot, what takes its environment's answer, and the call that has come back."""
@@ -174,6 +174,7 @@ class Asynchronous(Player):
             try:
                 event = call.events.get(timeout=LOOK_SECONDS) if wait else call.events.get_nowait()
             except Empty:
+                self.environments.look()
                 if wait:
                     continue
                 break

@@ -85,8 +85,7 @@ class RolloutEngine:
             which wrappers compose); called `slots + ahead` times at most. A pool of sandboxes that they share has as
             many.
         slots: Episodes played at once.
-        workers: Threads that step environments in lockstep; in asynchronous mode each environment has its own, so that
-            a command that waits keeps no other.
+        workers: Threads that step environments; in asynchronous mode a command that waits does not count.
         ahead: Tasks laid out before a slot is free for them, while the policy decodes; batches do not depend on it. It
             needs as many more sandboxes, and a pool that is too small for it is waited for in vain.
         max_context: Longest conversation, in ids, replies included; default: the policy's own `max_context`, if any.

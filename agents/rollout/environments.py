@@ -6,6 +6,8 @@ calls here alone, never on which thread was faster.
 
 from __future__ import annotations
 
+import threading
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -17,6 +19,9 @@ from gymnasium import Env
 from agents.rollout.episode import Job, Step, lay_out
 from envs.conversation import ConversationEnv
 from envs.wrapping import WrappedConversation, as_conversation
+
+YOUNG_SECONDS = 0.05
+"""From there on a call is taken for one that waits (`Patient`)."""
 
 Played = ConversationEnv | WrappedConversation
 """An environment as a rollout plays it."""
@@ -31,6 +36,67 @@ class Opening:
     step: Future[Step]
 
 
+class Patient:
+    """Threads for calls of which some only wait: `at_once` work at the same time, and who takes long counts no more.
+
+    Many threads that all have work hinder each other and the policy's thread; a command that waits hinders nobody. A
+    call has work as long as it is young; from `YOUNG_SECONDS` on it is taken for one that waits, and the next begins.
+
+    Args:
+        threads: Calls under way at most.
+        at_once: Of them, young ones.
+    """
+
+    def __init__(self, threads: int, at_once: int) -> None:
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="turngym-env")
+        self._at_once = at_once
+        self._lock = threading.Lock()
+        self._waiting: deque[tuple[Future[Step], Callable[[], Step]]] = deque()
+        self._began: dict[Future[Step], float] = {}
+
+    def submit(self, call: Callable[[], Step]) -> Future[Step]:
+        """Have a thread make the call as soon as it is its turn."""
+        future: Future[Step] = Future()
+        with self._lock:
+            self._waiting.append((future, call))
+        self.look()
+        return future
+
+    def look(self) -> None:
+        """Begin those whose turn it is: when a call is over, and now and then while some take long."""
+        with self._lock:
+            young = time.monotonic() - YOUNG_SECONDS
+            busy = sum(began > young for began in self._began.values())
+            while self._waiting and busy < self._at_once:
+                future, call = self._waiting.popleft()
+                self._began[future] = time.monotonic()
+                self._pool.submit(self._run, future, call)
+                busy += 1
+
+    def _run(self, future: Future[Step], call: Callable[[], Step]) -> None:
+        try:
+            step = call()
+        except BaseException as error:
+            self._over(future)
+            future.set_exception(error)
+        else:
+            self._over(future)
+            future.set_result(step)
+
+    def _over(self, future: Future[Step]) -> None:
+        with self._lock:
+            del self._began[future]
+        self.look()
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """End the threads; calls that have not begun are cancelled, as far as asked for."""
+        with self._lock:
+            waiting, self._waiting = self._waiting, deque()
+        for future, _ in waiting:
+            future.cancel()
+        self._pool.shutdown(wait, cancel_futures=cancel_futures)
+
+
 class Environments:
     """Environments made when they are needed, and kept until `close`.
 
@@ -41,7 +107,7 @@ class Environments:
         make_env: Makes one environment, with wrappers of Gymnasium around it or without. The first one is made at once.
         count: How many there may be.
         workers: Threads that step environments; as many again lay tasks out ahead.
-        patient: As many threads as environments step them instead, so that a command that waits keeps no other.
+        patient: A command that waits keeps no other: see `Patient`, of which `look` is to be called now and then.
 
     Raises:
         ValueError: It makes something that cannot be played (see `envs.wrapping`).
@@ -51,14 +117,14 @@ class Environments:
         self, make_env: Callable[[], Env[str, str]], count: int, workers: int, *, patient: bool = False
     ) -> None:
         self.count = count
-        self._steppers = count if patient else workers
+        self._patient = patient
         self._make_env = make_env
         self._workers = workers
         self._made: list[Played] = [as_conversation(make_env())]
         self._free: deque[Played] = deque(self._made)
         self._lines: dict[int, deque[Opening]] = {}
         """What is laid out ahead, for each list of jobs that is played at the same time."""
-        self._steps: ThreadPoolExecutor | None = None
+        self._steps: ThreadPoolExecutor | Patient | None = None
         self._ahead: ThreadPoolExecutor | None = None
         self._calls: dict[Future[Step], Played] = {}
         """Those under way."""
@@ -68,8 +134,15 @@ class Environments:
     def submit(self, env: Played, call: Callable[[], Step]) -> Future[Step]:
         """Have a thread make a call of `env`."""
         if self._steps is None:
-            self._steps = ThreadPoolExecutor(self._steppers, thread_name_prefix="turngym-env")
+            one_each = partial(Patient, self.count, self._workers)
+            in_turn = partial(ThreadPoolExecutor, self._workers, thread_name_prefix="turngym-env")
+            self._steps = one_each() if self._patient else in_turn()
         return self._called(env, self._steps.submit(call))
+
+    def look(self) -> None:
+        """Begin steps that need not wait any longer (see `Patient`)."""
+        if isinstance(self._steps, Patient):
+            self._steps.look()
 
     def _called(self, env: Played, call: Future[Step]) -> Future[Step]:
         self._calls[call] = env

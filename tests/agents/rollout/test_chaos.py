@@ -67,11 +67,11 @@ class Chaotic(ClawGymEnv):
         self._luck(SandboxError)
         with Chaotic.lock:
             luck = Chaotic.dice.random()
-            Chaotic.hung += luck < 0.02
+            Chaotic.hung += luck < 0.05
         assert self._sandbox is not None
-        if luck < 0.02:
+        if luck < 0.05:
             self._sandbox.run("sleep 600", timeout=0.2)
-        elif luck < 0.04:
+        elif luck < 0.1:
             self._sandbox.run("sleep 0.4", timeout=60)
         return super()._exchange(reply)
 
