@@ -21,7 +21,7 @@ from queue import Empty, SimpleQueue
 
 from agents.policy import Answer, Completion, PolicyError, PromptTooLong, Request, Stream, checked, stream_of
 from agents.rollout.episode import Step
-from agents.rollout.run import Player, Run
+from agents.rollout.run import Player, Run, Unfinished
 from envs.conversation import StopReason
 from sandboxes.sandbox import SandboxError
 from tasks.assertions.grade import GradeError
@@ -41,6 +41,7 @@ class _Call:
         stream: Replies under way.
         events: What has come back from environments; `None` only wakes.
         asking: Requests under way by conversation: their slot, the request, and `shared` when it was asked.
+        calls: The last call of each slot's environment, and what takes its answer.
         shared: Seconds of the policy so far, each divided among the replies that were under way in it: the difference
             between two moments is one reply's share.
     """
@@ -50,6 +51,7 @@ class _Call:
     events: SimpleQueue[Event | None]
     asking: dict[str, tuple[int, Request, float]] = field(default_factory=dict)
     shared: float = 0.0
+    calls: dict[int, tuple[Future[Step], Callable[[Step], None]]] = field(default_factory=dict)
 
 
 class Asynchronous(Player):
@@ -67,7 +69,7 @@ class Asynchronous(Player):
         """Play every job of every call, one call after the other."""
         for run in runs:
             clock = time.perf_counter()
-            self.environments.expect(run.jobs, run.lane)
+            self.environments.expect(run.jobs[len(run.unfinished) :], run.lane)
             run.timing.sandbox_seconds = time.perf_counter() - clock
             self.events = events = SimpleQueue[Event | None]()
             stream = stream_of(self.policy, run.sampling, partial(events.put, None))
@@ -86,9 +88,13 @@ class Asynchronous(Player):
 
     def _play(self, call: _Call) -> None:
         run = call.run
+        self._go_on(call)
         self._fill(call)
         while run.live or run.next < len(run.jobs):
             self.check()
+            if run.enough is not None and run.enough(run.done):
+                self._leave(call)
+                return
             for name, answer in self._advance(call):
                 self._answered(call, name, answer)
             events = self._events(call)
@@ -97,6 +103,32 @@ class Asynchronous(Player):
             self._ask(call, ready)
             if run.on_round is not None and events:
                 run.on_round(run.state())
+
+    # -- a call that may return before every episode is over ----------------------------------------------------------
+
+    def _go_on(self, call: _Call) -> None:
+        """Take up what the call before left."""
+        run = call.run
+        left, run.unfinished = run.unfinished, []
+        run.next = len(left)
+        for slot, unfinished in enumerate(left):
+            unfinished.episode.index = slot
+            run.live[slot] = unfinished.episode
+        for slot, unfinished in enumerate(left):
+            self._wait_for(call, slot, unfinished.future, unfinished.then)
+
+    def _leave(self, call: _Call) -> None:
+        """Nothing more is asked for. Replies that are under way come; their environments take them, and go on alone."""
+        while call.asking:
+            self.check()
+            answers = self._advance(call)
+            for name, answer in answers:
+                self._answered(call, name, answer)
+            if not answers:
+                self._events(call)  # only to wait: the next call hears them again
+        live = sorted(call.run.live.items(), key=lambda item: item[1].index)
+        call.run.unfinished = [Unfinished(episode, *call.calls[slot]) for slot, episode in live]
+        call.run.live = {}
 
     # -- the policy ---------------------------------------------------------------------------------------------------
 
@@ -163,6 +195,7 @@ class Asynchronous(Player):
         self._wait_for(call, slot, self.environments.submit(call.run.live[slot].env, work), then)
 
     def _wait_for(self, call: _Call, slot: int, future: Future[Step], then: Callable[[Step], None]) -> None:
+        call.calls[slot] = future, then
         future.add_done_callback(lambda done: call.events.put((slot, then, done)))
 
     def _events(self, call: _Call) -> list[Event]:

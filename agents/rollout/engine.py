@@ -14,7 +14,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from gymnasium import Env
@@ -26,7 +26,7 @@ from agents.rollout.environments import Environments
 from agents.rollout.episode import Job
 from agents.rollout.lockstep import Lockstep
 from agents.rollout.progress import RolloutState, Timing
-from agents.rollout.run import Player, Run, capped
+from agents.rollout.run import Player, Run, Unfinished, capped
 from agents.seeds import Duplicates, find_duplicates
 from agents.trajectory import Trajectory
 from sandboxes.transport import uninterrupted
@@ -39,16 +39,18 @@ class RolloutResult:
     """What a call played.
 
     Attributes:
-        trajectories: One per job, in the jobs' order.
+        trajectories: One per job that is over, in the jobs' order.
         timing: Where the time went.
         retries: Jobs that started over because the machinery failed.
         duplicates: Attempts that came out the same; `None` for greedy decoding, where they must.
+        unfinished: Places of the jobs that are not over, ascending; only where `enough` let the call return.
     """
 
     trajectories: list[Trajectory]
     timing: Timing
     retries: int = 0
     duplicates: Duplicates | None = None
+    unfinished: list[int] = field(default_factory=list)
 
     @property
     def label(self) -> str:
@@ -123,6 +125,8 @@ class RolloutEngine:
         patient = self.mode is RolloutMode.ASYNCHRONOUS
         self._environments = Environments(make_env, slots + ahead, workers, patient=patient)
         self._player: Player | None = None
+        self._unfinished: list[Unfinished] = []
+        """What the last call left."""
         self._playing: int | None = None
         """Thread of the `run` under way."""
         self._stopped = False
@@ -135,8 +139,14 @@ class RolloutEngine:
         *,
         on_episode: Callable[[Trajectory], None] | None = None,
         on_round: Callable[[RolloutState], None] | None = None,
+        enough: Callable[[Sequence[Trajectory | None]], bool] | None = None,
     ) -> RolloutResult:
         """Play every job once; see `run_together`.
+
+        With `enough` the call may return before: once it holds nothing more is asked for, replies under way are waited
+        for, and environments go on with theirs. The next call takes those episodes up where they are, with the policy
+        and settings of then. Their jobs, the same objects, must stand first among its jobs, in their order; so nothing
+        else can be played before. `close` ends them.
 
         Args:
             jobs: What to play.
@@ -144,11 +154,18 @@ class RolloutEngine:
             on_episode: Called with each trajectory as it ends (in lockstep in an order that no clock decides).
             on_round: Called now and then (in lockstep after each round), for those who watch
                 (see `agents.rollout.progress`).
+            enough: Asked now and then with what has ended (`None` for the others), in the jobs' order: whether the call
+                may return. Asynchronous mode only.
 
         Returns:
-            Trajectories in the order of the jobs.
+            Trajectories in the order of the jobs, and which jobs are unfinished.
+
+        Raises:
+            ValueError: `enough` in lockstep, or unfinished episodes of the call before do not stand first.
         """
-        (result,) = self.run_together([(jobs, sampling)], on_episode=on_episode, on_round=on_round)
+        if enough is not None and self.mode is not RolloutMode.ASYNCHRONOUS:
+            raise ValueError("in lockstep no episode goes on alone: leave `enough` out, or play in asynchronous mode")
+        (result,) = self._run([(jobs, sampling)], on_episode, on_round, enough)
         return result
 
     def run_together(
@@ -186,13 +203,35 @@ class RolloutEngine:
         """
         if len(parts) > self.slots:
             raise ValueError(f"{len(parts)} parts at the same time need as many slots, and there are {self.slots}")
+        return self._run(parts, on_episode, on_round)
+
+    def _run(
+        self,
+        parts: Sequence[tuple[Sequence[Job], Sampling]],
+        on_episode: Callable[[Trajectory], None] | None,
+        on_round: Callable[[RolloutState], None] | None,
+        enough: Callable[[Sequence[Trajectory | None]], bool] | None = None,
+    ) -> list[RolloutResult]:
+        left = self._unfinished
+        first = parts[0][0] if parts else ()
+        if [id(job) for job in first[: len(left)]] != [id(unfinished.episode.job) for unfinished in left]:
+            raise ValueError(
+                f"{len(left)} episodes of the call before are unfinished: their jobs must stand first among the jobs "
+                "of this call, or `close` ends them"
+            )
         runs = [self._begin(part, lane, len(parts), on_episode, on_round) for lane, part in enumerate(parts)]
+        if runs:
+            runs[0].enough, runs[0].unfinished, self._unfinished = enough, left, []
         self._playing, self._stopped = threading.get_ident(), False
         try:
             kind = Asynchronous if self.mode is RolloutMode.ASYNCHRONOUS else Lockstep
             self._player = kind(self.policy, self._environments, self.template, self.max_context, self._check)
             self._player.play(runs)
+            self._unfinished = [unfinished for run in runs for unfinished in run.unfinished]
+            if self._unfinished:
+                self._check()  # nobody goes on in environments that are closed
         except BaseException as error:
+            self._unfinished = left
             self._close_after(error)
             if self._stopped and isinstance(error, Exception):
                 raise RuntimeError(CLOSED) from error
@@ -230,7 +269,8 @@ class RolloutEngine:
         played = [trajectory for trajectory in run.done if trajectory is not None]
         duplicates = None if run.sampling.greedy else find_duplicates(played)
         run.timing.wall_seconds = run.spent
-        return RolloutResult(played, run.timing, run.retries, duplicates)
+        unfinished = [place for place, trajectory in enumerate(run.done) if trajectory is None]
+        return RolloutResult(played, run.timing, run.retries, duplicates, unfinished)
 
     def prepare(self, jobs: Sequence[Job]) -> None:
         """Begin to lay out the first tasks of the next `run`, in the background; for the time in which weights change.
@@ -239,6 +279,7 @@ class RolloutEngine:
         them. The results are the same in every case. After any exception the environments are closed, as in `run`.
         """
         try:
+            jobs = jobs[len(self._unfinished) :]
             self._environments.expect(jobs)
             self._environments.open_ahead(jobs[: self._environments.count])
         except BaseException as error:
@@ -254,6 +295,9 @@ class RolloutEngine:
             self._stopped = True
             if self._player is not None:
                 self._player.wake()
+        left, self._unfinished = self._unfinished, []
+        if left:
+            self.policy.forget([unfinished.episode.name for unfinished in left])
         uninterrupted(self._environments.close)
 
     def _close_after(self, error: BaseException) -> None:

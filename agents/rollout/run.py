@@ -18,6 +18,21 @@ RETRIES = 1
 """How often a job starts over after the machinery failed."""
 
 
+@dataclass(frozen=True, slots=True)
+class Unfinished:
+    """An episode that had begun when a call returned without it: it goes on in the next call.
+
+    Attributes:
+        episode: As it stands.
+        future: The call of its environment that is under way, or that came back to nobody.
+        then: What takes the answer.
+    """
+
+    episode: Episode
+    future: Future[Step]
+    then: Callable[[Step], None]
+
+
 @dataclass(slots=True)
 class Run:
     """One call while it runs.
@@ -35,6 +50,8 @@ class Run:
         spent: Seconds of the engine's thread.
         next: The next job in line.
         ended: Episodes that are over; `lost` of them the machinery ended, `retries` started over for it.
+        enough: Asked with what has ended: whether the call may return without the others.
+        unfinished: Of the call before, which stand first among the jobs; in the end what this call leaves.
     """
 
     jobs: Sequence[Job]
@@ -56,6 +73,8 @@ class Run:
     lost: int = 0
     retries: int = 0
     timing: Timing = field(default_factory=Timing)
+    enough: Callable[[Sequence[Trajectory | None]], bool] | None = None
+    unfinished: list[Unfinished] = field(default_factory=list)
 
     def state(self) -> RolloutState:
         """For those who watch."""
@@ -93,6 +112,8 @@ class Player:
         opening = self.environments.open(job, run.lane)
         template = self._raw() if opening.env.raw_prompts else self.template
         name = f"{index}:{job.task.id}:{job.attempt}" + (f"/{run.lane}" if run.lane else "")
+        while any(episode.name == name for episode in run.live.values()):  # an unfinished one of another call
+            name += "'"
         run.live[slot] = episode = Episode(job, index, name, opening.env, template, run.label)
         self.begin(episode)
         return episode, opening.step
