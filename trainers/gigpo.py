@@ -304,6 +304,8 @@ class GiGPOTrainer(ExactResume):
         end = self._end_id
         task_ids = [row["task_id"] for row in self._rows]
         draw = Draw(task_ids, self.accelerator.process_index * count, self._step, self.state.global_step)
+        if self.args.partial_batches:
+            draw = replace(draw, later=self._next_draw())
         played = self.rollouts.play(draw, end_id=end)
         self._played = played = mask_truncated(played) if self.args.mask_truncated_completions else played
         self._rename_rows(played)
@@ -337,7 +339,8 @@ class GiGPOTrainer(ExactResume):
         out["turn_ids"] = torch.from_numpy(turn_ids).to(device)
         self._count_mask(out)
         if self.args.staleness_bound is not None:
-            out[VERSION] = torch.full((len(inputs),), self._played.version, device=device)
+            versions = self._played.versions or [self._played.version] * len(inputs)
+            out[VERSION] = torch.tensor(versions, device=device)
         return out
 
     def _advantages(self, width: int) -> np.ndarray:
@@ -371,7 +374,7 @@ class GiGPOTrainer(ExactResume):
         bound = self.args.staleness_bound
         if bound is None:
             return inputs
-        # Every process has rows of the same generation, so one staleness is that of all.
+        # Every process has rows of the same generation, so one staleness is that of all (of partial batches the most).
         self.note_metric("rollouts/staleness", float(self.state.global_step - int(inputs[VERSION].min())))
         inputs, dropped = drop_stale(inputs, self.state.global_step, bound)
         self._note_sums({"rollouts/stale_dropped": float(dropped)})
@@ -380,6 +383,8 @@ class GiGPOTrainer(ExactResume):
     def _sample_ahead(self) -> None:
         """A generation is about to be learned on: the next one is sampled meanwhile, with the weights of now."""
         if (draw := self._next_draw()) is not None:
+            if self.args.partial_batches:
+                draw = replace(draw, later=self._next_draw(after=2))
             self.rollouts.begin(draw, end_id=self._end_id)
 
     @property

@@ -186,7 +186,7 @@ class TrainingRun:
         config = run.settings.config
         config.eval_strategy = config.eval_strategy if self.held_out else "no"
         config.eval_on_start = config.eval_on_start and bool(self.held_out) and begin.checkpoint is None
-        episodes = max(config.generation_batch_size, self.held_out.episodes if self.held_out else 0)
+        episodes = max(config.rows_in_flight, self.held_out.episodes if self.held_out else 0)
         slots = min(run.settings.env.slots, -(-episodes // config.world_size))
         self._sandboxes = SandboxPool(run.backend, slots + AHEAD)  # they start while the trainer is put together
         with withdrawn_if_refused(record):

@@ -179,27 +179,33 @@ class ExactResume(HeldOutSelection):
 
     # -- the generation to come, for a run that samples it ahead --------------------------------------------------
 
-    def _next_draw(self) -> Draw | None:
-        """The rows of the generation after the one that is learned on now; `None` where it is not sampled ahead.
+    def _next_draw(self, after: int = 1) -> Draw | None:
+        """The rows of a generation after the one that is learned on now; `None` where it is not sampled ahead.
 
         That is: where the run ends before it, and where a checkpoint is written before it. A resumed run samples it
         with the weights of the checkpoint, so the uninterrupted run does so, too.
+        (With partial batches none is resumed.)
+
+        Args:
+            after: Which one; 1 is the next.
         """
         sampler = self._get_train_sampler()
         assert isinstance(sampler, EpochRepeatSampler)
         size, accumulation = self.args.generation_batch_size, self.args.gradient_accumulation_steps
         passes = len(sampler) // size  # of an epoch: a multiple of both cycle and optimizer step (`pool_dataset`)
         step, number = self._pass
-        at = step * accumulation + number + self._cycle
+        at = step * accumulation + number + after * self._cycle
         epoch, first = divmod(at, passes)
         then = at // accumulation
-        if then >= self.state.max_steps or any(self._saves(s) for s in range(step + 1, then + 1)):
+        if then >= self.state.max_steps:
+            return None
+        if self.rollouts.rules.partial is None and any(self._saves(s) for s in range(step + 1, then + 1)):
             return None
         if self._epoch_tasks[0] != epoch:
             names = list(self.train_dataset["task_id"])
             self._epoch_tasks = (epoch, [names[row] for row in sampler.rows(epoch)])
         tasks = self._epoch_tasks[1][first * size : (first + 1) * size]
-        return Draw(tasks, 0, self._step + self._cycle, step)
+        return Draw(tasks, 0, self._step + after * self._cycle, step)
 
     def _saves(self, step: int) -> bool:
         """Whether a checkpoint of that step is known of ahead."""
@@ -216,6 +222,8 @@ class ExactResume(HeldOutSelection):
     def _settle(self) -> None:
         """Training is over, and nobody needs what is sampled ahead."""
         self.rollouts.drop()
+        if (partial := self.rollouts.rules.partial) is not None and (words := partial.words()) is not None:
+            self.warn(self.state.global_step, words)
         super()._settle()
 
     # -- one mind: only the main process has guards, and where one process acts alone, the others wait for ever -----

@@ -27,6 +27,7 @@ from tasks.task import Task
 from trainers.rollouts.curriculum import RulesError
 from trainers.rollouts.manner import card_of_env
 from trainers.rollouts.overlap import Ahead
+from trainers.rollouts.partial import NO_RESUME, PARTIAL, Done, PartialBatches
 from trainers.rollouts.rules import FIRST_DRAW, TRAINED, Draw, Fates, Group, Played, Rules, as_completion, other_tasks
 from trainers.rollouts.samplers import Sampler
 
@@ -88,6 +89,8 @@ class Rollouts:
         self._pending: Ahead | None = None
         self._before: dict[str, Any] | None = None
         """T2PO's state before what is sampled ahead."""
+        self._finished: RolloutResult | None = None
+        """Groups that were played to their end for a measurement: their time is that of the next generation."""
         self.hidden_seconds = self.aside_seconds = 0.0
 
     @property
@@ -152,15 +155,25 @@ class Rollouts:
             self._pending.wait()
         self.sampler.update(self._step())
 
-    def run(self, jobs: Sequence[Job], sampling: Sampling, *, training: bool) -> RolloutResult:
+    def run(
+        self,
+        jobs: Sequence[Job],
+        sampling: Sampling,
+        *,
+        training: bool,
+        enough: Callable[[Done], bool] | None = None,
+    ) -> RolloutResult:
         """Play `jobs`: to measure the weights of now, or for `play`, with those that were taken over last.
 
-        In a measurement T2PO keeps its turn cap only, unless asked.
+        In a measurement T2PO keeps its turn cap only, unless asked. Groups that were carried on are played to their end
+        before it. `enough`: see `RolloutEngine.run`.
         """
         if not training:
             self.renew()
+            self._finish_carried()
         with nullcontext() if training else self._measuring(), self.sampler.within():
-            return self.engine.run(jobs, sampling, on_round=self._watch("rollout" if training else "held-out"))
+            watch = self._watch("rollout" if training else "held-out")
+            return self.engine.run(jobs, sampling, on_round=watch, enough=enough)
 
     def run_together(self, parts: Sequence[tuple[Sequence[Job], Sampling]]) -> list[RolloutResult]:
         """Play several lists of episodes of a measurement at the same time (see `RolloutEngine.run_together`).
@@ -170,6 +183,7 @@ class Rollouts:
         if len(parts) > self._slots:
             return [self.run(jobs, sampling, training=False) for jobs, sampling in parts]
         self.renew()
+        self._finish_carried()
         with self._measuring(), self.sampler.within():
             return self.engine.run_together(parts, on_round=self._watch("held-out"))
 
@@ -232,7 +246,7 @@ class Rollouts:
         ahead.wait()  # Ctrl-C meanwhile leaves it where `close` finds it
         self._pending = None
         played = ahead.take()
-        if replace(ahead.draw, version=draw.version) != draw:
+        if replace(ahead.draw, version=draw.version, later=draw.later) != draw:
             raise RuntimeError(
                 f"what was sampled ahead for micro-step {ahead.draw.micro_step} are other tasks than those that the "
                 f"data loader gives at micro-step {draw.micro_step}: their order is no function of seed and epoch any "
@@ -243,11 +257,13 @@ class Rollouts:
     def discard(self) -> None:
         """Before a checkpoint: forget what is sampled ahead, so that this run goes on as one that is resumed there.
 
-        It is waited for. What it failed with, if it did, is raised by the next `play`.
+        It is waited for. What it failed with, if it did, is raised by the next `play`. With partial batches nothing is
+        forgotten: no run is resumed with them.
         """
         ahead = self._pending
         if ahead is not None:
             ahead.wait()
+        if ahead is not None and self.rules.partial is None:
             self._pending = ahead if ahead.failure is not None else None
             self._restore()
 
@@ -257,6 +273,9 @@ class Rollouts:
         if ahead is not None:
             self._end(ahead, self.engine.close)
             self._restore()
+        if self.rules.partial is not None and self.rules.partial.groups:
+            self.rules.partial.clear()
+            self.engine.close()
 
     def _end(self, ahead: Ahead, stop: Callable[[], None]) -> None:
         failed = ahead.failure if ahead.over else None
@@ -271,28 +290,61 @@ class Rollouts:
         self._before = None
 
     def _play(self, draw: Draw, task_ids: Sequence[str], end_id: int) -> Played:
-        """The episodes of the rows; changes nothing that a later generation reads."""
+        """The episodes of the rows; but for partial batches changes nothing that a later generation reads."""
         if self.rules.choose:
             return self._play_groups(draw, task_ids, end_id)
-        jobs = []
-        for i, task_id in enumerate(task_ids):
-            group, attempt = divmod(draw.offset + i, self._group_size)
-            jobs.append(Job(self.pool[task_id], attempt, derive_seed(*self._seed_of(draw, group), attempt)))
-        result = self.run(jobs, self.sampling, training=True)
+        if self.rules.partial is not None:
+            return self._play_partial(self.rules.partial, draw, task_ids, end_id)
+        result = self.run(self._jobs(draw, task_ids), self.sampling, training=True)
         episodes = result.trajectories
         flats = [as_completion(e, end_id) for e in episodes]
         return Played(episodes, flats, result, {}, result, draw.version)
 
+    def _jobs(self, draw: Draw, task_ids: Sequence[str]) -> list[Job]:
+        """One per row."""
+        jobs = []
+        for i, task_id in enumerate(task_ids):
+            group, attempt = divmod(draw.offset + i, self._group_size)
+            jobs.append(Job(self.pool[task_id], attempt, derive_seed(*self._seed_of(draw, group), attempt)))
+        return jobs
+
     def _task_ids(self, draw: Draw) -> list[str]:
-        """The task of each row."""
+        """The task of each row, those of the later draw behind them."""
+        rows = [*draw.task_ids, *(draw.later.task_ids if draw.later else ())]
         curriculum = self.rules.curriculum
         if curriculum is None:
-            return list(draw.task_ids)
-        first = draw.offset
-        return [curriculum.task_id((first + i) // self._group_size) for i in range(len(draw.task_ids))]
+            return rows
+        return [curriculum.task_id((draw.offset + i) // self._group_size) for i in range(len(rows))]
 
     def _seed_of(self, draw: Draw, group: int) -> tuple[int | str, ...]:
         return (self._seed, "train", draw.micro_step, group)
+
+    # -- partial batches ------------------------------------------------------------------------------------------
+
+    def _play_partial(self, partial: PartialBatches, draw: Draw, task_ids: Sequence[str], end_id: int) -> Played:
+        """As many groups as the rows are: the first that are complete."""
+        rows, k = len(draw.task_ids), self._group_size
+        jobs = self._jobs(draw, task_ids[:rows])
+        later = self._jobs(draw.later, task_ids[rows:]) if draw.later is not None else []
+        now, then = ([some[i : i + k] for i in range(0, len(some), k)] for some in (jobs, later))
+        taken, result, carried = partial.generation(self._play_on, now, then, draw.version)
+        episodes = [group.episodes[job.attempt] for group in taken for job in group.jobs]
+        result = RolloutResult(episodes, result.timing, result.retries, find_duplicates(episodes))
+        if self._finished is not None:
+            _add(result, self._finished)
+            self._finished = None
+        flats = [as_completion(e, end_id) for e in episodes]
+        metrics = {"rollouts/carried_groups": float(carried)}
+        versions = [group.version for group in taken for _ in group.jobs]
+        return Played(episodes, flats, result, metrics, result, draw.version, versions=versions)
+
+    def _play_on(self, jobs: Sequence[Job], enough: Callable[[Done], bool] | None) -> RolloutResult:
+        return self.run(jobs, self.sampling, training=True, enough=enough)
+
+    def _finish_carried(self) -> None:
+        """Before a measurement, which needs the environments."""
+        if self.rules.partial is not None and any(not group.complete for group in self.rules.partial.groups):
+            self._finished = self.rules.partial.finish(self._play_on)
 
     # -- rules that play more than is trained on ------------------------------------------------------------------
 
@@ -374,14 +426,21 @@ class Rollouts:
 
     def state_dict(self) -> dict[str, Any]:
         """State of the rules that choose, JSON-able: part of every checkpoint."""
-        return {"curriculum": self.rules.curriculum.state_dict()} if self.rules.curriculum is not None else {}
+        state: dict[str, Any] = {}
+        if self.rules.curriculum is not None:
+            state["curriculum"] = self.rules.curriculum.state_dict()
+        if self.rules.partial is not None:
+            state[PARTIAL] = self.rules.partial.early
+        return state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from the state of a checkpoint.
 
         Raises:
-            RulesError: The run began with another curriculum, or with none.
+            RulesError: The run began with another curriculum, or with none; or partial batches are on, or were.
         """
+        if self.rules.partial is not None or PARTIAL in state:
+            raise RulesError(NO_RESUME)
         began = state.get("curriculum")
         if (self.rules.curriculum is None) != (began is None):
             raise RulesError(
@@ -403,6 +462,8 @@ class Rollouts:
         finally:
             self._close_all()
             self._engine = None
+            if self.rules.partial is not None:
+                self.rules.partial.clear()
 
     def _close_all(self) -> None:
         if self._engine is not None:

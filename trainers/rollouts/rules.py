@@ -18,6 +18,7 @@ from tasks.task import Task
 from trainers.credit import NO_TURN, CreditSettings, TurnCredit, TurnSignal, credit_terms, gigpo_advantages
 from trainers.credit.batch import padded, turn_records
 from trainers.rollouts.curriculum import Curriculum, RulesError, load_curriculum
+from trainers.rollouts.partial import PartialBatches
 
 if TYPE_CHECKING:
     from trainers.settings import GiGPOConfig
@@ -251,12 +252,14 @@ class Draw:
         offset: Place of the first row among the rows of all processes.
         micro_step: Micro-steps taken before, the same on every process: part of every seed.
         version: Optimizer steps taken before: the weights that sample.
+        later: The draw after it, where groups of that are begun with it (partial batches).
     """
 
     task_ids: Sequence[str]
     offset: int
     micro_step: int
     version: int = 0
+    later: Draw | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,6 +274,7 @@ class Played:
         measured: The first K attempts at the tasks that were drawn first, for pass rates: what was played beyond them
             depends on how they ended. Equal to `result` where no rule plays more.
         version: Optimizer steps behind the weights that sampled.
+        versions: Of each row, where they differ (partial batches): no reply in it was sampled with older weights.
         hidden_seconds: Of the time it took, what passed while the trainer did something else.
     """
 
@@ -281,6 +285,7 @@ class Played:
     measured: RolloutResult
     version: int = 0
     hidden_seconds: float = 0.0
+    versions: Sequence[int] | None = None
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -378,6 +383,7 @@ class Rules:
         refill_rounds: How often flat groups are replaced by groups of other tasks.
         weightless: Whether credit gives every token of these K episodes the weight 0.
         curriculum: Names the tasks; the rows' own do not count then.
+        partial: Groups that straggle go to a later generation.
         groups_per_draw: Groups of one generation, over all processes.
     """
 
@@ -385,6 +391,7 @@ class Rules:
     refill_rounds: int = 0
     weightless: Callable[[Sequence[Trajectory]], bool] | None = None
     curriculum: Curriculum | None = None
+    partial: PartialBatches | None = None
     groups_per_draw: int = 0
 
     @property
@@ -420,6 +427,7 @@ def make_rules(config: GiGPOConfig, pool: Sequence[Task], processes: int) -> Rul
         refill_rounds=config.refill_rounds,
         weightless=lambda episodes: weightless(episodes, credit, signal, mask_truncated=cut),
         curriculum=curriculum_of(config, pool),
+        partial=PartialBatches(config.partial_batches, config.carried_at_most) if config.partial_batches else None,
         groups_per_draw=config.generation_batch_size // config.num_generations,
     )
     drawn = len(rules.curriculum.order if rules.curriculum else pool)

@@ -297,7 +297,7 @@ def _copy_bytes(c: GiGPOConfig, dtype: str, *, adapted: bool) -> int:
 def episodes_at_once(run: Run) -> int:
     """Episodes that one process has in flight: of a step, or of the larger side of an evaluation."""
     c, side = run.settings.config, max(map(len, (run.tasks.held_out, run.tasks.unseen, run.tasks.confirm)))
-    most = max(c.generation_batch_size, side * c.held_out_samples)
+    most = max(c.rows_in_flight, side * c.held_out_samples)
     return min(run.settings.env.slots, -(-most // c.world_size))
 
 

@@ -28,6 +28,7 @@ from trainers.guards.guard import LeftBehind
 from trainers.heldout.selection import random_states_kept, saved_weights
 from trainers.processes import from_main, is_main, together
 from trainers.rollouts.manner import manner_of
+from trainers.rollouts.partial import NO_RESUME, PARTIAL
 from trainers.run.callback import facts_of
 from trainers.run.machine import environment_settings
 from trainers.run.record import HELD_OUT_EPISODES, REPORT, SUMMARY, SUPERSEDED, RunRecord
@@ -219,6 +220,8 @@ def check_goes_on(run: Run, checkpoint: Checkpoint) -> None:
             f"{checkpoint.folder}: {why}. No setting says so: go on with the release of TurnGym that the run began "
             "with, or start in another output_dir."
         )
+    if PARTIAL in state["rollouts"]:
+        raise ConfigError(NO_RESUME)
     if run.tasks.measured and state["held_out"]:
         make_held_out(run).check(state["held_out"])
     if bool(run.settings.config.curriculum) != ("curriculum" in state["rollouts"]):

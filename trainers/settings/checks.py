@@ -23,6 +23,7 @@ from trainers.credit.settings import CreditSettings, follows_schedule
 from trainers.credit.token import OPERATORS, DelightMode, SepaSchedule, operator_names
 from trainers.errors import ConfigError
 from trainers.guards.levels import level_problems
+from trainers.rollouts.partial import NO_RESUME
 from trainers.settings import GiGPOConfig
 from trainers.settings.gigpo_config import INHERITED, LORA, REFUSED, SMALLER, WITHOUT_KWARGS
 from trainers.settings.groups import NO_DROPOUT
@@ -380,6 +381,8 @@ def _together(c: GiGPOConfig) -> Iterator[str]:
     yield from schedule_problems(c)
     if c.resume and c.overwrite:
         yield "resume and overwrite: one goes on with the run that is there, the other starts anew. Say one of them."
+    if c.resume and c.partial_batches:
+        yield NO_RESUME
     if c.n_gpu > 1:
         yield (
             f"{c.n_gpu} GPUs are visible and a plain start uses one: `accelerate launch --num_processes {c.n_gpu} -m "

@@ -244,7 +244,8 @@ class RolloutFields(Settings):
     max_staleness: int | None = setting(
         None,
         "Optimizer steps that the weights which train may be ahead of those which sampled; rows beyond it "
-        "are masked. Default: what num_iterations and steps_per_generation need; with overlap 1.",
+        "are masked. Default: what num_iterations and steps_per_generation need; with overlap 1, with "
+        "partial_batches 2.",
     )
     overlap: int | None = setting(
         None,
@@ -254,6 +255,22 @@ class RolloutFields(Settings):
         above=0,
         high=1,
         unit="generations",
+    )
+    partial_batches: int | None = setting(
+        None,
+        "Groups that are begun beyond those of a batch: a step learns on the first that are complete, and those that "
+        "straggle go to a later one, within max_staleness. Works against slow tasks; not with resume. 0: off.",
+        off=0,
+        above=0,
+        unit="groups",
+        requires=(
+            without("overlap"),
+            without("rollout_mode", RolloutMode.ASYNCHRONOUS),
+            unless(
+                lambda c: c.adaptive_successes or c.refill_rounds,
+                ": adaptive sampling and refill wait for whole generations, to see how they ended",
+            ),
+        ),
     )
     sampler: str = setting(
         IN_PROCESS,
@@ -292,20 +309,47 @@ class RolloutFields(Settings):
         most = self.adaptive_attempts or 4 * k
         return Adaptive(self.adaptive_successes, self.adaptive_failures, most, self.adaptive_chunk or k)
 
-    def step_schedule(self) -> Schedule:
+    def step_schedule(self, ahead: int | None = None) -> Schedule:
         """How generations and optimizer steps interleave.
+
+        Args:
+            ahead: Generations that sampling begins before learning needs it; default: what these settings need.
 
         Raises:
             ValueError: They do not divide.
         """
         rows: int = self._trl("per_device_train_batch_size")
         passes: int = (self._trl("steps_per_generation") or 1) * self._trl("num_iterations")
-        return schedule(rows * self._trl("gradient_accumulation_steps"), rows, rows * passes, self.overlap or 0)
+        return schedule(
+            rows * self._trl("gradient_accumulation_steps"),
+            rows,
+            rows * passes,
+            self._ahead if ahead is None else ahead,
+        )
+
+    @property
+    def _ahead(self) -> int:
+        """Generations that sampling must be able to begin before learning needs it."""
+        return (self.overlap or 0) + bool(self.partial_batches)
+
+    @property
+    def carried_at_most(self) -> int:
+        """Generations that a group may be carried on with `partial_batches`, so that the staleness bound is kept."""
+        bound, carried = self.staleness_bound, 0
+        assert bound is not None and self.overlap is not None
+        while self.step_schedule(self.overlap + carried + 1).required_staleness <= bound:
+            carried += 1
+        return carried
+
+    @property
+    def rows_in_flight(self) -> int:
+        """Episodes of training that are under way at a time, at most."""
+        return int(self._trl("generation_batch_size") + (self.partial_batches or 0) * self._trl("num_generations"))
 
     @property
     def staleness_bound(self) -> int | None:
         """Optimizer steps that samples may be behind the weights that train; `None` where the schedule alone says."""
-        return self.overlap if self.max_staleness is None else self.max_staleness
+        return self._ahead or None if self.max_staleness is None else self.max_staleness
 
     def rollout_problems(self) -> Iterator[str]:
         """One line per setting that cannot work."""
@@ -313,14 +357,18 @@ class RolloutFields(Settings):
         if self.curriculum and not Path(self.curriculum).expanduser().exists():
             yield f"curriculum={self.curriculum}: no such file or folder."
         yield from self._sampler_problems()
+        groups = (self._trl("generation_batch_size") or 0) // (self._trl("num_generations") or 1)
+        if self.partial_batches and self.partial_batches > groups:
+            yield f"partial_batches={self.partial_batches}: at most the {groups} groups of a generation."
         if (bound := self.staleness_bound) is not None and self._trl("num_iterations") >= 1:
             needed = self.step_schedule().required_staleness
             if bound < needed:
                 ahead = f"overlap={self.overlap}, " if self.overlap else ""
+                ahead += f"partial_batches={self.partial_batches}, " if self.partial_batches else ""
                 yield (
                     f"max_staleness={bound}: {ahead}num_iterations={self._trl('num_iterations')} and "
                     f"steps_per_generation={self._trl('steps_per_generation')} train on samples up to {needed} "
-                    f"optimizer steps old. Use {needed} or more, or lower those {'three' if ahead else 'two'}."
+                    f"optimizer steps old. Use {needed} or more, or lower them."
                 )
 
     def _adaptive_problems(self) -> Iterator[str]:
