@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -12,7 +13,9 @@ import pytest
 
 from agents.policies.scripted import OraclePolicy
 from agents.policy import Completion, Request, Sampling
-from agents.rollout import RolloutEngine, RolloutMode, RolloutResult
+from agents.rollout import RolloutEngine, RolloutMode, RolloutResult, environments
+from agents.rollout.environments import Patient
+from agents.rollout.episode import Step
 from agents.trajectory import Trajectory
 from envs.conversation import Exchange
 from tasks.task import Task
@@ -137,3 +140,58 @@ def test_no_more_environments_than_slots_and_those_ahead() -> None:
 
     play(OraclePolicy(), jobs(10), slots=3, ahead=2, make_env=make)
     assert len(made) == 5
+
+
+# -- steps of asynchronous rollouts ----------------------------------------------------------------------------------
+
+
+def done() -> Step:
+    return Step("", 0.0, False, {}, 0.0)
+
+
+def test_no_more_steps_than_workers_have_work_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(environments, "YOUNG_SECONDS", 1000.0)
+    most, now, lock = 0, 0, threading.Lock()
+
+    def work() -> Step:
+        nonlocal most, now
+        with lock:
+            now += 1
+            most = max(most, now)
+        time.sleep(0.002)
+        with lock:
+            now -= 1
+        return done()
+
+    pool = Patient(threads=8, at_once=2)
+    assert [future.result(60) for future in [pool.submit(work) for _ in range(40)]]
+    pool.shutdown()
+    assert most == 2
+
+
+def test_a_step_that_waits_makes_room_and_what_has_not_begun_can_be_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(environments, "YOUNG_SECONDS", 0.0)
+    go, pool = threading.Event(), Patient(threads=2, at_once=1)
+
+    def wait() -> Step:
+        assert go.wait(60)
+        return done()
+
+    first, second = pool.submit(wait), pool.submit(done)
+    assert second.result(60) and not first.done()
+    monkeypatch.setattr(environments, "YOUNG_SECONDS", 1000.0)
+    third = pool.submit(wait)
+    pool.shutdown(wait=False, cancel_futures=True)
+    go.set()
+    assert first.result(60) and third.cancelled()
+
+
+def test_what_a_step_raises_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    pool = Patient(threads=1, at_once=1)
+
+    def broken() -> Step:
+        raise ZeroDivisionError("defect")
+
+    assert isinstance(pool.submit(broken).exception(60), ZeroDivisionError)
+    assert pool.submit(done).result(60)
+    pool.shutdown()
