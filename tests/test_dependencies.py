@@ -24,6 +24,7 @@ CORE_COMMANDS = ("trainers/evaluate.py", "trainers/reporting/folder.py", "traine
 """Beside every file of `sandboxes`, `tasks` and `envs`: what `pip install turngym` promises to run."""
 
 UNDECLARED = {
+    "verifiers": "a peer of a benchmark, in an interpreter of its own that the benchmark is told",
     "pydantic-core": "half of pydantic, which requires one exact version of it",
     "latex2sympy2-extended": "half of math-verify, which requires one exact version of it",
 }

@@ -125,7 +125,7 @@ def test_killed_twice(tmp_path, whole):
     shutil.rmtree(tmp_path)
 
 
-@pytest.mark.slow
+@pytest.mark.whole
 def test_killed_twice_beside_a_generation_that_is_sampled_ahead(tmp_path):
     """Two steps a generation, and the next one played beside them in real sandboxes: what that leaves is swept, too."""
     args, folder, log = [*ARGS, "--overlap", "1", "--max_staleness", "3"], tmp_path / "whole", tmp_path / "log"
