@@ -170,7 +170,7 @@ class GiGPOTrainer(ExactResume):
         self._loss_inputs: dict[str, Any] | None = None
         self._scoring = False
         """TRL scores the episodes that were just played, in their order."""
-        self._cut: tuple[Played, list[list[Piece]] | None] | None = None
+        self._cut: list[list[Piece]] | None = None
         """The pieces of what was just played: TRL scores it up to twice (old and reference)."""
         self.advantaged = 0.0
         """Trained tokens with an advantage, summed until somebody sets it back: what steps had to learn from."""
@@ -308,6 +308,7 @@ class GiGPOTrainer(ExactResume):
             draw = replace(draw, later=self._next_draw())
         played = self.rollouts.play(draw, end_id=end)
         self._played = played = mask_truncated(played) if self.args.mask_truncated_completions else played
+        self._cut = pieces_of(played.episodes, played.flats, end)
         self._rename_rows(played)
         self._log_episodes(played)
         self._say_if_nothing_counts([episode.reward for episode in played.episodes])
@@ -438,18 +439,12 @@ class GiGPOTrainer(ExactResume):
         """
         if self._loss_inputs is not None:
             return self._loss_inputs.get(PIECES)
-        if self._played is None:
-            return None
-        if self._cut is None or self._cut[0] is not self._played:
-            played = self._played
-            self._cut = played, pieces_of(played.episodes, played.flats, min(self.eos_token_ids))
-        pieces = self._cut[1]
-        if pieces is not None and not self._scoring:
+        if self._cut is not None and not self._scoring:
             raise RuntimeError(
                 "keep_observations: each reply has a prompt of its own, which `prompt_ids` does not hold; call "
                 "_compute_loss with the batch, or agents.trajectory.Trajectory.prompts for the prompts"
             )
-        return pieces
+        return self._cut
 
     # -- figures and records --------------------------------------------------------------------------------------
 

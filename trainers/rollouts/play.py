@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import fields, replace
 from functools import partial
 from statistics import fmean
@@ -168,9 +168,6 @@ class Rollouts:
         In a measurement T2PO keeps its turn cap only, unless asked. Groups that were carried on are played to their end
         before it. `enough`: see `RolloutEngine.run`.
         """
-        if not training:
-            self.renew()
-            self._finish_carried()
         with nullcontext() if training else self._measuring(), self.sampler.within():
             watch = self._watch("rollout" if training else "held-out")
             return self.engine.run(jobs, sampling, on_round=watch, enough=enough)
@@ -182,13 +179,16 @@ class Rollouts:
         """
         if len(parts) > self._slots:
             return [self.run(jobs, sampling, training=False) for jobs, sampling in parts]
-        self.renew()
-        self._finish_carried()
         with self._measuring(), self.sampler.within():
             return self.engine.run_together(parts, on_round=self._watch("held-out"))
 
-    def _measuring(self) -> AbstractContextManager[None]:
-        return self.policy.evaluation() if isinstance(self.policy, T2PO) else nullcontext()
+    @contextmanager
+    def _measuring(self) -> Iterator[None]:
+        """A measurement is of the weights of now, of a policy that measures, in environments that nobody else needs."""
+        self.renew()
+        self._finish_carried()
+        with self.policy.evaluation() if isinstance(self.policy, T2PO) else nullcontext():
+            yield
 
     def _watch(self, what: str) -> Callable[[RolloutState], None] | None:
         return partial(self._on_round, what) if self._on_round else None
