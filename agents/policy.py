@@ -340,15 +340,23 @@ class _Calls:
         requests, self._waiting = self._waiting, []
         if not requests:
             return []
-        answers: Sequence[Answer]
-        try:
-            answers = self._policy.complete(requests, self._sampling)
-        except SomeFailed as error:
-            answers = error.answers
+        answers = answers_of(self._policy, requests, self._sampling)
         return [(request.conversation, answer) for request, answer in zip(requests, answers, strict=True)]
 
     def close(self) -> None:
         self._waiting = []
+
+
+def answers_of(policy: Policy, requests: Sequence[Request], sampling: Sampling) -> Sequence[Answer]:
+    """What `complete` gives, where requests may fail alone.
+
+    Raises:
+        PolicyError: The policy failed all of them.
+    """
+    try:
+        return policy.complete(requests, sampling)
+    except SomeFailed as error:
+        return error.answers
 
 
 def stream_of(policy: Policy, sampling: Sampling, wake: Callable[[], None]) -> Stream:

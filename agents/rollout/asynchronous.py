@@ -21,10 +21,8 @@ from queue import Empty, SimpleQueue
 
 from agents.policy import Answer, Completion, PolicyError, PromptTooLong, Request, Stream, checked, stream_of
 from agents.rollout.episode import Step
-from agents.rollout.run import Player, Run, Unfinished
+from agents.rollout.run import MACHINERY, Player, Run, Unfinished
 from envs.conversation import StopReason
-from sandboxes.sandbox import SandboxError
-from tasks.assertions.grade import GradeError
 
 LOOK_SECONDS = 0.1
 """A wait is begun anew this often: steps may be due, and Ctrl-C just before a wait would be noticed at its end."""
@@ -77,9 +75,7 @@ class Asynchronous(Player):
             try:
                 self._play(call)
             except PolicyError as error:
-                for slot, episode in list(run.live.items()):
-                    episode.broken(error)
-                    self.over(run, slot)
+                self.all_broken(run, error)
                 raise
             finally:
                 stream.close()
@@ -140,7 +136,7 @@ class Asynchronous(Player):
             try:
                 request = episode.request(run.asked, self.max_context)
             except PolicyError as error:  # its first prompt is too long: the others go on
-                self._broken(call, slot, error)
+                self.broken(run, slot, error)
                 continue
             if request is None:
                 self._finish(call, slot)
@@ -172,7 +168,7 @@ class Asynchronous(Player):
         elif isinstance(answer, PromptTooLong):
             self._finish(call, slot)
         else:
-            self._broken(call, slot, answer)
+            self.broken(call.run, slot, answer)
 
     # -- the environments ---------------------------------------------------------------------------------------------
 
@@ -229,11 +225,9 @@ class Asynchronous(Player):
         slot, then, future = event
         self.check()
         episode, error = call.run.live[slot], future.exception()
-        if isinstance(error, SandboxError | GradeError):
-            if self.failed(call.run, episode, error):
+        if isinstance(error, MACHINERY):
+            if self.failed(call.run, slot, error):
                 self._submit(call, slot, episode.reset, episode.started)
-            else:
-                self.over(call.run, slot)
             return []
         if error is not None:
             raise error
@@ -242,7 +236,3 @@ class Asynchronous(Player):
             self.over(call.run, slot)
             return []
         return [slot]
-
-    def _broken(self, call: _Call, slot: int, error: PolicyError) -> None:
-        call.run.live[slot].broken(error)
-        self.over(call.run, slot)

@@ -134,9 +134,10 @@ class Environments:
     def submit(self, env: Played, call: Callable[[], Step]) -> Future[Step]:
         """Have a thread make a call of `env`."""
         if self._steps is None:
-            one_each = partial(Patient, self.count, self._workers)
-            in_turn = partial(ThreadPoolExecutor, self._workers, thread_name_prefix="turngym-env")
-            self._steps = one_each() if self._patient else in_turn()
+            if self._patient:
+                self._steps = Patient(self.count, self._workers)
+            else:
+                self._steps = ThreadPoolExecutor(self._workers, thread_name_prefix="turngym-env")
         return self._called(env, self._steps.submit(call))
 
     def look(self) -> None:

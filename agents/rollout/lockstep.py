@@ -16,12 +16,10 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
 
-from agents.policy import Answer, Completion, PolicyError, PromptTooLong, Request, Sampling, SomeFailed, checked
+from agents.policy import Completion, PolicyError, PromptTooLong, Request, answers_of, checked
 from agents.rollout.episode import Step
-from agents.rollout.run import Player, Run
+from agents.rollout.run import MACHINERY, Player, Run
 from envs.conversation import StopReason
-from sandboxes.sandbox import SandboxError
-from tasks.assertions.grade import GradeError
 
 
 @dataclass(slots=True)
@@ -62,9 +60,7 @@ class Lockstep(Player):
                     clock = _spent(run, clock)
         except PolicyError as error:
             for run in runs:
-                for slot, episode in list(run.live.items()):
-                    episode.broken(error)
-                    self.over(run, slot)
+                self.all_broken(run, error)
             raise
         finally:
             self.policy.forget([episode.name for run in runs for episode in run.live.values()])
@@ -76,13 +72,12 @@ class Lockstep(Player):
             try:
                 wanted[slot] = episode.request(run.asked, self.max_context)
             except PolicyError as error:  # its first prompt is too long: the others go on
-                episode.broken(error)
-                self.over(run, slot)
+                self.broken(run, slot, error)
         asking = {slot: request for slot, request in wanted.items() if request is not None}
         its.texts = {}
         if asking:
             clock = time.perf_counter()
-            answers = self._ask(list(asking.values()), run.sampling)
+            answers = answers_of(self.policy, list(asking.values()), run.sampling)
             seconds = time.perf_counter() - clock
             run.timing.model_seconds += seconds
             for (slot, request), reply in zip(asking.items(), answers, strict=True):
@@ -91,8 +86,7 @@ class Lockstep(Player):
                     run.timing.sampled(answer)
                     its.texts[slot] = run.live[slot].replied(answer, seconds / len(asking))
                 elif not isinstance(answer, PromptTooLong):
-                    run.live[slot].broken(answer)
-                    self.over(run, slot)
+                    self.broken(run, slot, answer)
         self.check()  # before anything is made anew
         its.stepping = True
         for slot, episode in run.live.items():
@@ -100,22 +94,17 @@ class Lockstep(Player):
             call = partial(episode.finish, StopReason.MAX_TOKENS) if text is None else partial(episode.step, text)
             its.calls[slot] = self.environments.submit(episode.env, call)
 
-    def _ask(self, requests: Sequence[Request], sampling: Sampling) -> Sequence[Answer]:
-        try:
-            return self.policy.complete(requests, sampling)
-        except SomeFailed as error:
-            return error.answers
-
     def _answered(self, run: Run, its: _Round) -> None:
         """What the environments answer; then the free slots take new jobs."""
         again: list[int] = []
         calls, its.calls, its.stepping = its.calls, {}, False
         for slot, step in self._together(run, calls):
-            episode = run.live[slot]
             if not isinstance(step, Step):
-                if self.failed(run, episode, step):
+                if self.failed(run, slot, step):
                     again.append(slot)
-            elif slot in its.texts:
+                continue
+            episode = run.live[slot]
+            if slot in its.texts:
                 episode.stepped(step)
             else:
                 episode.ended(step)
@@ -138,10 +127,8 @@ class Lockstep(Player):
             for slot, step in self._together(run, starting):
                 if isinstance(step, Step):
                     run.live[slot].started(step)
-                elif self.failed(run, run.live[slot], step):
+                elif self.failed(run, slot, step):
                     failed.append(slot)
-                else:
-                    self.over(run, slot)
             again = failed
 
     def _together(self, run: Run, calls: dict[int, Future[Step]]) -> list[tuple[int, Step | Exception]]:
@@ -158,7 +145,7 @@ class Lockstep(Player):
             error = errors[slot]
             if error is None:
                 out.append((slot, call.result()))
-            elif isinstance(error, SandboxError | GradeError):
+            elif isinstance(error, MACHINERY):
                 out.append((slot, error))
             else:
                 raise error

@@ -13,9 +13,13 @@ from agents.rollout.environments import Environments
 from agents.rollout.episode import Episode, Job, Step
 from agents.rollout.progress import RolloutState, Timing
 from agents.trajectory import Trajectory
+from sandboxes.sandbox import SandboxError
+from tasks.assertions.grade import GradeError
 
 RETRIES = 1
 """How often a job starts over after the machinery failed."""
+MACHINERY = (SandboxError, GradeError)
+"""What an environment's call raises when the machinery failed; anything else is a defect."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,17 +137,28 @@ class Player:
         if isinstance(self.policy, TaskAware):
             self.policy.begin(episode.name, episode.job.task)
 
-    def failed(self, run: Run, episode: Episode, error: Exception) -> bool:
-        """Note that the machinery failed; whether the job starts over, or has ended without a reward."""
+    def failed(self, run: Run, slot: int, error: BaseException) -> bool:
+        """The machinery failed: whether the job starts over; else its episode has ended without a reward."""
+        episode = run.live[slot]
         episode.failed()
         if episode.tries > RETRIES:
-            episode.broken(error)
+            self.broken(run, slot, error)
             return False
         run.retries += 1
         self.policy.forget([episode.name])
         episode.restart()
         self.begin(episode)
         return True
+
+    def broken(self, run: Run, slot: int, error: BaseException) -> None:
+        """An episode has ended without a reward."""
+        run.live[slot].broken(error)
+        self.over(run, slot)
+
+    def all_broken(self, run: Run, error: BaseException) -> None:
+        """So has every episode under way."""
+        for slot in list(run.live):
+            self.broken(run, slot, error)
 
     def over(self, run: Run, slot: int) -> None:
         """An episode has ended: its slot and its environment are free."""

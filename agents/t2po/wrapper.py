@@ -26,6 +26,7 @@ from agents.policy import (
     Stream,
     TaskAware,
     abilities,
+    answers_of,
     decode_label,
     stream_of,
 )
@@ -292,11 +293,7 @@ class T2PO:
     def _sample(self, requests: list[Request], sampling: Sampling) -> list[Answer]:
         """One sample of each, thinking limited, with the turn's signal, the counts, and what it was sampled with."""
         controlled = [self._controlled(request) for request in requests]
-        answers: list[Answer]
-        try:
-            answers = list(self.policy.complete([request for request, _ in controlled], sampling))
-        except SomeFailed as error:
-            answers = error.answers
+        answers = list(answers_of(self.policy, [request for request, _ in controlled], sampling))
         for answer, request, (_, control) in zip(answers, requests, controlled, strict=True):
             self._note(answer, request, control)
         return answers
