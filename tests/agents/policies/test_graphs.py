@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from agents.policies.cuda import MOST, FusedDecoder, GraphStepper, padded_rows
+from agents.policies.cuda import MOST, GraphStepper, padded_rows
+from agents.policies.fused import FusedDecoder
 from agents.policies.transformers import TransformersPolicy
 from agents.policy import Completion, FinishReason, Request, Sampling
 from tests.agents.toys import full_forward, model, tokenizer
