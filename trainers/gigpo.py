@@ -190,6 +190,7 @@ class GiGPOTrainer(ExactResume):
                 peft_config=peft_config,
             )
         self.mask_truncated_completions = False  # TRL's rule; ours acts in `play`
+        torch.backends.cuda.enable_cudnn_sdp(False)  # attention of it plans anew for each shape: up to a second of each
         if reference is not None:
             attach_reference(self, reference)
         self.rollouts = Rollouts(

@@ -14,12 +14,9 @@ from contextlib import contextmanager
 import torch
 
 from agents.policies.decoder import Decoder
-from agents.policies.draw import Feed, Sampled, Stepper, sample, top_mean
+from agents.policies.draw import Feed, Opening, Sampled, Stepper, sample, top_mean
 from agents.policies.slots import Row, SlotTable
 from agents.policy import FinishReason, PolicyError, TopControl
-
-_PREFILL_CELLS = 2**24
-"""Cap on rows * tokens * positions of one prefill forward: bounds the mask's memory (64 MB in float32)."""
 
 
 class Batch:
@@ -64,7 +61,7 @@ class Batch:
         """
         self._close_up(at_once=False)
         first = len(self.rows)
-        groups = self._table.place(rows, self.rows, share=self._share)
+        groups = self._table.place(rows, self.rows, waste=self._stepper.waste, share=self._share)
         logits = self._prefill(first, groups)
         new = self._table.order[first:]
         self.rows = self._table.order
@@ -80,7 +77,7 @@ class Batch:
             return []
         left = max(row.cap - len(row.ids) for row in rows if row.live)
         looked_at = any(row.live and (row.control is not None or row.top) for row in rows)
-        steps = 1 if looked_at else min(self._stepper.most, left)
+        steps = 1 if looked_at else min(self._stepper.pace(), left)
         ids = torch.tensor([row.ids[-1] for row in rows], device=self._decoder.device)
         lengths = [len(slot.ids) for slot in self._table.slots[: len(rows)]]
         feed = Feed(ids, lengths, self._draws(rows, steps), self._temperature, steps, keep=looked_at)
@@ -91,11 +88,11 @@ class Batch:
     # -- Where rows stand ---------------------------------------------------------------------------------------------
 
     def _let_leave(self) -> None:
-        """Rows that ended leave when they are a quarter of the batch: moving others up costs more than a few idle."""
+        """Rows that ended leave when steps are so much cheaper without them that it pays to move others up."""
         live = self.under_way
         if not live:
             self.rows = []
-        elif self._table.order is not self.rows or 4 * (len(self.rows) - live) >= len(self.rows):
+        elif self._table.order is not self.rows or self._stepper.smaller(live, len(self.rows)):
             self._close_up()
 
     def _close_up(self, *, at_once: bool = True) -> None:
@@ -127,7 +124,7 @@ class Batch:
             rows = order[first:last]
             tokens = max(row.pending for row in rows)
             cells = tokens * (max(row.kept for row in rows) + tokens)
-            step = max(1, _PREFILL_CELLS // cells)
+            step = max(1, self._stepper.cells // cells)
             for at in range(first, last, step):
                 parts.append(self._prefill_rows(at, order[at : min(at + step, last)]))
         logits = torch.cat(parts)
@@ -135,29 +132,20 @@ class Batch:
         if followers:
             slot = {row.conversation: at for at, row in enumerate(order)}
             sources = [slot[row.leader.conversation] for row in followers if row.leader is not None]
-            for source in dict.fromkeys(sources):
-                targets = [slot[row.conversation] for row in followers if row.leader is order[source]]
-                table.cache.copy_slot(source, targets, len(order[source].prompt))
-                for target in targets:
-                    table.slots[target].ids = list(table.slots[source].ids)
+            targets = [slot[row.conversation] for row in followers]
+            table.cache.move(targets, sources, max(len(row.prompt) for row in followers))
+            for source, target in zip(sources, targets, strict=True):
+                table.slots[target].ids = list(table.slots[source].ids)
             index = torch.tensor(sources, device=logits.device) - begin
             logits = torch.cat([logits, logits[index]])
         return logits
 
     def _prefill_rows(self, first: int, rows: list[Row]) -> torch.Tensor:
-        """One forward over the pending ids of neighbouring slots, right-padded; logits at each row's last id."""
-        device, cache = self._decoder.device, self._table.cache
-        tokens = max(row.pending for row in rows)
-        read = max(row.kept for row in rows) + tokens
-        ids = torch.tensor([row.prompt[row.kept :] + [0] * (tokens - row.pending) for row in rows], device=device)
-        kept = torch.tensor([row.kept for row in rows], device=device)
-        positions = kept.unsqueeze(1) + torch.arange(tokens, device=device)
-        cache.reserve(len(self._table.slots), read)
-        cache.select(first, len(rows), positions, read)
-        ends = torch.tensor([row.pending - 1 for row in rows], device=device)
+        """One prefill of neighbouring slots; logits at each row's last id."""
+        pending = [row.prompt[row.kept :] for row in rows]
+        opening = Opening(first, pending, [row.kept for row in rows], len(self._table.slots))
         with _forward():
-            hidden = self._decoder.hidden(ids, positions, read, cache)
-            logits = self._decoder.logits(hidden[torch.arange(len(rows), device=device), ends])
+            logits = self._stepper.prefill(opening)
         for offset, row in enumerate(rows):
             self._table.slots[first + offset].ids = list(row.prompt)
         return logits
@@ -172,9 +160,10 @@ class Batch:
         forced = _forced(rows, sampled, tops)
         if forced:
             sampled.put(forced, self._temperature)
-        if not sampled.facts.isfinite().all():
+        chosen, known = sampled.ids.T.tolist(), sampled.facts.transpose(1, 2).cpu()
+        if not known.isfinite().all():
             raise PolicyError("the model's logits are not numbers: its weights, or the type it runs in, are broken")
-        chosen, facts = sampled.ids.tolist(), sampled.facts.tolist()
+        facts = known.tolist()
         ended: list[Row] = []
         for at, row in enumerate(rows):
             if not row.live:
@@ -182,15 +171,23 @@ class Batch:
             if at in tops:
                 row.top_means.append(tops[at])
             before = len(row.ids)
-            for step, ids in enumerate(chosen):
-                row.take(ids[at], facts[0][step][at], facts[1][step][at], facts[2][step][at], at in forced)
-                row.finish = self._finish(row)
-                if row.finish is not None:
-                    ended.append(row)
-                    break
+            taken = self._take_ids(row, chosen[at])
+            row.know(*(values[at][:taken] for values in facts), forced=at in forced)
+            if row.finish is not None:
+                ended.append(row)
             if fed:
                 self._table.slots[first + at].ids += row.ids[before - 1 : -1]
+        self._stepper.ended([len(row.ids) for row in ended])
         return ended
+
+    def _take_ids(self, row: Row, ids: list[int]) -> int:
+        """Append ids up to where the reply ends; returns how many."""
+        for taken, token in enumerate(ids, start=1):
+            row.ids.append(token)
+            row.finish = self._finish(row)
+            if row.finish is not None:
+                return taken
+        return len(ids)
 
     def _finish(self, row: Row) -> FinishReason | None:
         if row.ids[-1] in self._eos_ids:

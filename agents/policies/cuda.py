@@ -1,93 +1,92 @@
-"""Decode steps as CUDA graphs: shapes are fixed, so one launch replays a whole step, and the host looks now and then.
+"""Prefills and decode steps as CUDA graphs: shapes are fixed, one launch replays a whole forward.
 
-A graph belongs to a number of rows and of positions read, both rounded up, so that few are captured; capturing takes
-about as long as a few steps. Rows that only fill up write to the cache's last position, which no conversation uses.
+A graph belongs to a number of rows and of positions read (a prefill also of ids), all rounded up, so that few are
+captured; capturing takes about as long as a few steps. What only fills up writes to the cache's last position, which no
+conversation uses.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import torch
 
 from agents.policies.decoder import Decoder, Hidden
-from agents.policies.draw import Feed, Knowledge, Sampled, sample
-from agents.policies.fused import FusedDecoder, can_compile
+from agents.policies.draw import Feed, Knowledge, Opening, Sampled, sample
+from agents.policies.fused import FusedDecoder, kernels
 from agents.policies.slots import SlotCache
 from agents.policy import PolicyError
 
-_Key = tuple[int, int, float, bool, bool]
-"""Rows, positions read, temperature, whether ids are drawn, whether the distributions are kept."""
-
 MOST = 16
-"""Steps between two looks of the host: rows that ended waste half of it on average."""
+"""Steps between two looks of the host at most."""
 _READ = 256
-"""Positions read are rounded up to a multiple of this."""
-_KEPT = 24
-"""Graphs kept at most."""
+"""Positions read are rounded up to a multiple of this, long ones to a quarter of a power of two."""
+_FEWEST = 512
+"""Positions of a slot at least."""
+_KEPT = 64
+"""Shapes kept at most, of each kind."""
+_TAUGHT = 32
+"""Replies over which the mean of their lengths is taken, about."""
 
-
-@dataclass(slots=True, eq=False)
-class _Step:
-    """One captured step and the tensors it works on."""
-
-    ids: torch.Tensor
-    positions: torch.Tensor
-    advance: torch.Tensor
-    uniforms: torch.Tensor
-    at: torch.Tensor
-    out_ids: torch.Tensor
-    out_facts: torch.Tensor
-    known: Knowledge | None = None
-    replay: Callable[[], object] | None = None
+Run = Callable[[], object]
 
 
 class GraphStepper:
-    """Steps of fixed shape, captured once and replayed.
+    """Forwards of fixed shape, captured once and replayed.
 
     Args:
         decoder: The model.
         cache: Its cache; a graph holds on to the tensors of it.
-        capture: Record CUDA graphs; without, the same fixed-shape step runs directly (on any device; for tests).
+        capture: Record CUDA graphs; without, the same fixed-shape forward runs directly (on any device; for tests).
     """
 
     most = MOST
+    waste = 4096
+    cells = 2**26
 
     def __init__(self, decoder: Decoder, cache: SlotCache, *, capture: bool = True) -> None:
-        self._decoder, self._cache, self._capture = decoder, cache, capture
-        self._steps: dict[_Key, _Step] = {}
+        self._decoder, self._cache = decoder, cache
+        self._graphs = _Graphs(capture=capture)
+        self._steps: dict[_StepKey, _Step] = {}
+        self._prefills: dict[_PrefillKey, _Prefill] = {}
         self._generation = -1
-        self._pool: Any = None
         self._hidden: Hidden | None = None
+        self._length = float(MOST)
+        cache.grown = roomy  # each growth costs all graphs
+
+    def prefill(self, opening: Opening) -> torch.Tensor:
+        """See `Stepper`."""
+        rows, tokens, read = (
+            padded_rows(len(opening.ids)),
+            1 << max(4, (opening.tokens - 1).bit_length()),
+            _padded_read(opening.longest),
+        )
+        # One position more than is ever read: where the rows that only fill up write.
+        self._cache.reserve(max(opening.slots, rows), read + 1)
+        return self._decoder.logits(self._of(self._prefills, _Prefill, (rows, tokens, read)).last(opening))
 
     def advance(self, feed: Feed) -> Sampled:
         """See `Stepper`."""
-        count, steps = len(feed.lengths), feed.steps
-        rows, read = padded_rows(count), -(-(max(feed.lengths) + steps) // _READ) * _READ
-        # One position more than is ever read: where the rows that only fill up write.
+        rows, read = padded_rows(len(feed.lengths)), _padded_read(max(feed.lengths) + feed.steps)
         self._cache.reserve(rows, read + 1)
-        step = self._step((rows, read, feed.temperature, feed.draws is not None, feed.keep))
-        spare = self._cache.length - 1
-        device = feed.ids.device
-        step.ids[:count] = feed.ids
-        step.positions.copy_(torch.tensor([*feed.lengths, *[spare] * (rows - count)], device=device))
-        step.advance.copy_(torch.tensor([1] * count + [0] * (rows - count), device=device))
-        step.at.zero_()
-        if feed.draws is not None:
-            step.uniforms[:count, :steps] = feed.draws
-        assert step.replay is not None
-        for _ in range(steps):
-            step.replay()
-        known = step.known
-        if known is not None:
-            known = Knowledge(
-                known.shifted[:count], known.weights[:count], known.total[:count],
-                known.entropies[:count], known.max_logprobs[:count],
-            )  # fmt: skip
-        return Sampled(step.out_ids[:steps, :count].clone(), step.out_facts[:, :steps, :count].clone(), known)
+        key = (rows, read, feed.temperature, feed.draws is not None, feed.keep)
+        return self._of(self._steps, _Step, key).advance(feed)
+
+    def pace(self) -> int:
+        """See `Stepper`: a look costs about half a step, and a row that ends between two looks idles half of them."""
+        return max(1, min(MOST, round(self._length**0.5)))
+
+    def ended(self, lengths: Sequence[int]) -> None:
+        """See `Stepper`."""
+        for length in lengths:
+            self._length += (length - self._length) / _TAUGHT
+
+    def smaller(self, live: int, rows: int) -> bool:
+        """See `Stepper`."""
+        return padded_rows(live) < padded_rows(rows)
 
     def weights_changed(self, *, in_place: bool) -> None:
         """Forget the graphs unless every parameter stayed where it was."""
@@ -97,57 +96,28 @@ class GraphStepper:
 
     def _forget(self) -> None:
         self._steps.clear()
-        self._pool = None  # a pool dies with its last graph
+        self._prefills.clear()
+        self._graphs.forget()
 
-    def _step(self, key: _Key) -> _Step:
+    def _of(self, kept: dict[Any, Any], kind: Any, key: Any) -> Any:
+        """What was prepared for a shape, or is prepared now; the one used last stands last."""
         if self._generation != self._cache.generation:
             self._forget()  # the cache moved
             self._generation = self._cache.generation
-        step = self._steps.pop(key, None)
-        if step is None:
-            while len(self._steps) >= _KEPT:
-                self._steps.pop(next(iter(self._steps)))
-            step = self._make(key)
-        self._steps[key] = step  # the one used last stands last
-        return step
-
-    def _make(self, key: _Key) -> _Step:
-        rows, device = key[0], self._decoder.device
         if self._hidden is None:
             self._hidden = self._best_hidden()
-
-        def zeros(*shape: int, dtype: torch.dtype = torch.long) -> torch.Tensor:
-            return torch.zeros(*shape, dtype=dtype, device=device)
-
-        step = _Step(
-            ids=zeros(rows),
-            positions=zeros(rows) + self._cache.length - 1,
-            advance=zeros(rows),
-            uniforms=zeros(rows, MOST, dtype=torch.float64),
-            at=zeros(1),
-            out_ids=zeros(MOST, rows),
-            out_facts=zeros(3, MOST, rows, dtype=torch.float32),
-        )
-
-        def run() -> None:
-            self._run(step, key)
-
-        step.replay = run
-        if self._capture:
-            try:
-                step.replay = self._record(step, run)
-            except RuntimeError as error:  # some part of the model asks the host: it still runs, only slower
-                self._capture = False
-                reason = str(error).strip().split("\n", 1)[0]
-                warnings.warn(
-                    f"decoding runs slower than it could: no CUDA graph of this model ({reason})", stacklevel=2
-                )
-        return step
+        found = kept.pop(key, None)
+        if found is None:
+            while len(kept) >= _KEPT:
+                kept.pop(next(iter(kept)))
+            found = kind(key, self._decoder, self._hidden, self._cache, self._graphs)
+        kept[key] = found
+        return found
 
     def _best_hidden(self) -> Hidden:
         """The fused step where it fits the model and agrees with it, else the model's own modules."""
         if FusedDecoder.fits(self._decoder):
-            fused = FusedDecoder(self._decoder, compiled=can_compile(self._decoder.device)).hidden
+            fused = FusedDecoder(self._decoder, kernels(self._decoder.device)).hidden
             reason = ""
             try:
                 if self._decoder.decodes(fused):
@@ -161,48 +131,179 @@ class GraphStepper:
             )
         return self._decoder.hidden
 
-    def _run(self, step: _Step, key: _Key) -> None:
-        """One step; every tensor is the step's own."""
-        _, read, temperature, draws, keep = key
-        assert self._hidden is not None
-        positions = step.positions.unsqueeze(1)
-        self._cache.select(0, positions.shape[0], positions, read)
-        hidden = self._hidden(step.ids.unsqueeze(1), positions, read, self._cache)
-        logits = self._decoder.logits(hidden[:, -1])
-        uniform = step.uniforms.index_select(1, step.at).squeeze(1) if draws else None
-        sampled = sample(logits, temperature, uniform)
-        step.out_ids.index_copy_(0, step.at, sampled.ids)
-        step.out_facts.index_copy_(1, step.at, sampled.facts)
-        step.ids.copy_(sampled.ids[0])
-        step.positions.add_(step.advance)
-        step.at.add_(1)
-        if keep:
-            step.known = sampled.known  # large: [rows, vocabulary]
 
-    def _record(self, step: _Step, run: Callable[[], None]) -> Callable[[], object]:
-        """Capture `run`. While it warms up, every row writes to the spare position."""
-        stream = torch.cuda.Stream()
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
-            for _ in range(2):
-                step.at.zero_()
-                run()
-        torch.cuda.current_stream().wait_stream(stream)
+# -- A prefill and a step of one shape, and the tensors that they work on ---------------------------------------------
+
+_PrefillKey = tuple[int, int, int]
+"""Rows, ids of a row, positions read."""
+_StepKey = tuple[int, int, float, bool, bool]
+"""Rows, positions read, temperature, whether ids are drawn, whether the distributions are kept."""
+
+
+class _Prefill:
+    """Of any slots. It is captured when its shape comes a second time: many never do."""
+
+    def __init__(self, key: _PrefillKey, decoder: Decoder, hidden: Hidden, cache: SlotCache, graphs: _Graphs) -> None:
+        self._key, self._hidden, self._cache, self._graphs = key, hidden, cache, graphs
+        rows, tokens, _ = key
+        self._ids = torch.zeros(rows, tokens, dtype=torch.long, device=decoder.device)
+        self._kept, self._pending, self._slots = torch.zeros(3, rows, dtype=torch.long, device=decoder.device)
+        self._last: torch.Tensor | None = None
+        self._replay: Run | None = None
+
+    def last(self, opening: Opening) -> torch.Tensor:
+        """The hidden state of each row's last id, `[rows, hidden]`."""
+        again, self._replay = self._replay is not None, self._replay or self._run
+        if again and self._replay == self._run:
+            self._pending.zero_()  # what warms up writes to the spare position
+            self._replay = self._graphs.capture(self._run)
+        count, device = len(opening.ids), self._ids.device
+        ids = torch.zeros(count, opening.tokens, dtype=torch.long)
+        for row, pending in enumerate(opening.ids):
+            ids[row, : len(pending)] = torch.tensor(pending)
+        self._ids[:count, : opening.tokens] = ids.to(device)
+        slots = range(opening.first, opening.first + count)
+        numbers = torch.tensor([opening.kept, [len(row) for row in opening.ids], slots]).to(device)
+        self._kept[:count], self._pending[:count], self._slots[:count] = numbers
+        self._pending[count:] = 0
+        self._replay()
+        assert self._last is not None
+        return self._last[:count].clone()
+
+    def _run(self) -> None:
+        rows, tokens, read = self._key
+        offsets = torch.arange(tokens, device=self._ids.device)
+        positions = self._kept.unsqueeze(1) + offsets
+        positions = torch.where(offsets < self._pending.unsqueeze(1), positions, self._cache.length - 1)
+        self._cache.pick(self._slots, positions, read)
+        hidden = self._hidden(self._ids, positions, read, self._cache)
+        ends = (self._pending - 1).clamp_min(0)
+        self._last = hidden[torch.arange(rows, device=ends.device), ends]
+
+
+class _Step:
+    """Of the slots from the first on."""
+
+    def __init__(self, key: _StepKey, decoder: Decoder, hidden: Hidden, cache: SlotCache, graphs: _Graphs) -> None:
+        self._key, self._decoder, self._hidden, self._cache = key, decoder, hidden, cache
+        rows, device = key[0], decoder.device
+        self._ids, self._advance = torch.zeros(2, rows, dtype=torch.long, device=device)
+        self._positions = torch.full((rows,), cache.length - 1, device=device)
+        self._uniforms = torch.zeros(rows, MOST, dtype=torch.float64, device=device)
+        self._at = torch.zeros(1, dtype=torch.long, device=device)
+        self._out_ids = torch.zeros(MOST, rows, dtype=torch.long, device=device)
+        self._out_facts = torch.zeros(3, MOST, rows, device=device)
+        self._known: Knowledge | None = None
+        self._replay = graphs.capture(self._run)
+
+    def advance(self, feed: Feed) -> Sampled:
+        """See `Stepper`."""
+        count, device, spare = len(feed.lengths), self._ids.device, self._cache.length - 1
+        fill = self._key[0] - count
+        numbers = torch.tensor([[*feed.lengths, *[spare] * fill], [1] * count + [0] * fill]).to(device)
+        self._ids[:count] = feed.ids
+        self._positions.copy_(numbers[0])
+        self._advance.copy_(numbers[1])
+        self._at.zero_()
+        if feed.draws is not None:
+            self._uniforms[:count, : feed.steps] = feed.draws
+        for _ in range(feed.steps):
+            self._replay()
+        known = self._known
+        if known is not None:
+            known = Knowledge(
+                known.shifted[:count], known.weights[:count], known.total[:count],
+                known.entropies[:count], known.max_logprobs[:count],
+            )  # fmt: skip
+        return Sampled(
+            self._out_ids[: feed.steps, :count].clone(), self._out_facts[:, : feed.steps, :count].clone(), known
+        )
+
+    def _run(self) -> None:
+        """One step; every tensor is the step's own."""
+        rows, read, temperature, draws, keep = self._key
+        positions = self._positions.unsqueeze(1)
+        self._cache.select(0, rows, positions, read)
+        hidden = self._hidden(self._ids.unsqueeze(1), positions, read, self._cache)
+        logits = self._decoder.logits(hidden[:, -1])
+        uniform = self._uniforms.index_select(1, self._at).squeeze(1) if draws else None
+        sampled = sample(logits, temperature, uniform)
+        self._out_ids.index_copy_(0, self._at, sampled.ids)
+        self._out_facts.index_copy_(1, self._at, sampled.facts)
+        self._ids.copy_(sampled.ids[0])
+        self._positions.add_(self._advance)
+        self._at.add_(1)
+        if keep:
+            self._known = sampled.known  # large: [rows, vocabulary]
+
+
+class _Graphs:
+    """Captures. All graphs share one pool of memory, since no two run at a time."""
+
+    def __init__(self, *, capture: bool) -> None:
+        self._on = capture
+        self._pool: Any = None
+        self._stream: Any = None
+
+    def forget(self) -> None:
+        """No graph is left: a pool dies with its last one."""
+        self._pool = None
+
+    def capture(self, run: Run) -> Run:
+        """`run` as a graph; itself where capture is off, or the model asks the host something and only runs slower.
+
+        Args:
+            run: Works on tensors that stay. It is called once before, with their values of now.
+        """
+        if not self._on:
+            return run
+        try:
+            return self._record(run)
+        except torch.OutOfMemoryError:
+            raise
+        except RuntimeError as error:
+            self._on = False
+            reason = str(error).strip().split("\n", 1)[0]
+            warnings.warn(f"decoding runs slower than it could: no CUDA graph of this model ({reason})", stacklevel=2)
+            return run
+
+    def _record(self, run: Run) -> Run:
+        """Not by `torch.cuda.graph`, which empties the allocator's cache first: captures follow each other here."""
         if self._pool is None:
-            self._pool = torch.cuda.graph_pool_handle()
+            self._pool, self._stream = torch.cuda.graph_pool_handle(), torch.cuda.Stream()
         graph = torch.cuda.CUDAGraph()
-        # Another thread may train meanwhile, and allocate: only what this one does is captured, and judged.
-        with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
+        self._stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self._stream):
             run()
+            torch.cuda.synchronize()
+            # Another thread may train meanwhile, and allocate: only what this one does is captured, and judged.
+            graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
+            try:
+                run()
+            except BaseException:
+                with suppress(RuntimeError):  # it is invalid by now; the first error is the one to tell
+                    graph.capture_end()
+                raise
+            graph.capture_end()
+        torch.cuda.current_stream().wait_stream(self._stream)
         return graph.replay
 
 
-def padded_rows(count: int) -> int:
-    """Rows of the graph that serves `count` rows: a power of two up to 16, then less than a quarter more.
+# -- Sizes ------------------------------------------------------------------------------------------------------------
 
-    Above 16 they are multiples of an eighth of the next power of two.
-    """
-    if count <= 16:
-        return 1 << (count - 1).bit_length()
-    step = 1 << ((count - 1).bit_length() - 3)
-    return -(-count // step) * step
+
+def padded_rows(count: int) -> int:
+    """Rows of the graph that serves `count` rows: a power of two, above 16 also one and a half."""
+    power = 1 << (count - 1).bit_length()
+    return 3 * power // 4 if power > 16 and count <= 3 * power // 4 else power
+
+
+def roomy(needed: int, _: int) -> int:
+    """Length of slots that must have `needed` positions: a power of two, and a few that are spare."""
+    return max(_FEWEST, 1 << (needed - 2).bit_length()) + 64
+
+
+def _padded_read(positions: int) -> int:
+    """Positions that a graph reads: few sizes, at most a third more than are there."""
+    step = max(_READ, (1 << (positions - 1).bit_length()) // 4)
+    return -(-positions // step) * step

@@ -81,11 +81,12 @@ class Decoder:
 
     def places(self) -> tuple[object, ...]:
         """Where every parameter lies and which adapters act: equal as long as weights only change in place."""
-        return (*_acting(_adapted(self.base)), *(p.data_ptr() for p in self.base.parameters()))
+        modules = walk(self.base)
+        return (*_acting(_adapted(modules)), *(p.data_ptr() for p in _parameters(modules)))
 
     def version(self) -> int:
         """Grows whenever a parameter is changed in place, as an optimizer step does."""
-        return sum(p._version for p in self.base.parameters() if not p.is_inference())
+        return sum(p._version for p in _parameters(walk(self.base)) if not p.is_inference())
 
     @contextmanager
     def sampling(self, held: Held | None = None) -> Iterator[None]:
@@ -94,11 +95,12 @@ class Decoder:
         Args:
             held: Knows the model's modules already, for whoever comes here at every step.
         """
-        modules = self.model.modules() if held is None else held.modules
+        modules = walk(self.model) if held is None else held.modules
         training = [module for module in modules if module.training]
-        attention = self.config._attn_implementation
+        attention, plans = self.config._attn_implementation, torch.backends.cuda.cudnn_sdp_enabled()
         for module in training:
             vars(module)["training"] = False  # Module's own way of setting takes a hundred times as long
+        torch.backends.cuda.enable_cudnn_sdp(False)  # it plans anew for each shape, which takes up to a second
         if attention not in ("sdpa", "eager"):
             self.config._attn_implementation = "sdpa"
         try:
@@ -108,6 +110,7 @@ class Decoder:
                 yield
         finally:
             self.config._attn_implementation = attention
+            torch.backends.cuda.enable_cudnn_sdp(plans)
             for module in training:
                 vars(module)["training"] = True
 
@@ -174,7 +177,7 @@ class Decoder:
         self._checked = True
 
     def decodes(self, step: Hidden) -> bool:
-        """Whether `step`, in place of `hidden`, decodes one id at a time as the model's own forward does."""
+        """Whether `step`, in place of `hidden`, prefills and decodes as the model's own forward does."""
         return self.difference(step) < self._tolerance()
 
     def difference(self, step: Hidden) -> float:
@@ -188,7 +191,7 @@ class Decoder:
             lengths = torch.tensor([3, 2], device=self.device)
             positions = torch.arange(3, device=self.device).expand(2, 3)
             cache.select(0, 2, positions, 3)
-            self.hidden(ids[:, :3], positions, 3, cache)
+            step(ids[:, :3], positions, 3, cache)
             for _ in range(3):
                 positions = lengths.unsqueeze(1)
                 read = int(lengths.max()) + 1
@@ -220,10 +223,11 @@ class Held:
     """
 
     def __init__(self, decoder: Decoder) -> None:
-        self.modules = list(decoder.model.modules())
-        self._parameters = list(decoder.base.parameters())
+        self.modules = walk(decoder.model)
+        inner = walk(decoder.base)
+        self._parameters = _parameters(inner)
         self._counted = [p for p in self._parameters if not p.is_inference()]
-        self._adapted = _adapted(decoder.base)
+        self._adapted = _adapted(inner)
         self._state = self._look()
 
     def unchanged(self) -> bool:
@@ -235,9 +239,29 @@ class Held:
         return sum([p._version for p in self._counted]), places, _acting(self._adapted)
 
 
-def _adapted(base: Any) -> list[Any]:
+def walk(model: Any) -> list[Any]:
+    """Every module once, as `modules()` gives them, in another order and a tenth of the time."""
+    found: dict[Any, None] = {}
+    left = [model]
+    while left:
+        module = left.pop()
+        if module not in found:
+            found[module] = None
+            left += [child for child in module._modules.values() if child is not None]
+    return list(found)
+
+
+def _parameters(modules: list[Any]) -> list[torch.nn.Parameter]:
+    """Their parameters, each once."""
+    found = {id(p): p for module in modules for p in module._parameters.values() if p is not None}
+    return list(found.values())
+
+
+def _adapted(modules: list[Any]) -> list[Any]:
     """The layers that adapters can change."""
-    return [m for m in base.modules() if hasattr(m, "disable_adapters") and hasattr(m, "merged")]
+    kinds = {type(module) for module in modules}
+    adapts = {kind for kind in kinds if hasattr(kind, "disable_adapters") and hasattr(kind, "merged")}
+    return [module for module in modules if type(module) in adapts]
 
 
 def _acting(adapted: list[Any]) -> list[tuple[object, ...]]:

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from agents.policies.decoder import Decoder
-from agents.policies.slots import SlotCache
+from agents.policies.slots import WASTE, SlotCache
 
 # -- Draw the next ids of a batch and report what the sampler knew about each: logprob, entropy, top-1 logprob --------
 
@@ -139,14 +139,57 @@ class Feed:
     keep: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """What a prefill computes: rows in neighbouring slots.
+
+    Attributes:
+        first: Slot of the first row.
+        ids: Of each row what its slot does not hold yet, at least one id.
+        kept: Ids that each row's slot holds.
+        slots: How many slots are in use, these included.
+    """
+
+    first: int
+    ids: Sequence[Sequence[int]]
+    kept: Sequence[int]
+    slots: int
+
+    @property
+    def tokens(self) -> int:
+        """Ids of the row that has most."""
+        return max(map(len, self.ids))
+
+    @property
+    def longest(self) -> int:
+        """Positions of the longest row when it is computed."""
+        return max(kept + len(ids) for kept, ids in zip(self.kept, self.ids, strict=True))
+
+
 class Stepper(Protocol):
-    """How decode steps run."""
+    """How prefills and decode steps run."""
 
     most: int
     """Steps of one `advance` at most."""
+    waste: int
+    """Padding (in ids) that is cheaper to compute than another prefill."""
+    cells: int
+    """Cap on rows * tokens * positions of one prefill: bounds the memory of its mask."""
+
+    def prefill(self, opening: Opening) -> torch.Tensor:
+        """Compute what the cache lacks of these rows; logits after each one's last id, `[rows, vocabulary]`."""
 
     def advance(self, feed: Feed) -> Sampled:
         """Feed each row's last id, and go on from there."""
+
+    def pace(self) -> int:
+        """Steps between two looks at the rows, from 1 to `most`."""
+
+    def ended(self, lengths: Sequence[int]) -> None:
+        """Replies of these lengths (in ids) have ended."""
+
+    def smaller(self, live: int, rows: int) -> bool:
+        """Whether steps of `live` rows are so much cheaper than of `rows` that moving rows up pays."""
 
     def weights_changed(self, *, in_place: bool) -> None:
         """Drop what was prepared for the old weights; `in_place`: every parameter stayed where it was."""
@@ -156,9 +199,24 @@ class EagerStepper:
     """One forward at a time through the model's own modules, on any device."""
 
     most = 1
+    waste = WASTE
+    cells = 2**24
 
     def __init__(self, decoder: Decoder, cache: SlotCache) -> None:
         self._decoder, self._cache = decoder, cache
+
+    def prefill(self, opening: Opening) -> torch.Tensor:
+        """See `Stepper`: one forward, right-padded."""
+        rows, tokens, device = len(opening.ids), opening.tokens, self._decoder.device
+        read = max(opening.kept) + tokens
+        ids = torch.tensor([[*row, *[0] * (tokens - len(row))] for row in opening.ids], device=device)
+        kept = torch.tensor(opening.kept, device=device)
+        positions = kept.unsqueeze(1) + torch.arange(tokens, device=device)
+        self._cache.reserve(opening.slots, read)
+        self._cache.select(opening.first, rows, positions, read)
+        ends = torch.tensor([len(row) - 1 for row in opening.ids], device=device)
+        hidden = self._decoder.hidden(ids, positions, read, self._cache)
+        return self._decoder.logits(hidden[torch.arange(rows, device=device), ends])
 
     def advance(self, feed: Feed) -> Sampled:
         """See `Stepper`."""
@@ -169,6 +227,17 @@ class EagerStepper:
         hidden = self._decoder.hidden(feed.ids.unsqueeze(1), positions, read, self._cache)
         logits = self._decoder.logits(hidden[:, -1])
         return sample(logits, feed.temperature, None if feed.draws is None else feed.draws[:, 0])
+
+    def pace(self) -> int:
+        """See `Stepper`."""
+        return 1
+
+    def ended(self, lengths: Sequence[int]) -> None:
+        """Nothing follows from it."""
+
+    def smaller(self, live: int, rows: int) -> bool:
+        """See `Stepper`: moving up costs more than a few idle rows."""
+        return 4 * (rows - live) >= rows
 
     def weights_changed(self, *, in_place: bool) -> None:
         """Nothing is prepared."""

@@ -1,14 +1,14 @@
-"""A leaner decode step for models of Llama's shape: the same arithmetic in a third of the kernels.
+"""A leaner forward for models of Llama's shape: the same arithmetic in a third of the kernels.
 
 One step of a small model is a thousand tiny kernels; on a GPU their number decides its time. Here norms (with the
-residual), rotations and gates are one compiled kernel each, and grouped heads attend without copies of their keys.
-The linear layers are the model's own modules, so adapters work, and weights are never copied.
+residual), rotations and gates are one kernel each, and where a row has one id grouped heads attend without
+copies of their keys. The linear layers are the model's own modules, so adapters work, and weights are never copied.
 """
 
 from __future__ import annotations
 
+import sys
 import warnings
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -36,7 +36,7 @@ def add_norm(
 
 
 def rotate(q: torch.Tensor, k: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Rotary positions: queries and keys `[rows, heads, dim]`, `cos` and `sin` `[rows, 1, dim]`."""
+    """Rotary positions: queries and keys `[ids, heads, dim]`, `cos` and `sin` `[ids, 1, dim]`."""
     half = q.shape[-1] // 2
     turned_q = torch.cat((-q[..., half:], q[..., :half]), dim=-1)
     turned_k = torch.cat((-k[..., half:], k[..., :half]), dim=-1)
@@ -49,18 +49,17 @@ def gated(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
 
 
 class FusedDecoder:
-    """One decode step of a model of Llama's shape.
+    """The forward of a model of Llama's shape.
 
     Args:
         decoder: The model.
-        compiled: Compile the small functions (CUDA, with Triton); without, they run as they are.
+        small: A module with `norm`, `add_norm`, `rotate` and `gated`; default: those of this one.
     """
 
-    def __init__(self, decoder: Decoder, *, compiled: bool) -> None:
+    def __init__(self, decoder: Decoder, small: Any = None) -> None:
         self._body = decoder.body
         self._decoder = decoder
-        wrap = _compile if compiled else lambda function: function
-        self._norm, self._add_norm, self._rotate, self._gated = wrap(norm), wrap(add_norm), wrap(rotate), wrap(gated)
+        self._small = small or sys.modules[__name__]
 
     @staticmethod
     def fits(decoder: Decoder) -> bool:
@@ -77,53 +76,63 @@ class FusedDecoder:
         return all(type(module).__name__ in _NORMS for module in norms)
 
     def hidden(self, ids: torch.Tensor, positions: torch.Tensor, read: int, cache: SlotCache) -> torch.Tensor:
-        """As `Decoder.hidden` for one id a row: `ids` and `positions` `[rows, 1]`; `[rows, 1, hidden]`."""
-        body = self._body
-        x = body.embed_tokens(ids).squeeze(1)
-        rows = x.shape[0]
-        cos, sin = body.rotary_emb(x.unsqueeze(1), self._decoder.known(positions))
-        mask = self._decoder.mask(positions, read)
-        total, x = (
-            x,
-            self._norm(x, body.layers[0].input_layernorm.weight, body.layers[0].input_layernorm.variance_epsilon),
+        """As `Decoder.hidden`."""
+        body, small = self._body, self._small
+        (rows, tokens), first = ids.shape, body.layers[0].input_layernorm
+        total = body.embed_tokens(ids).view(rows * tokens, -1)
+        cos, sin = (
+            part.reshape(rows * tokens, 1, -1) for part in body.rotary_emb(total, self._decoder.known(positions))
         )
+        mask = self._decoder.mask(positions, read)
+        x = small.norm(total, first.weight, first.variance_epsilon)
         for index, layer in enumerate(body.layers):
             attention, mlp = layer.self_attn, layer.mlp
             dim = attention.head_dim
-            q = attention.q_proj(x).view(rows, -1, dim)
-            k = attention.k_proj(x).view(rows, -1, dim)
-            v = attention.v_proj(x).view(rows, -1, dim, 1).transpose(2, 3)
+            q = attention.q_proj(x).view(rows * tokens, -1, dim)
+            k = attention.k_proj(x).view(rows * tokens, -1, dim)
+            v = attention.v_proj(x).view(rows, tokens, -1, dim).transpose(1, 2)
             if hasattr(attention, "q_norm"):
-                q = self._norm(q, attention.q_norm.weight, attention.q_norm.variance_epsilon)
-                k = self._norm(k, attention.k_norm.weight, attention.k_norm.variance_epsilon)
-            q, k = self._rotate(q, k, cos, sin)
-            keys, values = cache.update(k.unsqueeze(2), v, index)
-            # The heads of a group are the queries of one head: nothing is repeated.
-            grouped = q.view(rows, keys.shape[1], -1, dim)
-            seen = mask.expand(rows, keys.shape[1], grouped.shape[2], read)
-            out = scaled_dot_product_attention(grouped, keys, values, attn_mask=seen, scale=attention.scaling)
-            out = attention.o_proj(out.reshape(rows, -1))
+                q = small.norm(q, attention.q_norm.weight, attention.q_norm.variance_epsilon)
+                k = small.norm(k, attention.k_norm.weight, attention.k_norm.variance_epsilon)
+            q, k = small.rotate(q, k, cos, sin)
+            keys, values = cache.update(k.view(rows, tokens, -1, dim).transpose(1, 2), v, index)
+            out = attend(q.view(rows, tokens, -1, dim), keys, values, mask, attention.scaling)
+            out = attention.o_proj(out.reshape(rows * tokens, -1))
             after = layer.post_attention_layernorm
-            total, x = self._add_norm(out, total, after.weight, after.variance_epsilon)
-            out = mlp.down_proj(self._gated(mlp.gate_proj(x), mlp.up_proj(x)))
+            total, x = small.add_norm(out, total, after.weight, after.variance_epsilon)
+            out = mlp.down_proj(small.gated(mlp.gate_proj(x), mlp.up_proj(x)))
             after = body.layers[index + 1].input_layernorm if index + 1 < len(body.layers) else body.norm
-            total, x = self._add_norm(out, total, after.weight, after.variance_epsilon)
-        return x.unsqueeze(1)
+            total, x = small.add_norm(out, total, after.weight, after.variance_epsilon)
+        return x.view(rows, tokens, -1)
 
 
-def _compile(function: Callable[..., Any]) -> Callable[..., Any]:
-    return torch.compile(function, dynamic=True)
+def attend(q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask: torch.Tensor, scale: float) -> torch.Tensor:
+    """Attention with grouped heads: queries `[rows, tokens, heads, dim]`, keys and values `[rows, groups, read, dim]`.
+
+    Returns:
+        `[rows, tokens, heads, dim]`.
+    """
+    rows, tokens, heads, dim = q.shape
+    groups, read = keys.shape[1:3]
+    if tokens == 1:  # the heads of a group are the queries of one head: nothing is repeated
+        seen = mask.expand(rows, groups, heads // groups, read)
+        return scaled_dot_product_attention(q.view(rows, groups, -1, dim), keys, values, attn_mask=seen, scale=scale)
+    shape = (rows, groups, heads // groups, read, dim)
+    wide, full = (part.unsqueeze(2).expand(shape).reshape(rows, heads, read, dim) for part in (keys, values))
+    return scaled_dot_product_attention(q.transpose(1, 2), wide, full, attn_mask=mask, scale=scale).transpose(1, 2)
 
 
-def can_compile(device: torch.device) -> bool:
-    """Whether the small functions compile here; says why not, once, where a GPU would gain from it."""
+def kernels(device: torch.device) -> Any:
+    """The module that has the small functions as kernels; `None` where there is none, with a warning on a GPU."""
     if device.type != "cuda":
-        return False
+        return None
     try:
-        x = torch.ones(2, 8, device=device)
-        _compile(gated)(x, x)
+        from agents.policies import kernels as found
+
+        x = torch.ones(2, 1, 8, device=device)
+        found.rotate(x, x, x, x)
     except Exception as error:  # A missing compiler shows itself in many ways; it costs speed and nothing else.
         reason = str(error).strip().split("\n", 1)[0]
-        warnings.warn(f"decoding runs slower than it could: torch.compile does not work here ({reason})", stacklevel=2)
-        return False
-    return True
+        warnings.warn(f"decoding runs slower than it could: Triton does not work here ({reason})", stacklevel=2)
+        return None
+    return found

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -35,7 +36,9 @@ class SamplingCopy:
 
     def __init__(self, source: Decoder, dtype: torch.dtype) -> None:
         self._source = source
-        self._state: tuple[object, ...] | None = None
+        self._version: int | None = None
+        self._places: tuple[object, ...] | None = None
+        self._pairs: list[_Pair] = []
         base = source.base
         config = copy.deepcopy(base.config)
         config._attn_implementation = base.config._attn_implementation
@@ -53,41 +56,44 @@ class SamplingCopy:
 
     def refresh(self) -> None:
         """Take over the model's weights, if they changed since the last time."""
-        state = (self._source.version(), *self._source.places())
-        if state == self._state:
+        version, places = self._source.version(), self._source.places()
+        if version == self._version and places == self._places:
             return
+        if places != self._places:
+            self._places = None
+            self._pairs = list(self._pair())
+        with torch.no_grad():
+            for pair in self._pairs:
+                pair.refresh()
+        self._version, self._places = version, places
+
+    def _pair(self) -> Iterator[_Pair]:
+        """Every parameter of the copy with what it is made of."""
         targets = dict(self.model.named_parameters())
         filled: set[str] = set()
         taken: set[int] = set()
         self._refuse_what_does_not_merge()
-        with torch.no_grad():
-            for name, module in self._source.base.named_modules():
-                adapted = hasattr(module, "base_layer")
-                layer = module.base_layer if adapted else module
-                if name.endswith(".base_layer") or ".base_layer." in name:
-                    continue
-                for leaf, parameter in layer.named_parameters(recurse=False):
-                    target = targets.get(f"{name}.{leaf}" if name else leaf)
-                    if target is None:
-                        continue  # an adapter's own matrices, or the second name of a tied weight: see below
-                    if not parameter.is_floating_point() or parameter.shape != target.shape:
-                        raise PolicyError(f"{name}.{leaf} is quantised: sample with the model itself, not with a copy")
-                    weight = parameter.float() if adapted else parameter
-                    merges = adapted and leaf == getattr(module, "parameter_name", "weight")
-                    if merges:
-                        weight = weight + _delta(module)
-                    if weight.shape != target.shape:
-                        raise PolicyError(f"{name}: its adapter has another shape; sample with the model itself")
-                    target.copy_(weight)
-                    filled.add(f"{name}.{leaf}" if name else leaf)
-                    taken.add(id(parameter))
-                    if merges:
-                        taken.update(map(id, _spent(module)))
-            self._refuse_what_was_left(taken)
+        for name, module in self._source.base.named_modules():
+            adapted = hasattr(module, "base_layer")
+            layer = module.base_layer if adapted else module
+            if name.endswith(".base_layer") or ".base_layer." in name:
+                continue
+            for leaf, parameter in layer.named_parameters(recurse=False):
+                target = targets.get(f"{name}.{leaf}" if name else leaf)
+                if target is None:
+                    continue  # an adapter's own matrices, or the second name of a tied weight: see below
+                if not parameter.is_floating_point() or parameter.shape != target.shape:
+                    raise PolicyError(f"{name}.{leaf} is quantised: sample with the model itself, not with a copy")
+                merges = adapted and leaf == getattr(module, "parameter_name", "weight")
+                yield _Pair(name, target, parameter, module if merges else None)
+                filled.add(f"{name}.{leaf}" if name else leaf)
+                taken.add(id(parameter))
+                if merges:
+                    taken.update(map(id, _spent(module)))
+        self._refuse_what_was_left(taken)
         missing = sorted(set(targets) - filled)
         if missing:
             raise PolicyError(f"no merged copy of {type(self._source.base).__name__}: {missing[0]} was not found in it")
-        self._state = state
 
     def _refuse_what_does_not_merge(self) -> None:
         base = self._source.base
@@ -112,9 +118,38 @@ class SamplingCopy:
             if id(parameter) not in taken:
                 raise PolicyError(f"{name} has no place in a merged copy: sample with the model itself")
 
+    def renew(self) -> None:
+        """Trained weights may have changed without a trace: the next `refresh` takes them over."""
+        self._version = None
+
     def invalidate(self) -> None:
-        """The next `refresh` takes the weights over, whatever is known about them."""
-        self._state = None
+        """Anything may have changed: the next `refresh` takes all weights over."""
+        self._places = None
+
+
+@dataclass(slots=True)
+class _Pair:
+    """A parameter of the copy, and what it is made of: a parameter, and the layer whose adapters are added to it."""
+
+    name: str
+    target: torch.Tensor
+    parameter: torch.Tensor
+    adapted: Any
+    seen: int | None = None
+    """The version that was copied of what is not trained."""
+
+    def refresh(self) -> None:
+        if self.adapted is None:
+            counted = not (self.parameter.requires_grad or self.parameter.is_inference())
+            version = self.parameter._version if counted else None
+            if version is None or version != self.seen:
+                self.target.copy_(self.parameter)
+            self.seen = version
+            return
+        weight = self.parameter.float() + _delta(self.adapted)
+        if weight.shape != self.target.shape:
+            raise PolicyError(f"{self.name}: its adapter has another shape; sample with the model itself")
+        self.target.copy_(weight)
 
 
 def _delta(module: Any) -> torch.Tensor | float:

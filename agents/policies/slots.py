@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,12 +13,17 @@ from agents.policy import Completion, FinishReason, TokenControl
 
 # -- SlotCache: a KV cache with one slot per conversation, each at its own length, kept across turns ------------------
 # Transformers' own caches are either grown by concatenation at every step (a copy of everything) or fixed in one
-# length for all rows. Here each conversation owns a slot of preallocated tensors; a forward works on slots `0..rows-1`
-# as a view, writes its new keys and values at each row's own positions, and reads up to the longest row. What lies
-# beyond a row's length is garbage that the caller's mask hides.
+# length for all rows. Here each conversation owns a slot of preallocated tensors; a forward works on neighbouring slots
+# as a view (or on any slots, as a copy), writes new keys and values at each row's own positions, and reads up to the
+# longest row. What lies beyond a row's length is garbage that the caller's mask hides.
 
 _BLOCK = 64
 """Slot lengths grow in steps of this many positions."""
+
+
+def by_half(needed: int, had: int) -> int:
+    """Length of slots that must have `needed` positions and had `had`: half as much again."""
+    return -(-max(needed, had + had // 2) // _BLOCK) * _BLOCK
 
 
 class SlotCache(Cache):
@@ -31,6 +36,7 @@ class SlotCache(Cache):
         slots: Slots allocated.
         length: Positions allocated per slot.
         generation: Grows whenever the tensors are allocated anew.
+        grown: The length to allocate, from the one that is needed and the one that was.
     """
 
     def __init__(self) -> None:
@@ -38,10 +44,12 @@ class SlotCache(Cache):
         self.slots = 0
         self.length = 0
         self.generation = 0
+        self.grown: Callable[[int, int], int] = by_half
         self._keys: dict[int, torch.Tensor] = {}
         self._values: dict[int, torch.Tensor] = {}
         self._first = 0
         self._rows = 0
+        self._picked: torch.Tensor | None = None
         self._read = 0
         self._positions: torch.Tensor | None = None
         self._flat: dict[int, torch.Tensor] = {}
@@ -51,8 +59,7 @@ class SlotCache(Cache):
         if slots <= self.slots and length <= self.length:
             return
         if length > self.length:
-            length = max(length, self.length + self.length // 2)
-            length = -(-length // _BLOCK) * _BLOCK
+            length = self.grown(length, self.length)
         if slots > self.slots:  # conversations come one by one in a stream: not every one may move all of it
             slots = max(slots, self.slots + self.slots // 4)
         slots, length = max(slots, self.slots), max(length, self.length)
@@ -74,12 +81,18 @@ class SlotCache(Cache):
             read: Positions that attention sees (the last dimension of the caller's mask).
         """
         self._first, self._rows, self._read, self._positions = first, rows, read, positions
+        self._picked = None
+        self._flat.clear()
+
+    def pick(self, slots: torch.Tensor, positions: torch.Tensor, read: int) -> None:
+        """As `select`, for the slots `[rows]` that a tensor names: attention then reads a copy of them."""
+        self._picked, self._read, self._positions = slots, read, positions
         self._flat.clear()
 
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, layer_idx: int, *args: Any, **kwargs: Any
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Write `[rows, heads, tokens, dim]` at the selected positions; return views up to the read length."""
+        """Write `[rows, heads, tokens, dim]` at the selected positions; return what attention reads."""
         index, last = self._index(key_states.shape[1]), self._first + self._rows
         views = []
         for store, states in ((self._keys, key_states), (self._values, value_states)):
@@ -88,7 +101,10 @@ class SlotCache(Cache):
                 shape = (self.slots, states.shape[1], self.length, states.shape[3])
                 kept = store[layer_idx] = states.new_zeros(shape)
             kept.view(-1, kept.shape[3]).index_copy_(0, index, states.reshape(-1, kept.shape[3]))
-            views.append(kept[self._first : last, :, : self._read])
+            if self._picked is None:
+                views.append(kept[self._first : last, :, : self._read])
+            else:
+                views.append(kept[:, :, : self._read].index_select(0, self._picked))
         return views[0], views[1]
 
     def _index(self, heads: int) -> torch.Tensor:
@@ -100,28 +116,22 @@ class SlotCache(Cache):
         if flat is None:
             positions = self._positions
             assert positions is not None, "select() comes before a forward"
-            blocks = (
-                torch.arange(self._first * heads, (self._first + self._rows) * heads, device=positions.device)
-                * self.length
-            )
-            flat = (blocks.view(self._rows, heads, 1) + positions.view(self._rows, 1, -1)).reshape(-1)
+            slots = self._picked
+            if slots is None:
+                slots = torch.arange(self._first, self._first + self._rows, device=positions.device)
+            blocks = (slots.unsqueeze(1) * heads + torch.arange(heads, device=positions.device)) * self.length
+            flat = (blocks.unsqueeze(2) + positions.unsqueeze(1)).reshape(-1)
             self._flat[heads] = flat
         return flat
 
-    def permute(self, targets: list[int], sources: list[int], length: int) -> None:
-        """Move slots: `targets[i]` takes what `sources[i]` held, both the same set; their first `length` positions."""
+    def move(self, targets: list[int], sources: list[int], length: int) -> None:
+        """`targets[i]` takes what `sources[i]` held before the call: its first `length` positions."""
         index = torch.tensor([targets, sources])
         for store in (self._keys, self._values):
             for tensor in store.values():
                 index = index.to(tensor.device)
                 held = tensor[:, :, :length]
                 held.index_copy_(0, index[0], held.index_select(0, index[1]))
-
-    def copy_slot(self, source: int, targets: list[int], length: int) -> None:
-        """Copy the first `length` positions of one slot to others."""
-        for store in (self._keys, self._values):
-            for tensor in store.values():
-                tensor[targets, :, :length] = tensor[source, :, :length]
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
         """Positions the selected forward sees."""
@@ -170,7 +180,8 @@ class StopTexts:
 # A forward reads a contiguous run of slots as a view, so the conversations of a call are brought to the front by
 # swapping slots. In the steady state of lockstep turns hardly anything moves.
 
-_WASTE = 96
+
+WASTE = 96
 """Padding (in ids) that is cheaper to compute than another forward."""
 
 
@@ -223,13 +234,12 @@ class Row:
         """Ids that prefill must compute."""
         return len(self.prompt) - self.kept
 
-    def take(self, token: int, logprob: float, entropy: float, max_logprob: float, forced: bool) -> None:
-        """Append an id with what was known about it."""
-        self.ids.append(token)
-        self.logprobs.append(logprob)
-        self.entropies.append(entropy)
-        self.max_logprobs.append(max_logprob)
-        self.forced.append(forced)
+    def know(self, logprobs: list[float], entropies: list[float], max_logprobs: list[float], *, forced: bool) -> None:
+        """Append what was known about the ids that were just taken."""
+        self.logprobs += logprobs
+        self.entropies += entropies
+        self.max_logprobs += max_logprobs
+        self.forced += [forced] * len(logprobs)
 
     def completion(self) -> Completion:
         """The reply, once it has ended."""
@@ -266,7 +276,7 @@ class SlotTable:
                 slot.ids.clear()
 
     def place(
-        self, rows: Sequence[Row], under_way: Sequence[Row] = (), *, share: bool = False
+        self, rows: Sequence[Row], under_way: Sequence[Row] = (), *, waste: int = WASTE, share: bool = False
     ) -> list[tuple[int, int]]:
         """Give each row a slot, crop to the common prefix, and bring the rows behind those that are under way.
 
@@ -276,6 +286,7 @@ class SlotTable:
         Args:
             rows: The new rows; they come to slots `n..n+m-1`.
             under_way: Rows that hold slots `0..n-1`, and stay there.
+            waste: Padding (in ids) that is cheaper to compute than another forward.
             share: A new conversation copies what any slot holds of its prompt. Without, only `fork_of` is copied, so
                 that the bytes of a reply do not depend on which other conversations the cache still holds.
 
@@ -311,11 +322,10 @@ class SlotTable:
                 if row.leader is row:
                     row.leader = None
         self.cache.reserve(len(self.slots), max(len(row.prompt) for row in rows) + 1)
-        for source, target, length in copies:
-            self.cache.copy_slot(self._where(source), [self._where(target)], length)
+        self._copy(copies)
         own = sorted((row for row in rows if row.leader is None), key=lambda row: -row.pending)
         begin = len(under_way)
-        groups = [(begin + first, begin + last) for first, last in prefill_groups(own)]
+        groups = [(begin + first, begin + last) for first, last in prefill_groups(own, waste)]
         followers = [row for row in rows if row.leader is not None]
         regions = [*groups, (begin + len(own), begin + len(rows))]
         wanted = own + followers
@@ -335,6 +345,22 @@ class SlotTable:
         self._arrange()
         self._move()
         return groups
+
+    def _copy(self, copies: list[tuple[int, int, int]]) -> None:
+        """Copy prefixes from slot to slot (source, target, length), as if one after the other."""
+        together: dict[int, tuple[int, int]] = {}
+        for source, target, length in copies:
+            if source in together:  # it holds its own copy only when those before are made
+                self._copy_now(together)
+            together[target] = (source, length)
+        self._copy_now(together)
+
+    def _copy_now(self, together: dict[int, tuple[int, int]]) -> None:
+        length = max((length for _, length in together.values()), default=0)
+        if length:
+            sources = [self._where(source) for source, _ in together.values()]
+            self.cache.move([self._where(target) for target in together], sources, length)
+        together.clear()
 
     def _likest(self, prompt: list[int]) -> int | None:
         """The slot that holds most of a prompt; `None` where none holds any."""
@@ -394,7 +420,7 @@ class SlotTable:
         targets = [slot for slot, origin in enumerate(self._held) if slot != origin]
         length = max((len(self.slots[slot].ids) for slot in targets), default=0)
         if length:
-            self.cache.permute(targets, [self._held[slot] for slot in targets], length)
+            self.cache.move(targets, [self._held[slot] for slot in targets], length)
         self._held = []
 
 
@@ -413,13 +439,13 @@ def common_prefix(cached: list[int], prompt: list[int]) -> int:
     return same
 
 
-def prefill_groups(rows: list[Row]) -> list[tuple[int, int]]:
-    """Cut rows, sorted by pending ids (most first), where padding would cost more than another forward."""
+def prefill_groups(rows: list[Row], most: int) -> list[tuple[int, int]]:
+    """Cut rows, sorted by pending ids (most first), where more than `most` ids of a range would be padding."""
     groups: list[tuple[int, int]] = []
     first = waste = 0
     for at, row in enumerate(rows):
         gap = rows[first].pending - row.pending
-        if waste + gap > _WASTE and at > first:
+        if waste + gap > most and at > first:
             groups.append((first, at))
             first, waste, gap = at, 0, 0
         waste += gap

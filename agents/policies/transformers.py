@@ -163,7 +163,7 @@ class TransformersPolicy:
             self._empty(_CHANGED, over=True)
         else:
             # The copy is as it was, and with it the cache and open streams, until the next call takes the weights over.
-            self._copy.invalidate()
+            self._copy.renew()
             if self._frozen:
                 self._copy.refresh()
 

@@ -49,12 +49,12 @@ def test_growing_slot_by_slot_moves_what_is_stored_now_and_then() -> None:
     assert 100 <= cache.slots <= 125 and cache.generation < 30
 
 
-def test_permute_and_copy() -> None:
+def test_moves_and_copies() -> None:
     cache = filled()
     before = stored(cache, 4, 8)
-    cache.permute([0, 1, 3], [3, 0, 1], 8)
+    cache.move([0, 1, 3], [3, 0, 1], 8)
     assert torch.equal(stored(cache, 4, 8), before[[3, 0, 2, 1]])
-    cache.copy_slot(0, [1, 2], 5)
+    cache.move([1, 2], [0, 0], 5)
     after = stored(cache, 4, 8)
     assert torch.equal(after[1, :, :5], before[3, :, :5]) and torch.equal(after[2, :, :5], before[3, :, :5])
     assert torch.equal(after[1, :, 5:], before[0, :, 5:])

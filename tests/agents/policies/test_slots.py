@@ -11,9 +11,9 @@ def test_groups_split_where_padding_costs_more_than_a_forward() -> None:
     def rows(lengths: list[int]) -> list[Row]:
         return [row([0] * n, str(i)) for i, n in enumerate(lengths)]
 
-    assert prefill_groups(rows([20, 19, 18, 12])) == [(0, 4)]
-    assert prefill_groups(rows([400, 20, 19, 18])) == [(0, 1), (1, 4)]
-    assert prefill_groups(rows([400, 390, 100, 90, 10, 10])) == [(0, 2), (2, 4), (4, 6)]
+    assert prefill_groups(rows([20, 19, 18, 12]), 96) == [(0, 4)]
+    assert prefill_groups(rows([400, 20, 19, 18]), 96) == [(0, 1), (1, 4)]
+    assert prefill_groups(rows([400, 390, 100, 90, 10, 10]), 96) == [(0, 2), (2, 4), (4, 6)]
 
 
 def test_common_prefix() -> None:
