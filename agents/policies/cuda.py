@@ -28,6 +28,8 @@ _FEWEST = 512
 """Positions of a slot at least."""
 _KEPT = 64
 """Shapes kept at most, of each kind."""
+_FREE = 10**12
+"""Ids times parameters that an H200 computes while the host launches one forward, about."""
 _TAUGHT = 32
 """Replies over which the mean of their lengths is taken, about."""
 
@@ -44,11 +46,11 @@ class GraphStepper:
     """
 
     most = MOST
-    waste = 4096
     cells = 2**26
 
     def __init__(self, decoder: Decoder, cache: SlotCache, *, capture: bool = True) -> None:
         self._decoder, self._cache = decoder, cache
+        self.waste = _FREE // max(1, sum(p.numel() for p in decoder.base.parameters()))
         self._graphs = _Graphs(capture=capture)
         self._steps: dict[_StepKey, _Step] = {}
         self._prefills: dict[_PrefillKey, _Prefill] = {}
@@ -59,13 +61,10 @@ class GraphStepper:
 
     def prefill(self, opening: Opening) -> torch.Tensor:
         """See `Stepper`."""
-        rows, tokens, read = (
-            padded_rows(len(opening.ids)),
-            1 << max(4, (opening.tokens - 1).bit_length()),
-            _padded_read(opening.longest),
-        )
+        rows, tokens = padded_prefill(len(opening.ids), opening.tokens, self.waste)
+        read = max(_FEWEST, 1 << (opening.longest - 1).bit_length())
         # One position more than is ever read: where the rows that only fill up write.
-        self._cache.reserve(max(opening.slots, rows), read + 1)
+        self._cache.reserve(opening.slots, read + 1)
         return self._decoder.logits(self._of(self._prefills, _Prefill, (rows, tokens, read)).last(opening))
 
     def advance(self, feed: Feed) -> Sampled:
@@ -293,9 +292,20 @@ class _Graphs:
 
 
 def padded_rows(count: int) -> int:
-    """Rows of the graph that serves `count` rows: a power of two, above 16 also one and a half."""
-    power = 1 << (count - 1).bit_length()
+    """Rows of a step that serves `count` rows: a power of two from 4 on, above 16 also one and a half."""
+    power = max(4, 1 << (count - 1).bit_length())
     return 3 * power // 4 if power > 16 and count <= 3 * power // 4 else power
+
+
+def padded_prefill(rows: int, tokens: int, waste: int) -> tuple[int, int]:
+    """Rows and ids of a prefill: powers of four where no more than `waste` ids are padding, else of two."""
+    fine = (1 << (rows - 1).bit_length(), max(16, 1 << (tokens - 1).bit_length()))
+    coarse = (max(4, _power_of_four(rows)), max(16, _power_of_four(tokens)))
+    return coarse if coarse[0] * coarse[1] - rows * tokens <= waste else fine
+
+
+def _power_of_four(number: int) -> int:
+    return int(1 << 2 * (((number - 1).bit_length() + 1) // 2))
 
 
 def roomy(needed: int, _: int) -> int:

@@ -101,8 +101,8 @@ class WeightDelta:
 
     def _sample(self, tensors: list[torch.Tensor] | None = None) -> torch.Tensor:
         held = self._tensors if tensors is None else tensors
-        parts = [p.detach().flatten()[:: self._stride].double().cpu() for p in held]
-        return torch.cat(parts) if parts else torch.empty(0)
+        parts = _by_device([p.detach().flatten()[:: self._stride].double() for p in held])
+        return torch.cat([torch.cat(some).cpu() for some in parts]) if parts else torch.empty(0)  # one copy per device
 
     def _visible(self, tensors: list[torch.Tensor]) -> float:
         """Share of the sample that adding the learning rate would change, in the weights' own number format."""

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from agents.policies.cuda import MOST, GraphStepper, padded_rows
+from agents.policies.cuda import MOST, GraphStepper, padded_prefill, padded_rows
 from agents.policies.fused import FusedDecoder
 from agents.policies.transformers import TransformersPolicy
 from agents.policy import Completion, FinishReason, Request, Sampling
@@ -154,22 +154,22 @@ def test_a_fused_step_that_raises_is_not_used_where_the_models_own_modules_run()
 def test_few_shapes_serve_all_numbers_of_rows() -> None:
     for count in range(1, 600):
         padded = padded_rows(count)
-        assert count <= padded <= max(2 * count - 1, 1)
+        assert count <= padded <= max(2 * count, 4)
         assert count <= 16 or padded < 1.5 * count
-    assert [padded_rows(n) for n in (1, 2, 3, 9, 16, 17, 25, 64, 65, 97, 128)] == [
-        1,
-        2,
-        4,
-        16,
-        16,
-        24,
-        32,
-        64,
-        96,
-        128,
-        128,
-    ]
-    assert len({padded_rows(n) for n in range(1, 257)}) == 13
+    assert [padded_rows(n) for n in (1, 5, 9, 17, 25, 64, 65, 97)] == [4, 8, 16, 24, 32, 64, 96, 128]
+    assert len({padded_rows(n) for n in range(1, 257)}) == 11
+
+
+def test_a_prefill_is_padded_as_far_as_padding_costs_little() -> None:
+    assert [padded_prefill(n, 50, 7000) for n in (1, 4, 5, 16, 17, 64)] == [
+        (4, 64), (4, 64), (16, 64), (16, 64), (64, 64), (64, 64),
+    ]  # fmt: skip
+    assert [padded_prefill(n, 50, 142) for n in (1, 3, 16, 17)] == [(1, 64), (4, 64), (16, 64), (32, 64)]
+    assert padded_prefill(2, 3, 7000) == (4, 16) and padded_prefill(32, 300, 7000) == (32, 512)
+    for rows in range(1, 70):
+        for tokens in (1, 15, 17, 70, 500):
+            padded = padded_prefill(rows, tokens, 500)
+            assert padded[0] >= rows and padded[1] >= tokens
 
 
 def test_graphs_without_a_gpu_are_refused() -> None:
