@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, TextIO
@@ -391,7 +392,7 @@ class Trajectory:
 
     def to_json(self) -> dict[str, Any]:
         """A JSON-able record; `from_json` gives the same trajectory back."""
-        record = {"schema": SCHEMA, **asdict(self)}
+        record = {"schema": SCHEMA, **_record(self)}
         for key in ("notes", "environment", "source"):
             if not record[key]:
                 del record[key]
@@ -463,6 +464,19 @@ def groups(trajectories: Sequence[Trajectory]) -> dict[str, list[Trajectory]]:
     for trajectory in trajectories:
         out.setdefault(trajectory.task_id, []).append(trajectory)
     return out
+
+
+def _record(owner: Any) -> dict[str, Any]:
+    """As `asdict`, which calls itself for every number of every list: a second for the episodes of a large step."""
+    return {f.name: _plain(getattr(owner, f.name)) for f in fields(owner)}
+
+
+def _plain(value: Any) -> Any:
+    if is_dataclass(value):
+        return _record(value)
+    if not isinstance(value, list) or (value and isinstance(value[0], dict)):
+        return copy.deepcopy(value)
+    return [_record(item) for item in value] if value and is_dataclass(value[0]) else list(value)
 
 
 def _where(mask: Sequence[int], values: Sequence[float]) -> list[float]:

@@ -33,7 +33,7 @@ from sandboxes.inside.files import wipe
 from sandboxes.inside.processes import process_state
 from sandboxes.owner import owner, owner_lives, run_id
 from sandboxes.sandbox import Backend, Limits, SandboxError, SandboxUnavailable
-from sandboxes.transport import PipeTransport, launch
+from sandboxes.transport import PipeTransport, as_user, launch
 
 # -- A private folder on the host's disk, for backends without a file system of their own (landlock, local) -----------
 #     <tmp>/turngym-<n>/owner         who uses it: the token of `sandboxes.owner`, and the run it belongs to
@@ -46,6 +46,8 @@ from sandboxes.transport import PipeTransport, launch
 
 FIRST_UID, LAST_UID = 64100, 64899
 _SANDBOX_UIDS = range(FIRST_UID, LAST_UID + 1)
+_next_user = 0
+"""Where this process looks for a free one first."""
 _PREFIX = "turngym-"
 _UNFINISHED = 60
 """Seconds after which a folder without an owner is nobody's: its maker was killed between two calls."""
@@ -133,10 +135,14 @@ def make_folder(*, own_user: bool) -> PrivateFolder:
 
 def _with_user(base: Path) -> PrivateFolder | None:
     """A folder with a user id of its own; None when every id is taken."""
-    for uid in _SANDBOX_UIDS:
+    global _next_user
+    begin = _next_user  # those before are mostly taken, by this very process
+    for step in range(len(_SANDBOX_UIDS)):
+        uid = _SANDBOX_UIDS[(begin + step) % len(_SANDBOX_UIDS)]
         reservation = _reserve(uid)
         if reservation is None:
             continue
+        _next_user = begin + step + 1
         try:
             os.mkdir(base / f"{_PREFIX}{uid}", 0o700)
         except FileExistsError:
@@ -260,8 +266,8 @@ def end_user(uid: int, *, wait: bool = False) -> None:
         raise ValueError(f"user {uid} is no sandbox user")
 
     def end(found: object = None) -> None:
-        command = ["/bin/sh", "-c", "kill -9 -1"]
-        subprocess.run(command, user=uid, group=uid, extra_groups=[], check=False, stderr=subprocess.DEVNULL)
+        prefix, identity = as_user(uid)
+        subprocess.run([*prefix, "/bin/sh", "-c", "kill -9 -1"], check=False, stderr=subprocess.DEVNULL, **identity)
 
     end()
     if wait:

@@ -157,10 +157,9 @@ class _Prefill:
             self._pending.zero_()  # what warms up writes to the spare position
             self._replay = self._graphs.capture(self._run)
         count, device = len(opening.ids), self._ids.device
-        ids = torch.zeros(count, opening.tokens, dtype=torch.long)
-        for row, pending in enumerate(opening.ids):
-            ids[row, : len(pending)] = torch.tensor(pending)
-        self._ids[:count, : opening.tokens] = ids.to(device)
+        tokens = opening.tokens
+        ids = torch.tensor([[*row, *[0] * (tokens - len(row))] for row in opening.ids])
+        self._ids[:count, :tokens] = ids.to(device)
         slots = range(opening.first, opening.first + count)
         numbers = torch.tensor([opening.kept, [len(row) for row in opening.ids], slots]).to(device)
         self._kept[:count], self._pending[:count], self._slots[:count] = numbers
