@@ -472,6 +472,8 @@ def _record(owner: Any) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
+    if isinstance(value, (str, int, float, type(None))):
+        return value
     if is_dataclass(value):
         return _record(value)
     if not isinstance(value, list) or (value and isinstance(value[0], dict)):

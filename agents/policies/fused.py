@@ -1,18 +1,20 @@
 """A leaner forward for models of Llama's shape: the same arithmetic in a third of the kernels.
 
 One step of a small model is a thousand tiny kernels; on a GPU their number decides its time. Here norms (with the
-residual), rotations and gates are one kernel each, and where a row has one id grouped heads attend without
-copies of their keys. The linear layers are the model's own modules, so adapters work, and weights are never copied.
+residual), rotations and gates are one kernel each, and where a row has one id grouped heads attend without copies of
+their keys. The linear layers are the model's own modules, so adapters work, and weights are never copied; layers that
+read the same input are one where their weights lie behind each other (`join`), as in a copy that only samples.
 """
 
 from __future__ import annotations
 
 import sys
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch.nn.functional import scaled_dot_product_attention
+from torch.nn.functional import linear, scaled_dot_product_attention
 
 from agents.policies.decoder import Decoder
 from agents.policies.slots import SlotCache
@@ -48,6 +50,85 @@ def gated(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
     return torch.nn.functional.silu(gate) * up
 
 
+def gated_halves(joined: torch.Tensor) -> torch.Tensor:
+    """SwiGLU of gate and up in one, `[ids, 2 * width]`."""
+    gate, up = joined.chunk(2, dim=-1)
+    return gated(gate, up)
+
+
+def turn_and_store(
+    joined: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, keys: torch.Tensor, values: torch.Tensor,
+    index: torch.Tensor, tokens: int,
+) -> torch.Tensor:  # fmt: skip
+    """Queries, keys and values in one, `[ids, (heads + 2 * groups) * dim]`: turn, and write keys and values away.
+
+    Args:
+        joined: They, for rows of `tokens` ids each.
+        cos: `[ids, 1, dim]`.
+        sin: `[ids, 1, dim]`.
+        keys: All that the cache has, `[slots, groups, length, dim]`.
+        values: Likewise.
+        index: Where each goes, in `[rows, groups, tokens]` order (`SlotCache.index`).
+        tokens: Ids of a row.
+
+    Returns:
+        The queries `[ids, heads, dim]`.
+    """
+    groups, dim = keys.shape[1], keys.shape[3]
+    q, k, v = joined.view(joined.shape[0], -1, dim).tensor_split((-2 * groups, -groups), dim=1)
+    q, k = rotate(q, k, cos, sin)
+    order = index.view(-1, groups, tokens).transpose(1, 2).reshape(-1)
+    keys.view(-1, dim).index_copy_(0, order, k.reshape(-1, dim))
+    values.view(-1, dim).index_copy_(0, order, v.reshape(-1, dim))
+    return q
+
+
+Joined = tuple[torch.Tensor, torch.Tensor | None]
+"""Weights and biases of linear layers that lie behind each other."""
+
+
+def join(linears: Sequence[Any]) -> None:
+    """Put the weights (and biases) of linear layers behind each other, so that `as_one` finds them."""
+    for leaf in ("weight", "bias"):
+        parts = [getattr(linear, leaf) for linear in linears]
+        if any(part is None for part in parts):
+            continue
+        pieces = torch.cat([part.detach() for part in parts]).split([len(part) for part in parts])
+        for part, piece in zip(parts, pieces, strict=True):
+            part.data = piece
+
+
+def as_one(linears: Sequence[Any]) -> Joined | None:
+    """Linear layers as one; `None` where they are others, or do not lie behind each other."""
+    if any(type(linear) is not torch.nn.Linear for linear in linears):
+        return None
+    weights, biases = [linear.weight for linear in linears], [linear.bias for linear in linears]
+    weight = _behind(weights)
+    if weight is None or all(bias is None for bias in biases):
+        return None if weight is None else (weight, None)
+    bias = None if any(bias is None for bias in biases) else _behind(biases)
+    return None if bias is None else (weight, bias)
+
+
+def _behind(parts: Sequence[torch.Tensor]) -> torch.Tensor | None:
+    """Tensors as one, where each begins in memory where the one before ends."""
+    first, end = parts[0].detach(), parts[0].storage_offset()
+    for part in parts:
+        same = part.untyped_storage().data_ptr() == first.untyped_storage().data_ptr()
+        if not same or part.storage_offset() != end or not part.is_contiguous() or part.dtype != first.dtype:
+            return None
+        end += part.numel()
+    return first.as_strided((sum(map(len, parts)), *first.shape[1:]), first.stride())
+
+
+_TOGETHER = (("self_attn", ("q_proj", "k_proj", "v_proj")), ("mlp", ("gate_proj", "up_proj")))
+"""Linear layers of a block with the same input."""
+
+
+def _of_block(layer: Any) -> list[list[Any]]:
+    return [[getattr(getattr(layer, part), name, None) for name in names] for part, names in _TOGETHER]
+
+
 class FusedDecoder:
     """The forward of a model of Llama's shape.
 
@@ -60,6 +141,15 @@ class FusedDecoder:
         self._body = decoder.body
         self._decoder = decoder
         self._small = small or sys.modules[__name__]
+        self._joined = [[as_one(linears) for linears in _of_block(layer)] for layer in decoder.body.layers]
+
+    @staticmethod
+    def prepare(model: Any) -> None:
+        """Join what can be one in a model of a known shape that nobody else holds: its weights move."""
+        if type(model).__name__ in _MODELS:
+            for layer in model.model.layers:
+                for linears in _of_block(layer):
+                    join(linears)
 
     @staticmethod
     def fits(decoder: Decoder) -> bool:
@@ -86,24 +176,43 @@ class FusedDecoder:
         mask = self._decoder.mask(positions, read)
         x = small.norm(total, first.weight, first.variance_epsilon)
         for index, layer in enumerate(body.layers):
-            attention, mlp = layer.self_attn, layer.mlp
-            dim = attention.head_dim
-            q = attention.q_proj(x).view(rows * tokens, -1, dim)
-            k = attention.k_proj(x).view(rows * tokens, -1, dim)
+            out = self._attend(index, x, (cos, sin), mask, tokens, cache)
+            after = layer.post_attention_layernorm
+            total, x = small.add_norm(out, total, after.weight, after.variance_epsilon)
+            out = self._feed_forward(index, x)
+            after = body.layers[index + 1].input_layernorm if index + 1 < len(body.layers) else body.norm
+            total, x = small.add_norm(out, total, after.weight, after.variance_epsilon)
+        return x.view(rows, tokens, -1)
+
+    def _attend(
+        self, index: int, x: torch.Tensor, turns: tuple[torch.Tensor, torch.Tensor], mask: torch.Tensor, tokens: int,
+        cache: SlotCache,
+    ) -> torch.Tensor:  # fmt: skip
+        attention, small = self._body.layers[index].self_attn, self._small
+        dim, rows, one = attention.head_dim, len(x) // tokens, self._joined[index][0]
+        if one is not None and not hasattr(attention, "q_norm"):
+            states = linear(x, *one)
+            groups = attention.k_proj.out_features // dim
+            keys, values = cache.stored(index, states.view(rows, tokens, -1, dim)[:, :, :groups].transpose(1, 2))
+            q = small.turn_and_store(states, *turns, keys, values, cache.index(groups), tokens)
+            keys, values = cache.seen(keys), cache.seen(values)
+        else:
+            q = attention.q_proj(x).view(len(x), -1, dim)
+            k = attention.k_proj(x).view(len(x), -1, dim)
             v = attention.v_proj(x).view(rows, tokens, -1, dim).transpose(1, 2)
             if hasattr(attention, "q_norm"):
                 q = small.norm(q, attention.q_norm.weight, attention.q_norm.variance_epsilon)
                 k = small.norm(k, attention.k_norm.weight, attention.k_norm.variance_epsilon)
-            q, k = small.rotate(q, k, cos, sin)
+            q, k = small.rotate(q, k, *turns)
             keys, values = cache.update(k.view(rows, tokens, -1, dim).transpose(1, 2), v, index)
-            out = attend(q.view(rows, tokens, -1, dim), keys, values, mask, attention.scaling)
-            out = attention.o_proj(out.reshape(rows * tokens, -1))
-            after = layer.post_attention_layernorm
-            total, x = small.add_norm(out, total, after.weight, after.variance_epsilon)
-            out = mlp.down_proj(small.gated(mlp.gate_proj(x), mlp.up_proj(x)))
-            after = body.layers[index + 1].input_layernorm if index + 1 < len(body.layers) else body.norm
-            total, x = small.add_norm(out, total, after.weight, after.variance_epsilon)
-        return x.view(rows, tokens, -1)
+        out = attend(q.view(rows, tokens, -1, dim), keys, values, mask, attention.scaling)
+        return attention.o_proj(out.reshape(len(x), -1))
+
+    def _feed_forward(self, index: int, x: torch.Tensor) -> torch.Tensor:
+        mlp, small, one = self._body.layers[index].mlp, self._small, self._joined[index][1]
+        if one is not None:
+            return mlp.down_proj(small.gated_halves(linear(x, *one)))
+        return mlp.down_proj(small.gated(mlp.gate_proj(x), mlp.up_proj(x)))
 
 
 def attend(q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask: torch.Tensor, scale: float) -> torch.Tensor:

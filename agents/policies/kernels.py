@@ -59,6 +59,48 @@ def _gated_kernel(gate, up, out, count, BLOCK: tl.constexpr):  # type: ignore[no
     tl.store(out + at, silu * tl.load(up + at, mask=inside, other=0.0), mask=inside)
 
 
+@triton.jit(do_not_specialize=["tokens"])
+def _turn_and_store_kernel(  # type: ignore[no-untyped-def]
+    joined, cos, sin, q, keys, values, index, tokens, HEADS: tl.constexpr, GROUPS: tl.constexpr, HALF: tl.constexpr,
+    BLOCK: tl.constexpr,
+):  # fmt: skip
+    row, head = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    at = tl.arange(0, BLOCK)
+    inside = at < HALF
+    begin = (row * (HEADS + 2 * GROUPS) + head) * 2 * HALF + at
+    one, other = tl.load(joined + begin, mask=inside), tl.load(joined + begin + HALF, mask=inside)
+    if head < HEADS + GROUPS:
+        low, high = row * 2 * HALF + at, row * 2 * HALF + HALF + at
+        cos_low, cos_high = tl.load(cos + low, mask=inside), tl.load(cos + high, mask=inside)
+        sin_low, sin_high = tl.load(sin + low, mask=inside), tl.load(sin + high, mask=inside)
+        turned = one * cos_low - other * sin_low
+        other = other * cos_high + one * sin_high
+        one = turned
+    if head < HEADS:
+        place = (row * HEADS + head) * 2 * HALF + at
+        tl.store(q + place, one, mask=inside)
+        tl.store(q + place + HALF, other, mask=inside)
+    else:
+        group = (head - HEADS) % GROUPS
+        place = tl.load(index + (row // tokens * GROUPS + group) * tokens + row % tokens) * 2 * HALF + at
+        if head < HEADS + GROUPS:
+            tl.store(keys + place, one, mask=inside)
+            tl.store(keys + place + HALF, other, mask=inside)
+        else:
+            tl.store(values + place, one, mask=inside)
+            tl.store(values + place + HALF, other, mask=inside)
+
+
+@triton.jit
+def _gated_halves_kernel(joined, out, width, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    row, at = tl.program_id(0).to(tl.int64), tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    inside = at < width
+    value = tl.load(joined + row * 2 * width + at, mask=inside, other=0.0).to(tl.float32)
+    silu = (value / (1.0 + tl.exp(-value))).to(out.dtype.element_ty)
+    up = tl.load(joined + row * 2 * width + width + at, mask=inside, other=0.0)
+    tl.store(out + row * width + at, silu * up, mask=inside)
+
+
 def _alike(*tensors: torch.Tensor) -> bool:
     """Whether a kernel can read them as they lie: one type, no gaps."""
     return all(tensor.dtype == tensors[0].dtype and tensor.is_contiguous() for tensor in tensors)
@@ -104,3 +146,28 @@ def gated(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
     out = torch.empty_like(gate)
     _gated_kernel[(triton.cdiv(out.numel(), _TILE),)](gate, up, out, out.numel(), BLOCK=_TILE)
     return out
+
+
+def gated_halves(joined: torch.Tensor) -> torch.Tensor:
+    """As `fused.gated_halves`."""
+    rows, width = joined.shape[0], joined.shape[1] // 2
+    out = joined.new_empty(rows, width)
+    _gated_halves_kernel[(rows, triton.cdiv(width, _TILE))](joined, out, width, BLOCK=_TILE)
+    return out
+
+
+def turn_and_store(
+    joined: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, keys: torch.Tensor, values: torch.Tensor,
+    index: torch.Tensor, tokens: int,
+) -> torch.Tensor:  # fmt: skip
+    """As `fused.turn_and_store`."""
+    if not _alike(joined, cos, sin, keys, values):
+        return fused.turn_and_store(joined, cos, sin, keys, values, index, tokens)
+    groups, dim = keys.shape[1], keys.shape[3]
+    heads = joined.shape[1] // dim - 2 * groups
+    q = joined.new_empty(joined.shape[0], heads, dim)
+    _turn_and_store_kernel[(joined.shape[0], heads + 2 * groups)](
+        joined, cos, sin, q, keys, values, index, tokens, HEADS=heads, GROUPS=groups, HALF=dim // 2,
+        BLOCK=triton.next_power_of_2(dim // 2),
+    )  # fmt: skip
+    return q

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from agents.policies.decoder import Decoder
+from agents.policies.fused import FusedDecoder
 from agents.policy import PolicyError
 
 
@@ -53,6 +54,8 @@ class SamplingCopy:
                 # Tables of positions keep their own type, as they do in any model of this type.
                 module, _, leaf = name.rpartition(".")
                 setattr(self.model.get_submodule(module), leaf, buffer.detach().clone())
+
+        FusedDecoder.prepare(self.model)
 
     def refresh(self) -> None:
         """Take over the model's weights, if they changed since the last time."""

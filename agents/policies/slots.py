@@ -93,21 +93,26 @@ class SlotCache(Cache):
         self, key_states: torch.Tensor, value_states: torch.Tensor, layer_idx: int, *args: Any, **kwargs: Any
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Write `[rows, heads, tokens, dim]` at the selected positions; return what attention reads."""
-        index, last = self._index(key_states.shape[1]), self._first + self._rows
-        views = []
-        for store, states in ((self._keys, key_states), (self._values, value_states)):
-            kept = store.get(layer_idx)
-            if kept is None:
-                shape = (self.slots, states.shape[1], self.length, states.shape[3])
-                kept = store[layer_idx] = states.new_zeros(shape)
+        keys, values = self.stored(layer_idx, key_states)
+        index = self.index(key_states.shape[1])
+        for kept, states in ((keys, key_states), (values, value_states)):
             kept.view(-1, kept.shape[3]).index_copy_(0, index, states.reshape(-1, kept.shape[3]))
-            if self._picked is None:
-                views.append(kept[self._first : last, :, : self._read])
-            else:
-                views.append(kept[:, :, : self._read].index_select(0, self._picked))
-        return views[0], views[1]
+        return self.seen(keys), self.seen(values)
 
-    def _index(self, heads: int) -> torch.Tensor:
+    def stored(self, layer: int, states: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """All keys and values of a layer, `[slots, heads, length, dim]`, for states `[rows, heads, tokens, dim]`."""
+        for store in (self._keys, self._values):
+            if layer not in store:
+                store[layer] = states.new_zeros(self.slots, states.shape[1], self.length, states.shape[3])
+        return self._keys[layer], self._values[layer]
+
+    def seen(self, kept: torch.Tensor) -> torch.Tensor:
+        """Of keys or values of a layer what the forward reads: a view, or a copy of the slots that were picked."""
+        if self._picked is None:
+            return kept[self._first : self._first + self._rows, :, : self._read]
+        return kept[:, :, : self._read].index_select(0, self._picked)
+
+    def index(self, heads: int) -> torch.Tensor:
         """Flat row numbers of `[slots * heads * length]` for the selected positions, in `[rows, heads, tokens]` order.
 
         Positions stay below `length`, so `(slot * heads + head) * length + position` never meets another slot.

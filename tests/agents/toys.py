@@ -21,6 +21,8 @@ from transformers import (
     MixtralConfig,
     MixtralForCausalLM,
     PreTrainedTokenizerFast,
+    Qwen2Config,
+    Qwen2ForCausalLM,
     Qwen3Config,
     Qwen3ForCausalLM,
 )
@@ -70,6 +72,11 @@ def model(kind: str = "llama", seed: int = 0) -> Any:
         made: Any = LlamaForCausalLM(LlamaConfig(**base, num_key_value_heads=4))
     elif kind == "gqa":
         made = LlamaForCausalLM(LlamaConfig(**base, num_key_value_heads=2))
+    elif kind == "qwen2":  # biases on queries, keys and values
+        made = Qwen2ForCausalLM(Qwen2Config(**base, num_key_value_heads=2))
+        for name, parameter in made.named_parameters():
+            if name.endswith("bias"):
+                torch.nn.init.normal_(parameter, std=0.3)
     elif kind == "qwen3":
         made = Qwen3ForCausalLM(Qwen3Config(**base, num_key_value_heads=2, head_dim=16))
     elif kind == "qwen3-windows":

@@ -121,6 +121,32 @@ def test_only_the_known_shape_is_fused(kind: str, fits: bool) -> None:
     assert FusedDecoder.fits(TransformersPolicy(model(kind), tokenizer())._decoder) is fits
 
 
+@pytest.mark.parametrize("device", ["cpu", GPU])
+@pytest.mark.parametrize("kind", ["llama", "gqa", "qwen2", "qwen3"])
+def test_a_copy_joins_layers_with_the_same_input(kind: str, device: str) -> None:
+    made = model(kind)
+    policy = fixed(made, device, sample_dtype=torch.float32, frozen=True)
+    fused = FusedDecoder(policy._decoder)
+    assert all(one is not None for block in fused._joined for one in block)
+    assert all(
+        one is None for block in FusedDecoder(TransformersPolicy(made, tokenizer())._decoder)._joined for one in block
+    )
+    contexts = {f"c{n}": prompt(n, 3 + 5 * n) for n in range(5)}
+    for turn in range(2):
+        requests = [
+            Request(name, ids, seed=turn * 10 + i, max_tokens=9) for i, (name, ids) in enumerate(contexts.items())
+        ]
+        for request, done in zip(requests, policy.complete(requests, Sampling(1.0, 9)), strict=True):
+            check(made, request, done, 1.0)
+            made.to(device)
+            contexts[request.conversation] = [*request.prompt_ids, *done.ids, *prompt(turn, 4)]
+        with torch.no_grad():
+            for parameter in made.parameters():
+                parameter.mul_(1.01)
+        policy.renew()  # in place: what is joined has the new weights
+    assert all(one is not None for block in FusedDecoder(policy._decoder)._joined for one in block)
+
+
 def test_a_fused_step_that_disagrees_with_the_model_is_not_used() -> None:
     made = model("gqa")
     for layer in made.model.layers:
