@@ -36,13 +36,16 @@ class Sampling:
     Attributes:
         temperature: 0 means greedy (argmax); log-probabilities are then reported at temperature 1.
         max_tokens: Cap on the reply, in tokens.
+        max_episode_tokens: Most ids of an episode: prompt, replies and observations; `None` is no budget. Rollouts
+            hold it; a policy sees it only as the cap of a request.
 
     Raises:
-        ValueError: The temperature is negative or no number, or the cap leaves room for nothing.
+        ValueError: The temperature is negative or no number, or a cap leaves room for nothing.
     """
 
     temperature: float = 1.0
     max_tokens: int = 512
+    max_episode_tokens: int | None = None
 
     def __post_init__(self) -> None:
         """Refuse what nothing can be sampled with."""
@@ -50,6 +53,10 @@ class Sampling:
             raise ValueError(f"temperature is {self.temperature}: use a number above 0, or 0 for greedy")
         if self.max_tokens < 1:
             raise ValueError(f"max_tokens is {self.max_tokens}: a reply needs room for 1 token at least")
+        if self.max_episode_tokens is not None and self.max_episode_tokens < 1:
+            raise ValueError(
+                f"max_episode_tokens is {self.max_episode_tokens}: a number above 0, or None for no budget"
+            )
 
     @property
     def greedy(self) -> bool:
@@ -57,9 +64,26 @@ class Sampling:
         return self.temperature == 0.0
 
     def label(self) -> str:
-        """For tables: `greedy` or `T=0.7`, with the cap."""
-        head = "greedy" if self.greedy else f"T={self.temperature:g}"
-        return f"{head}, max_tokens={self.max_tokens}"
+        """For tables: `greedy` or `T=0.7`, with the caps."""
+        return f"{'greedy' if self.greedy else f'T={self.temperature:g}'}, {self.caps}"
+
+    @property
+    def caps(self) -> str:
+        """The caps, for tables."""
+        episode = "" if self.max_episode_tokens is None else f", max_episode_tokens={self.max_episode_tokens}"
+        return f"max_tokens={self.max_tokens}{episode}"
+
+
+LEAST_REPLY = 16
+"""Ids that are left for a reply at least where its cap shrinks: fewer hold no command, so the episode ends."""
+
+
+def shrunk(cap: int, room: int, *, first: bool = False) -> int | None:
+    """The cap of a reply for which `room` ids are left; `None` where they are too few to ask for one.
+
+    A `first` reply is given whatever room there is: without it there is no episode.
+    """
+    return min(cap, room) if room >= min(cap, 1 if first else LEAST_REPLY) else None
 
 
 class TokenControl(Protocol):

@@ -16,6 +16,7 @@ from agents.policies.http import RETRIES, TOO_LARGE, HttpError, JsonClient, plai
 from agents.policies.remote import Outage, RemoteStream, together
 from agents.policies.scripted import ByteTokenizer
 from agents.policy import (
+    LEAST_REPLY,
     Abilities,
     Completion,
     FinishReason,
@@ -89,6 +90,7 @@ FILTERED = frozenset(
 )
 """What they call a reply that was withheld."""
 
+_REFUSED = (400, 413, 422)
 _TOO_LONG = re.compile(r"context (length|window|size)|prompt is too long|too many (input )?tokens", re.IGNORECASE)
 
 
@@ -166,6 +168,8 @@ class OpenAIPolicy:
     def complete(self, requests: Sequence[Request], sampling: Sampling) -> list[Completion]:
         """One reply per request, several requests at a time. Caps are in the server's tokens.
 
+        A cap that does not fit into the context any more is halved until the server takes it, down to `LEAST_REPLY`.
+
         Raises:
             PolicyError: The server is not there for anyone (`agents.policies.remote.Outage`).
             SomeFailed: It failed some, or some conversations cannot go on.
@@ -182,7 +186,7 @@ class OpenAIPolicy:
         """The decode settings for tables, with what is added to each request and what is left out."""
         label = sampling.label()
         if "temperature" in self._left_out:
-            label = f"temperature of the server's own, max_tokens={sampling.max_tokens}"
+            label = f"temperature of the server's own, {sampling.caps}"
         return f"{label}, {json.dumps(self.extra, sort_keys=True)}" if self.extra else label
 
     def forget(self, conversations: Sequence[str]) -> None:
@@ -230,16 +234,22 @@ class OpenAIPolicy:
             "seed": request.seed,
         }
         body = {key: value for key, value in body.items() if key not in self._left_out}
-        cap = request.cap(sampling)
-        try:
-            answer = self._post(body, cap, flight)
-        except HttpError as error:
-            if own := _of_this_prompt(error, request):
-                raise own from error
-            if hint := self._refused_key(error):
-                raise PolicyError(f"{error}; {hint}") from error
-            raise
-        return self._completion(answer)
+        completion = None
+        cap = asked = request.cap(sampling)
+        while completion is None:
+            try:
+                completion = self._completion(self._post(body, cap, flight))
+            except HttpError as error:
+                if _too_long(error) and cap > LEAST_REPLY:
+                    cap = max(LEAST_REPLY, cap // 2)  # few servers say how much room is left: half as much may fit
+                    continue
+                if own := _of_this_prompt(error, request):
+                    raise own from error
+                if hint := self._refused_key(error):
+                    raise PolicyError(f"{error}; {hint}") from error
+                raise
+        completion.max_tokens = None if cap == asked else cap
+        return completion
 
     def _refused_key(self, error: HttpError) -> str | None:
         """What to do where the server refuses a key that can be left out."""
@@ -356,14 +366,18 @@ def _letters(part: Any) -> int:
     return sum(_letters(part.get(key)) for key in ("text", "thinking", "reasoning", "summary"))
 
 
+def _too_long(error: HttpError) -> bool:
+    """Whether a request was refused because prompt and cap together are more than the server takes."""
+    if error.status not in _REFUSED or error.code == "content_filter":
+        return bool(error.status == 429 and TOO_LARGE.match(error.said))
+    return error.code == "context_length_exceeded" or bool(_TOO_LONG.search(error.said))
+
+
 def _of_this_prompt(error: HttpError, request: Request) -> PolicyError | None:
     """What a refused request says about its prompt; `None` where it says nothing."""
-    too_large = error.status == 429 and TOO_LARGE.match(error.said)
-    if error.status not in (400, 413, 422) and not too_large:
-        return None
-    if error.code == "content_filter":
+    if error.status in _REFUSED and error.code == "content_filter":
         return Unanswered(f"the server's content filter refuses the prompt: {error.said}")
-    if error.code != "context_length_exceeded" and not _TOO_LONG.search(error.said) and not too_large:
+    if not _too_long(error):
         return None
     if request.first_turn:
         return Unanswered(

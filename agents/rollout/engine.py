@@ -32,6 +32,11 @@ from agents.trajectory import Trajectory
 from sandboxes.transport import uninterrupted
 
 CLOSED = "the rollout engine was closed by another thread while it played; only episodes that were over are complete"
+UNCOUNTED = (
+    "this policy answers with text, and its ids are not the model's tokens, so nobody can count those of an episode. "
+    "Leave it out: max_tokens and max_turns limit an episode, too"
+)
+"""Why `Sampling.max_episode_tokens` is refused for some policies."""
 
 
 @dataclass(slots=True)
@@ -161,7 +166,8 @@ class RolloutEngine:
             Trajectories in the order of the jobs, and which jobs are unfinished.
 
         Raises:
-            ValueError: `enough` in lockstep, or unfinished episodes of the call before do not stand first.
+            ValueError: `enough` in lockstep, or unfinished episodes of the call before do not stand first; a token
+                budget for a policy whose tokens nobody can count.
         """
         if enough is not None and self.mode is not RolloutMode.ASYNCHRONOUS:
             raise ValueError("in lockstep no episode goes on alone: leave `enough` out, or play in asynchronous mode")
@@ -199,7 +205,7 @@ class RolloutEngine:
             PolicyError: The policy failed. Before, every episode that had begun and not ended went to `on_episode` as
                 `infrastructure`. (Where it fails some requests only, their episodes end so, and the others go on.)
             RuntimeError: Another thread closed the engine meanwhile.
-            ValueError: There are more parts than slots.
+            ValueError: There are more parts than slots; a token budget as in `run`.
         """
         if len(parts) > self.slots:
             raise ValueError(f"{len(parts)} parts at the same time need as many slots, and there are {self.slots}")
@@ -249,6 +255,9 @@ class RolloutEngine:
         on_round: Callable[[RolloutState], None] | None,
     ) -> Run:
         jobs, sampling = part
+        own_ids = abilities(self.policy).own_ids
+        if sampling.max_episode_tokens is not None and not own_ids:
+            raise ValueError(f"max_episode_tokens={sampling.max_episode_tokens}: {UNCOUNTED}")
         together = parts if self.mode is RolloutMode.LOCKSTEP else 1
         return Run(
             jobs=jobs,
@@ -259,7 +268,7 @@ class RolloutEngine:
             done=[None] * len(jobs),
             begin=time.perf_counter(),
             label=decode_label(self.policy, sampling),
-            own_ids=abilities(self.policy).own_ids,
+            own_ids=own_ids,
             slots=_share(self.slots, together, lane % together),
             ahead=_share(self.ahead, together, lane % together),
             lane=lane,

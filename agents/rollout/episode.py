@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from agents.chat import ChatTemplate, Conversation
-from agents.policy import Completion, FinishReason, PolicyError, Request, Sampling
+from agents.policy import Completion, FinishReason, PolicyError, Request, Sampling, shrunk
 from agents.seeds import derive_seed
 from agents.trajectory import FORGED, LOSSES, Trajectory, Turn, setting_of
 from envs.conversation import ConversationEnv, StopReason
@@ -61,6 +61,7 @@ class Episode:
         env: The slot's environment, used by one thread at a time.
         tries: Failures of the machinery so far.
         losses: Sandboxes that were lost in earlier tries; a job that starts over keeps them.
+        length: Ids so far: prompt, replies and whole observations, whatever a prompt shows of older ones.
     """
 
     job: Job
@@ -72,6 +73,7 @@ class Episode:
     conversation: Conversation = field(init=False)
     trajectory: Trajectory = field(init=False)
     context: list[int] = field(default_factory=list)
+    length: int = 0
     anchor: str = ""
     asked: Request | None = None
     reward: float = 0.0
@@ -117,34 +119,37 @@ class Episode:
         self.trajectory.environment = setting_of(self.env)
         keep = self.trajectory.keep_observations
         self.trajectory.prompt_ids = self.conversation.start(self.env.system_prompt, step.observation, keep)
+        self.length = len(self.trajectory.prompt_ids)
         self.anchor = step.info["anchor"]
 
     def request(self, sampling: Sampling, max_context: int | None) -> Request | None:
-        """The next reply wanted; `None` when it does not fit into the context any more.
+        """The next reply wanted; `None` when neither context nor token budget has room for one any more.
 
-        A reply may use the sampling's cap or the task's, the smaller; it is asked for only where all of it would fit.
-        Only a first reply is given whatever room there is.
+        A reply may use the sampling's cap or the task's, the smaller; near the end of the context, or of the budget,
+        what is left there (see `agents.policy.shrunk`).
 
         Stop texts of the environment are passed on for running text alone, where a policy that ends there and the
         environment that cuts there agree. In a chat they differ: the environment cuts nothing inside a thought or a
         block of code, which may hold two blank lines.
 
         Raises:
-            PolicyError: The task's first message alone fills the context.
+            PolicyError: The task's first message alone fills the context, or the budget.
         """
         turn = len(self.trajectory.turns)
         cap = min(sampling.max_tokens, self.job.task.budget.turn_tokens)
-        if max_context is not None:
-            room = max_context - len(self.conversation.ids)
-            if turn == 0:
-                if room < 1:
-                    raise PolicyError(
-                        f"task '{self.job.task.id}': its prompt has {len(self.conversation.ids)} ids and the context "
-                        f"only {max_context}; use a model with a longer context, or leave this task out"
-                    )
-                cap = min(cap, room)
-            elif room < cap:
+        for limit, used, what, remedy in (
+            (max_context, len(self.conversation.ids), "the context", "use a model with a longer context"),
+            (sampling.max_episode_tokens, self.length, "an episode", "raise max_episode_tokens"),
+        ):
+            fits = cap if limit is None else shrunk(cap, limit - used, first=turn == 0)
+            if fits is None and turn == 0:
+                raise PolicyError(
+                    f"task '{self.job.task.id}': its prompt has {used} ids and {what} only {limit}; {remedy}, or leave "
+                    "this task out"
+                )
+            if fits is None:
                 return None
+            cap = fits
         seed = derive_seed(self.job.seed, self.job.task.id, self.job.attempt, turn)
         stops = tuple(getattr(self.env, "stops", ())) if self.env.raw_prompts else ()
         self.asked = Request(self.name, self.conversation.ids, seed, max_tokens=cap, first_turn=turn == 0, stops=stops)
@@ -153,6 +158,7 @@ class Episode:
     def replied(self, completion: Completion, seconds: float) -> str:
         """Record a reply; returns its text for the environment, marked where the token limit cut it."""
         text = self.conversation.reply(completion.ids, completion.finish)
+        self.length += len(completion.ids)
         self.trajectory.turns.append(
             Turn(
                 index=len(self.trajectory.turns),
@@ -191,6 +197,7 @@ class Episode:
             self.anchor = step.info["anchor"]
             older = None if self.trajectory.keep_observations is None else self.env.summary(step.observation)
             self.context = self.conversation.observe(step.observation, older)
+            self.length += len(self.context)
 
     def ended(self, step: Step) -> None:
         """Record the grade."""

@@ -13,6 +13,7 @@ from agents.policies import http
 from agents.policies.openai import OpenAIPolicy, Usage
 from agents.policies.scripted import ByteTokenizer
 from agents.policy import (
+    LEAST_REPLY,
     Completion,
     FinishReason,
     Policy,
@@ -319,9 +320,22 @@ def test_a_later_prompt_that_is_too_long_ends_its_episode_alone(status: int, err
     with endpoint(lambda body: Answer(status, {"error": error})) as server:
         with pytest.raises(SomeFailed) as caught:
             opened(server).complete([request("a", first_turn=False)], SAMPLED)
-        assert len(server.asked) == 1
+        assert [asked["max_tokens"] for asked in server.asked] == [64, 32, LEAST_REPLY]
     (failed,) = caught.value.answers
     assert isinstance(failed, PromptTooLong)
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_cap_that_the_context_has_no_room_for_is_halved_until_it_fits(first: bool) -> None:
+    def script(body: dict[str, Any]) -> Any:
+        return said("cut", "length") if body["max_tokens"] <= 40 else Answer(400, {"error": CONTEXT})
+
+    with endpoint(script) as server:
+        policy = opened(server)
+        (cut,) = policy.complete([request("a", first_turn=first)], Sampling(0.7, 100))
+        (whole,) = policy.complete([request("a", first_turn=first)], Sampling(0.7, 40))
+        assert [asked["max_tokens"] for asked in server.asked] == [100, 50, 25, 40]
+    assert (cut.max_tokens, cut.finish) == (25, FinishReason.LENGTH) and whole.max_tokens is None
 
 
 def test_a_server_may_insist_on_the_other_name_of_the_cap_once() -> None:
