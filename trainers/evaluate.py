@@ -24,8 +24,9 @@ from rich.console import Console
 from agents.models.card import ModelCard, ModelError
 from agents.policies.openai import OpenAIPolicy, Usage
 from agents.policies.opening import Actor, PolicyKind, PolicyName, card_of, open_policy, read_name
-from agents.policy import Policy, PolicyError, Sampling
+from agents.policy import Policy, PolicyError, Sampling, abilities
 from agents.rollout import Job, RolloutEngine, RolloutMode, RolloutResult, RolloutState
+from agents.rollout.engine import UNCOUNTED
 from agents.rollout.progress import RolloutProgress
 from agents.seeds import derive_seed
 from agents.trajectory import Trajectory
@@ -75,6 +76,7 @@ LEAST = {
     "retries": 0,
     "limit": 0,
     "max_turns": 0,
+    "max_episode_tokens": 0,
     "keep_observations": 0,
     "sandbox_workers": 0,
     "torch_threads": 0,
@@ -253,6 +255,8 @@ def _evaluate(a: argparse.Namespace, console: Console) -> int:
     refuse_unwritable(folder)
     record = EvaluationRecord(folder)
     actor = _open_actor(a, checked)
+    if a.max_episode_tokens and not abilities(actor.policy).own_ids:
+        raise EvaluateError(f"--max_episode_tokens {a.max_episode_tokens}: {UNCOUNTED}")
     make = _make_env(a, checked)
     try:
         made = make()
@@ -311,7 +315,7 @@ def _check(a: argparse.Namespace) -> Checked:
         raise EvaluateError(why)
     if a.max_tokens is None:  # nobody says: questions take the largest budget, each task's own caps it further
         a.max_tokens = DEFAULT_CAP if a.env == "ClawGym-v0" else max(task.budget.turn_tokens for task in tasks)
-    arms = _arms(a, a.max_tokens)
+    arms = _arms(a, a.max_tokens, manner.max_episode_tokens)
     coverage = self_test(tasks)
     if coverage is not None and coverage.hopeless:
         raise EvaluateError(f"--tasks {a.tasks}: the verifiers cannot be trusted here: {coverage.text()}")
@@ -498,17 +502,17 @@ def _speed(result: RolloutResult, seconds: float) -> str:
     return f"{seconds:.1f} s; per turn: {per_turn}\n"
 
 
-def _arms(a: argparse.Namespace, cap: int) -> dict[str, Sampling]:
+def _arms(a: argparse.Namespace, cap: int, budget: int | None) -> dict[str, Sampling]:
     """Decode settings by name: `sampled` (one temperature) or `T=0.7`, and `greedy`."""
     temperatures = a.temperature if a.temperature is not None else ([] if a.greedy else [1.0])
     arms = {}
     drawn = [t for t in dict.fromkeys(temperatures) if t > 0]
     for t in drawn:
-        arms["sampled" if len(drawn) == 1 else f"T={t:g}"] = Sampling(t, cap)
+        arms["sampled" if len(drawn) == 1 else f"T={t:g}"] = Sampling(t, cap, budget)
     if a.greedy or 0 in temperatures:
         if a.samples > 1:
             raise EvaluateError("--samples above 1 with greedy decoding plays the same episode again: leave one out")
-        arms["greedy"] = Sampling(0.0, cap)
+        arms["greedy"] = Sampling(0.0, cap, budget)
     return arms
 
 
@@ -531,10 +535,11 @@ def _manner(a: argparse.Namespace, named: PolicyName) -> Manner:
         max_turns=a.max_turns,
         max_turn_tokens=a.max_tokens,
         keep_observations=a.keep_observations,
+        max_episode_tokens=a.max_episode_tokens,
     )
     a.env, a.no_tools, a.revise = manner.env, not manner.tools, manner.revise
     a.max_turns, a.max_tokens = manner.max_turns, manner.max_turn_tokens
-    a.keep_observations = manner.keep_observations or 0
+    a.keep_observations, a.max_episode_tokens = manner.keep_observations or 0, manner.max_episode_tokens or 0
     return manner
 
 
@@ -601,6 +606,12 @@ def _environment_arguments(add: Callable[..., Any]) -> None:
     add("--revise", type=int, metavar="N", help="IFEval: times an answer may be revised; default: as in training")
     add("--sandbox", default="auto", help=EnvArguments.__dataclass_fields__["sandbox"].metadata["help"])
     add("--max_turns", type=int, help="turns per episode; 0 takes each task's own budget; default: as in training")
+    add(
+        "--max_episode_tokens",
+        type=int,
+        metavar="N",
+        help="tokens of an episode (prompt, replies, whole observations); 0: no budget; default: as in training",
+    )
     add("--reward", default="shaped", help="shaped | binary | delta | one of your own")
     add("--agent_errors", default=AGENT_ERRORS.default, help=AGENT_ERRORS.metadata["help"])
     add("--prompt_style", default=AUTO, help="auto (what the policy was made for) | standard | compact | base")

@@ -117,6 +117,8 @@ class GiGPOTrainer(ExactResume):
         workers: Threads that step environments.
         ahead: Tasks laid out while the policy decodes; a pool of sandboxes has `slots + ahead`.
         max_turn_tokens: Cap on one reply.
+        max_episode_tokens: Most ids of an episode, prompt and observations included; `None` is no budget. `held_out`
+            has one of its own.
         on_episodes: Called with the episodes of each step, for records.
         on_round: Called after each round of a rollout with its name (`rollout` or `held-out`) and how far it is; from
             another thread where a generation is sampled ahead (`overlap`).
@@ -145,6 +147,7 @@ class GiGPOTrainer(ExactResume):
         workers: int = 2,
         ahead: int = 0,
         max_turn_tokens: int = 512,
+        max_episode_tokens: int | None = None,
         on_episodes: Callable[[int, RolloutResult], None] | None = None,
         on_round: Callable[[str, RolloutState], None] | None = None,
         callbacks: list[TrainerCallback] | None = None,
@@ -205,6 +208,7 @@ class GiGPOTrainer(ExactResume):
             ahead=ahead,
             mode=args.rollout_mode,
             max_turn_tokens=max_turn_tokens,
+            max_episode_tokens=max_episode_tokens,
             step=lambda: self.state.global_step,
             rules=self._make_rules(pool),
             on_round=on_round,

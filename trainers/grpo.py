@@ -222,6 +222,7 @@ class TrainingRun:
             workers=run.settings.env.sandbox_workers or max(1, (os.cpu_count() or 1) // here()),
             ahead=AHEAD,
             max_turn_tokens=reply_cap(run),
+            max_episode_tokens=run.settings.env.max_episode_tokens,
             on_episodes=callback.on_episodes if callback else None,
             on_round=callback.console.playing if callback else None,
             callbacks=[callback] if callback else [],

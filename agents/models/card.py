@@ -165,6 +165,7 @@ class ModelCard:
         end_ids: Ids that ended a reply, ascending.
         keep_observations: How many of the last observations its prompts showed in full, older ones as a line; `None` is
             all of them.
+        max_episode_tokens: Most ids of an episode; `None` is no budget.
     """
 
     prompt_style: str = DEFAULT_STYLE
@@ -177,6 +178,7 @@ class ModelCard:
     stops: tuple[str, ...] | None = None
     end_ids: tuple[int, ...] = ()
     keep_observations: int | None = None
+    max_episode_tokens: int | None = None
 
     def mismatch(self, environment: str, prompt_hash: str) -> str | None:
         """Why figures in an environment are not those of the policy as it was trained; `None` where they are.
@@ -278,6 +280,7 @@ def _card_of_run(run: Path) -> ModelCard | None:
             tools=settings.get("tools") if questions else None,
             revise=settings.get("revise") if questions else None,
             keep_observations=settings.get("keep_observations") or None,
+            max_episode_tokens=settings.get("max_episode_tokens") or None,
         )
     except (OSError, ValueError, AttributeError, yaml.YAMLError) as error:
         raise ValueError(f"{path}: does not say how the policy of this run was spoken to ({error})") from error

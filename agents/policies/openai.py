@@ -235,7 +235,7 @@ class OpenAIPolicy:
         }
         body = {key: value for key, value in body.items() if key not in self._left_out}
         completion = None
-        cap = asked = request.cap(sampling)
+        cap = wanted = request.cap(sampling)
         while completion is None:
             try:
                 completion = self._completion(self._post(body, cap, flight))
@@ -248,7 +248,7 @@ class OpenAIPolicy:
                 if hint := self._refused_key(error):
                     raise PolicyError(f"{error}; {hint}") from error
                 raise
-        completion.max_tokens = None if cap == asked else cap
+        completion.max_tokens = None if cap == wanted else cap
         return completion
 
     def _refused_key(self, error: HttpError) -> str | None:

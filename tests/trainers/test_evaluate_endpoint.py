@@ -199,6 +199,8 @@ def test_a_conversation_that_outgrows_the_context_is_graded_as_it_stands(tmp_pat
         (["--model", "oracle", "--sandbox_workers", "-2"], "--sandbox_workers is -2: at least 0"),
         (["--model", "oracle", "--max_tokens", "0"], "--max_tokens is 0: at least 1"),
         (["--model", "oracle", "--max_tokens", "-4"], "--max_tokens is -4: at least 1"),
+        (["--model", "oracle", "--max_episode_tokens", "-4"], "--max_episode_tokens is -4: at least 0"),
+        (["--model", "openai:m@http://h/v1", "--max_episode_tokens", "90"], "--max_episode_tokens 90: this policy"),
         (["--model", "oracle", "--temperature", "nan"], "--temperature must be a number"),
         (["--model", "vllm:http://h", "--eos_ids", "-1"], "--eos_ids must not be negative"),
         (["--model", "oracle", "--eos_ids", "1"], "--eos_ids does nothing"),

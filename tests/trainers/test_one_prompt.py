@@ -155,6 +155,28 @@ def test_older_observations_are_lines_in_every_measurement_of_a_policy_that_was_
     assert "keep_observations: 2\n" in capsys.readouterr().out
 
 
+def test_a_token_budget_holds_in_training_and_in_every_measurement_after_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = train(tmp_path / "run", "compact", "none", SHELL, "--max_episode_tokens", "60")
+    played = [json.loads(line) for file in run.glob("trajectories/*") for line in file.read_text().splitlines()]
+    held_out = [json.loads(line) for file in run.glob("held_out/*") for line in file.read_text().splitlines()]
+    for records in (played, held_out):
+        ids = [len(r["prompt_ids"]) + sum(len(t["context_ids"] + t["ids"]) for t in r["turns"]) for r in records]
+        assert max(ids) <= 60 and any(r["stop_reason"] == "max_tokens" for r in records)
+        assert all(r["reward"] is not None and "max_episode_tokens=60" in r["sampling"] for r in records)
+        assert any(turn["max_tokens"] < 24 for r in records for turn in r["turns"])
+    assert read_card(run / "best").max_episode_tokens == read_card(run / "checkpoint-1").max_episode_tokens == 60
+    assert not (run / "guards.jsonl").exists() or "left_behind" not in (run / "guards.jsonl").read_text()
+    tasks = ["--tasks", SHELL[3]]
+    then = episodes(run / "held_out" / "step_000002_greedy.jsonl")
+    now = measured(run / "checkpoint-2", tasks, tmp_path / "as trained")
+    assert {name: now[name] for name in then} == then
+    capsys.readouterr()
+    measured(run / "checkpoint-2", tasks, tmp_path / "more", "--max_episode_tokens", "0")
+    assert "warning: as asked, max_episode_tokens 0 (in training 60)" in capsys.readouterr().out
+
+
 def test_what_the_card_says_is_taken_over_and_what_is_asked_for_wins() -> None:
     card = ModelCard("base", "GSM8K-v0", "12", 48, 3, tools=False, revise=0)
     manner = manner_of(card)
@@ -172,6 +194,12 @@ def test_what_the_card_says_is_taken_over_and_what_is_asked_for_wins() -> None:
     assert manner_of(lines, keep_observations=0).asked == ("keep_observations 0 (in training 3)",)
     assert manner_of(card, keep_observations=2).asked == ("keep_observations 2 (in training 0)",)
     assert manner_of(ModelCard(), keep_observations=2).asked == () and manner_of(card, keep_observations=0).asked == ()
+    budget = replace(card, max_episode_tokens=900)
+    assert manner_of(budget).max_episode_tokens == 900 and manner_of(card).max_episode_tokens is None
+    assert manner_of(budget, env="MATH-v0").max_episode_tokens is None  # of episodes there
+    assert manner_of(budget, max_episode_tokens=0).max_episode_tokens is None
+    assert manner_of(budget, max_episode_tokens=0).asked == ("max_episode_tokens 0 (in training 900)",)
+    assert manner_of(card, max_episode_tokens=7).asked == ("max_episode_tokens 7 (in training 0)",)
 
 
 def trajectories(path: Path, *styles: str) -> Path:

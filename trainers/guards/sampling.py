@@ -186,11 +186,11 @@ class StopAndTruncation(Guard):
         self.cap = facts.sampling.max_tokens
         train = facts.sampling
         for name, arm in facts.arms.items():
-            if arm.max_tokens != train.max_tokens:
+            if arm.caps != train.caps:
                 yield warn(
                     "caps",
-                    f"stops: a reply has {train.max_tokens} tokens in training and {arm.max_tokens} when measured "
-                    f"({name}): the figures are of two settings. Use one cap.",
+                    f"stops: training samples with {train.caps}, the arm '{name}' with {arm.caps}: the figures are of "
+                    "two settings. Use the same caps.",
                 )
             if not arm.greedy and arm.temperature != train.temperature:
                 yield note(

@@ -146,6 +146,7 @@ class HeldOut:
         *,
         unseen: Sequence[Task] = (),
         max_turn_tokens: int = 512,
+        max_episode_tokens: int | None = None,
         goes_back: bool = False,
     ) -> HeldOut:
         """The rule that the settings name: arms, deciding figure, samples, patience, and `best/` in `output_dir`.
@@ -155,14 +156,15 @@ class HeldOut:
             tasks: Only measured on.
             unseen: The same, of families that are never trained on.
             max_turn_tokens: Cap on one reply: the trainer's.
+            max_episode_tokens: Most ids of an episode: the trainer's.
             goes_back: See the attribute.
 
         Raises:
             ValueError: The deciding figure is of tasks that there are none of.
         """
-        arms = {Arm.SAMPLED.value: Sampling(config.held_out_temperature, max_turn_tokens)}
+        arms = {Arm.SAMPLED.value: Sampling(config.held_out_temperature, max_turn_tokens, max_episode_tokens)}
         if config.held_out_greedy:
-            arms[Arm.GREEDY.value] = Sampling(0.0, max_turn_tokens)
+            arms[Arm.GREEDY.value] = Sampling(0.0, max_turn_tokens, max_episode_tokens)
         settings: Any = config  # seed and output_dir are TRL's
         return cls(
             tasks=tasks,

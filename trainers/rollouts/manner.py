@@ -34,6 +34,7 @@ class Manner:
         max_turns: 0 is each task's own budget.
         max_turn_tokens: Cap on one reply; `None` where nobody says one.
         keep_observations: How many of the last observations a prompt shows in full; `None` is all of them.
+        max_episode_tokens: Most ids of an episode; `None` is no budget.
         asked: What was asked for and is not what the card says, for people.
     """
 
@@ -44,6 +45,7 @@ class Manner:
     max_turns: int
     max_turn_tokens: int | None
     keep_observations: int | None = None
+    max_episode_tokens: int | None = None
     asked: tuple[str, ...] = ()
 
 
@@ -57,6 +59,7 @@ def manner_of(
     max_turns: int | None = None,
     max_turn_tokens: int | None = None,
     keep_observations: int | None = None,
+    max_episode_tokens: int | None = None,
 ) -> Manner:
     """What was asked for, and of the rest what the card says. `None` and `auto` ask for nothing.
 
@@ -69,6 +72,7 @@ def manner_of(
         "max_turn_tokens": card.max_turn_tokens,
         "keep_observations": card.keep_observations or (0 if card.prompt_hash else None),
         **({"tools": card.tools, "revise": card.revise, "max_turns": card.max_turns} if own else {}),
+        **({"max_episode_tokens": card.max_episode_tokens or (0 if card.prompt_hash else None)} if own else {}),
     }
     asked = {
         "prompt_style": None if prompt_style == AUTO else prompt_style,
@@ -77,6 +81,7 @@ def manner_of(
         "tools": tools,
         "revise": revise,
         "max_turns": max_turns,
+        "max_episode_tokens": max_episode_tokens,
     }
     said = tuple(
         f"{name} {asked[name]} (in training {value})"
@@ -92,6 +97,7 @@ def manner_of(
         int(known["max_turns"] or 0),
         None if known["max_turn_tokens"] is None else int(known["max_turn_tokens"]),
         int(known["keep_observations"] or 0) or None,
+        int(known["max_episode_tokens"] or 0) or None,
         said,
     )
 
@@ -113,13 +119,16 @@ def differences(card: ModelCard, env: str, make: Callable[..., ConversationEnv])
         yield why
 
 
-def card_of_env(env: Env[str, str], max_turn_tokens: int, name: str = "") -> ModelCard | None:
+def card_of_env(
+    env: Env[str, str], max_turn_tokens: int, name: str = "", *, max_episode_tokens: int | None = None
+) -> ModelCard | None:
     """The card of a policy that acts in an environment; `None` for an environment that is none of ours.
 
     Args:
         env: Of the run, with or without wrappers; no task need be laid out.
         max_turn_tokens: Cap on one reply.
         name: Id of the environment; empty: that under which it is trained.
+        max_episode_tokens: Most ids of an episode.
     """
     played = as_conversation(env)
     if isinstance(played, WrappedConversation):
@@ -138,6 +147,7 @@ def card_of_env(env: Env[str, str], max_turn_tokens: int, name: str = "") -> Mod
         revise=asks.revisions if asks is not None else None,
         stops=stops_of(env),
         keep_observations=env.keep_observations,
+        max_episode_tokens=max_episode_tokens,
     )
 
 

@@ -48,6 +48,7 @@ class Rollouts:
         workers: Threads that step environments.
         ahead: Tasks laid out while the policy decodes.
         max_turn_tokens: Cap on one reply.
+        max_episode_tokens: Most ids of an episode; `None` is no budget.
         step: Optimizer steps taken until now; a sampler that copies or publishes the weights goes by it.
         rules: Which attempts are made; default: one per row.
         mode: In which order episodes take their turns.
@@ -73,6 +74,7 @@ class Rollouts:
         workers: int,
         ahead: int,
         max_turn_tokens: int,
+        max_episode_tokens: int | None = None,
         step: Callable[[], int] = lambda: 0,
         rules: Rules | None = None,
         mode: RolloutMode = RolloutMode.AUTO,
@@ -80,7 +82,7 @@ class Rollouts:
     ) -> None:
         self._make_sampler, self._make_env, self.pool = sampler, make_env, pool
         self._group_size, self._seed = group_size, seed
-        self.sampling = Sampling(temperature=temperature, max_tokens=max_turn_tokens)
+        self.sampling = Sampling(temperature, max_turn_tokens, max_episode_tokens)
         self._slots, self._workers, self._ahead, self._mode = slots, workers, ahead, mode
         self.rules, self._step = rules or Rules(), step
         self._on_round = on_round
@@ -123,7 +125,7 @@ class Rollouts:
         """How the environments speak to the policy, of one more that is opened and closed; `None` for foreign ones."""
         env = self._make_env()
         try:
-            return card_of_env(env, self.sampling.max_tokens)
+            return card_of_env(env, self.sampling.max_tokens, max_episode_tokens=self.sampling.max_episode_tokens)
         finally:
             env.close()
 

@@ -134,7 +134,7 @@ def facts_of(run: Run, trainer: GiGPOTrainer, tokenizer: Any) -> Facts:
         pool=run.tasks.pool,
         held_out=run.tasks.measured,
         choice=run.tasks.split.choice,
-        sampling=Sampling(config.temperature, reply_cap(run)),
+        sampling=Sampling(config.temperature, reply_cap(run), run.settings.env.max_episode_tokens),
         environment=run.settings.env.env,
         prompt_hash=run.prompt_hash,
         card=read_card(run.model_folder),

@@ -307,7 +307,9 @@ def longest_episode(run: Run) -> int:
     intent = max(len(task.intent) for task in run.tasks.everything) // CHARACTERS
     turns, keep = most_turns(run), run.settings.env.keep_observations
     full = turns if keep is None else min(turns, keep)
-    return said + intent + turns * reply_cap(run) + full * said + (turns - full) * min(said, LINE_CUT // CHARACTERS)
+    lines = (turns - full) * min(said, LINE_CUT // CHARACTERS)
+    longest, budget = said + intent + turns * reply_cap(run) + full * said + lines, run.settings.env.max_episode_tokens
+    return longest if budget is None else min(longest, budget)
 
 
 def _reference(run: Run) -> str:

@@ -102,6 +102,7 @@ class Run:
             *idle,
             *self.settings.policy.idle_settings(is_adapter=self.source.kind is ModelKind.ADAPTER),
             *config_notes(c),
+            *budget_notes(self.settings),
         ]
 
 
@@ -200,7 +201,7 @@ def _with_prompts(run: Run, card: ModelCard) -> Run:
             run,
             prompt_hash=made.prompt_hash,
             raw_prompts=made.raw_prompts,
-            card=card_of_env(made, reply_cap(run), env.env) or ModelCard(),
+            card=card_of_env(made, reply_cap(run), env.env, max_episode_tokens=env.max_episode_tokens) or ModelCard(),
         )
         other = [*differences(card, env.env, make), *_other_settings(env, card)]
         made.close()
@@ -232,6 +233,9 @@ def _inherit(settings: Settings, card: ModelCard) -> tuple[Settings, list[str]]:
     if not env.max_turns and card.max_turns:
         env = replace(env, max_turns=card.max_turns)
         notes.append(f"max_turns={card.max_turns}: {said}")
+    if env.max_episode_tokens is None and card.max_episode_tokens:
+        env = replace(env, max_episode_tokens=card.max_episode_tokens)
+        notes.append(f"max_episode_tokens={card.max_episode_tokens}: {said}")
     if env.keep_observations is None and card.keep_observations is not None:
         env = replace(env, keep_observations=card.keep_observations)
         notes.append(f"keep_observations={card.keep_observations}: {said}")
@@ -333,6 +337,15 @@ def idle_selection(config: GiGPOConfig, tasks: TaskSets) -> list[str]:
     return notes
 
 
+def budget_notes(settings: Settings) -> Iterator[str]:
+    """What a token budget of episodes does together with another setting that one would not think of."""
+    if settings.env.max_episode_tokens and settings.config.mask_truncated_completions:
+        yield (
+            "mask_truncated_completions leaves out the episodes that use up max_episode_tokens: nothing then teaches "
+            "the policy to get by with them, and writing on costs less than failing. Leave one of the two out."
+        )
+
+
 def kept_note(config: GiGPOConfig) -> str | None:
     """Which checkpoints will be gone at the end, for who wants to measure them later; `None` where all stay."""
     keep = config.save_total_limit
@@ -394,5 +407,6 @@ def make_held_out(run: Run) -> HeldOut:
         run.tasks.held_out,
         unseen=run.tasks.unseen,
         max_turn_tokens=reply_cap(run),
+        max_episode_tokens=run.settings.env.max_episode_tokens,
         goes_back=run.settings.start is not None,
     )

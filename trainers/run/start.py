@@ -377,7 +377,7 @@ def _play(
         with random_states_kept():
             policy = TransformersPolicy(model, load_tokenizer(checkpoint), eos_ids=card.end_ids or None)
             with RolloutEngine(policy, make_env, slots=len(jobs), workers=1) as engine:
-                return engine.run(jobs, Sampling(temperature, cap)).trajectories
+                return engine.run(jobs, Sampling(temperature, cap, manner.max_episode_tokens)).trajectories
     finally:
         model.train(was_training)
 

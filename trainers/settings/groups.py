@@ -76,6 +76,14 @@ class EnvArguments(Settings):
     max_turns: int | None = setting(
         None, "Turns per episode; 0 takes each task's own budget.", off=0, above=0, unit="turns"
     )
+    max_episode_tokens: int | None = setting(
+        None,
+        "Tokens of an episode: prompt, replies and whole observations. The cap of a reply shrinks to what is left; "
+        "where too little is, the episode ends with stop reason max_tokens. 0 = no budget, or as trained here before.",
+        off=0,
+        above=0,
+        unit="tokens",
+    )
     reward: str = setting(
         "shaped", "shaped (rate minus a share of turns) | binary | delta | one of your own.", common=True
     )

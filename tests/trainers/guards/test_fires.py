@@ -264,8 +264,16 @@ def test_7_stop_and_truncation_fires():
     assert kinds(watch) == [
         (0, "warn", "caps"), (0, "note", "temperature"), (3, "warn", "capped"), (3, "warn", "past_stop"),
     ]  # fmt: skip
+    assert "max_tokens=40, the arm 'sampled' with max_tokens=200" in watch.findings[0].message
     assert "100% of the replies reached their cap of 40 tokens" in watch.findings[2].message
     assert "50% of the episodes write on" in watch.findings[3].message
+
+
+def test_7_another_token_budget_when_measured_is_another_setting():
+    watch = Watch({GuardName.STOP_AND_TRUNCATION: None})
+    watch.begin(facts(arms={"sampled": Sampling(1.0, 40, 900), "greedy": Sampling(0.0, 40)}))
+    assert kinds(watch) == [(0, "warn", "caps")]
+    assert "max_tokens=40, the arm 'sampled' with max_tokens=40, max_episode_tokens=900" in only(watch).message
 
 
 def test_8_inert_intervention_fires():

@@ -14,6 +14,7 @@ from trainers.run.dry_run import CHARACTERS, MESSAGE_TOKENS, longest_episode
 from trainers.run.setup import (
     _inherit,
     _setting_problems,
+    budget_notes,
     idle_selection,
     kept_note,
     make_env_factory,
@@ -84,6 +85,27 @@ def test_the_longest_prompt_is_that_of_the_lines() -> None:
     said, line = MESSAGE_TOKENS["standard"], LINE_CUT // CHARACTERS
     assert longest[None] == longest[60] and longest[None] - longest[3] == 47 * (said - line) > 0
     assert longest[3] - longest[1] == 2 * (said - line)
+
+
+def test_a_token_budget_is_the_longest_episode_and_is_that_of_before() -> None:
+    card = ModelCard(environment="ClawGym-v0", prompt_hash="12", max_episode_tokens=3000)
+    for flags, before, budget, said in (
+        ([], card, 3000, ["max_episode_tokens=3000: as the policy was trained before"]),
+        (["--max_episode_tokens", "700"], card, 700, []),
+        ([], replace(card, environment="GSM8K-v0"), None, []),
+        (["--max_episode_tokens", "0"], ModelCard(environment="ClawGym-v0"), None, []),
+    ):
+        taken, notes = _inherit(parse(flags), before)
+        assert (taken.env.max_episode_tokens, notes) == (budget, said)
+    longest = {}
+    for flags in ([], ["--max_episode_tokens", "900"], ["--max_episode_tokens", "90000"]):
+        checked: Any = SimpleNamespace(settings=parse(flags), tasks=run().tasks, prompt_style="standard")
+        longest[flags[-1] if flags else ""] = longest_episode(checked)
+    assert longest["900"] == 900 < longest[""] == longest["90000"]
+    masked = ["--mask_truncated_completions", "true"]
+    (note,) = budget_notes(parse(["--max_episode_tokens", "900", *masked]))
+    assert "writing on costs less than failing" in note
+    assert not list(budget_notes(parse(masked))) and not list(budget_notes(parse(["--max_episode_tokens", "900"])))
 
 
 def test_turns_of_an_episode() -> None:

@@ -13,6 +13,7 @@ import pytest
 from agents.policies.scripted import ByteTokenizer
 from agents.policies.vllm import VllmPolicy
 from agents.policy import (
+    LEAST_REPLY,
     Abilities,
     Completion,
     FinishReason,
@@ -27,6 +28,7 @@ from agents.policy import (
 from agents.rollout import RolloutEngine
 from agents.rollout.episode import Job
 from agents.seeds import derive_seed
+from agents.trajectory import Trajectory
 from tests.agents.fakes import FakeEnv, task
 from tests.agents.policies.vllm.fake import (
     BASE,
@@ -140,6 +142,24 @@ def test_what_does_not_fit_is_refused_before_anything_is_sent(fake: Fake) -> Non
     assert len(policy.complete([ask(0, max_tokens=9)], PLAIN)[0].ids) <= 9
     with pytest.raises(PolicyError, match="max_context is 2000 and the server's --max-model-len 1000"):
         make(fake, max_context=2000).complete([ask(0)], PLAIN)
+
+
+@pytest.mark.parametrize("limit", ["context", "budget"])
+def test_the_server_is_asked_for_what_is_left(fake: Fake, limit: str) -> None:
+    def play(most: int | None) -> Trajectory:
+        policy = make(fake, max_context=most if limit == "context" else None)
+        sampling = Sampling(1.0, 24, most if limit == "budget" else None)
+        with RolloutEngine(policy, FakeEnv, slots=1, workers=1) as engine:
+            (episode,) = engine.run([Job(task(), 0, 7)], sampling).trajectories
+        return episode
+
+    whole = play(None)
+    prompts = [len(body["prompt"]) for body in fake.sampled]
+    assert whole.stop_reason == "max_turns"
+    cut = play(prompts[3] + LEAST_REPLY + 1)
+    assert [turn.max_tokens for turn in cut.turns] == [24, 24, 24, LEAST_REPLY + 1]
+    assert [body["max_tokens"] for body in fake.sampled[len(prompts) :]] == [24, 24, 24, LEAST_REPLY + 1]
+    assert cut.stop_reason == "max_tokens" and cut.turns[3].ids == whole.turns[3].ids[: LEAST_REPLY + 1]
 
 
 def test_settings_that_make_no_sense() -> None:
