@@ -16,8 +16,8 @@ from shlex import quote
 from sandboxes.conformance.check import SECONDS, Check, Trial, Wrong, brief, must, python
 from sandboxes.sandbox import SandboxError
 
-COUNT = 16
-"""Inputs of each kind in the list."""
+SEEDS = range(16)
+"""Of the inputs of each kind in the list."""
 _TIMEOUT = 1.0
 """Seconds of one input: many never end by themselves."""
 
@@ -431,11 +431,12 @@ def _refuses(trial: Trial, path: str) -> None:
 
 def _check(kind: str) -> Check:
     def body(trial: Trial) -> None:
-        for seed in range(COUNT):
+        for seed in SEEDS:
             survive(trial, kind, seed)
 
     about = (
-        f"{COUNT} inputs drawn from seeds; after each every request is answered, and a clean command judges rightly."
+        f"{len(SEEDS)} inputs drawn from seeds; after each every request is answered, "
+        "and a clean command judges rightly."
     )
     return Check(f"hostile-{kind}-cost-nothing", "hostile", body, about, stress=KINDS[kind].stress, unsafe=True)
 
