@@ -267,7 +267,9 @@ def test_guards_see_tasks_of_unseen_families(tmp_path):
     run = SimpleNamespace(
         tasks=TaskSets(Split((make_task(1),), (), unseen=(unseen,))),
         settings=SimpleNamespace(
-            config=make_config(tmp_path), env=SimpleNamespace(env="", max_episode_tokens=None), t2po=SimpleNamespace(turn_resample_rate=0.1)
+            config=make_config(tmp_path),
+            env=SimpleNamespace(env="", max_episode_tokens=None),
+            t2po=SimpleNamespace(turn_resample_rate=0.1),
         ),
         prompt_hash="", model_folder=tmp_path, prompt_style="", self_test=None, t2po=None, reply_cap=12,
     )  # fmt: skip
