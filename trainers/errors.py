@@ -21,3 +21,7 @@ class BestLostError(RuntimeError):
 
 class DamagedError(RuntimeError):
     """A file that a run would go on from is not what was written; the message says what to do."""
+
+
+class OutOfMemoryError(RuntimeError):
+    """Learning does not fit into memory, whatever was tried; the message is one line with the settings that help."""

@@ -8,7 +8,8 @@ reward to the loss, in the order in which TRL calls it:
    `trainers.credit.pipeline` computes it; the formula stands at the top of `trainers.credit.turn`.
 3. `_compute_loss`, `_get_per_token_logps_and_entropies`: TRL's loss, with those advantages weighted where the sampler
    is not exactly the trained weights (`trainers.loss`). Where older observations were shown as lines, each reply is
-   scored behind the prompt that it was sampled from (`trainers.pieces`).
+   scored behind the prompt that it was sampled from (`trainers.pieces`). By tokens, the rows of a step are scored in
+   several passes (`trainers.passes`).
 
 Beside it, `evaluate` measures the held-out tasks (`trainers.heldout`).
 
@@ -54,9 +55,9 @@ from trainers.loss import (
     without_reference,
 )
 from trainers.measure import check_rewards
+from trainers.passes import LearnsInPasses
 from trainers.pieces import PIECES, Piece, pieces_of, score_pieces
 from trainers.processes import gathered, mean_figures, over_processes, play_shared, sum_figures
-from trainers.resume import ExactResume
 from trainers.rollouts.curriculum import RulesError
 from trainers.rollouts.metrics import episode_metrics
 from trainers.rollouts.play import Rollouts
@@ -101,7 +102,7 @@ def _settle_dropout(model: Any, args: GiGPOConfig) -> None:
         )
 
 
-class GiGPOTrainer(ExactResume):
+class GiGPOTrainer(LearnsInPasses):
     """Trains a policy on multi-turn episodes with episode and turn advantages.
 
     Args:
@@ -410,21 +411,28 @@ class GiGPOTrainer(ExactResume):
     ) -> Any:
         """TRL's, which calls it in the loss before it reads the advantages: the place where weights can enter."""
         plain = super()._get_per_token_logps_and_entropies
-        pieces = self._pieces()
-        if pieces is None:
-            out = plain(model, input_ids, attention_mask, logits_to_keep, **kwargs)
-        else:
+        pieces, bare, tokens = self._pieces(), self.accelerator.unwrap_model(model), self.args.token_budget
+        if pieces is not None or tokens is not None:
             kwargs.pop("batch_size", None)  # of whole episodes
-            bare = self.accelerator.unwrap_model(model)
-            out = score_pieces(
-                pieces,
+
+        def score(rows: Sequence[int], ids: torch.Tensor, mask: torch.Tensor, keep: int) -> Any:
+            if pieces is None:
+                return plain(model, ids, mask, keep, **kwargs)
+            return score_pieces(
+                [pieces[row] for row in rows],
                 lambda ids, mask, wanted: plain(bare, ids, mask, wanted, **kwargs),
-                width=logits_to_keep,
-                at_once=self.args.per_device_train_batch_size,
+                width=keep,
+                at_once=self.args.per_device_train_batch_size if tokens is None else None,
+                tokens=None if tokens is None else self._budget,
                 pad_id=self.processing_class.pad_token_id,
-                device=input_ids.device,
+                device=ids.device,
                 first=None if bare is model else lambda ids, mask, wanted: plain(model, ids, mask, wanted, **kwargs),
             )
+
+        if tokens is None:
+            out = score(range(len(input_ids)), input_ids, attention_mask, logits_to_keep)
+        else:
+            out = self._in_passes(score, input_ids, attention_mask, logits_to_keep, alone=pieces is not None)
         if self._loss_inputs is not None:
             exact, gather = self.rollouts.exact, self.accelerator.gather
             seen = correct(self._loss_inputs, out[0].detach(), exact=exact, cap=self.args.importance_cap, gather=gather)

@@ -62,6 +62,10 @@ def _acting(model: Any) -> Iterator[tuple[str, Any, str]]:
 # signs that the clips, SAPO's temperatures and the off-policy mask look at stay, too.
 
 
+PASSED = "passed"
+"""Key of the batch of a loss: 1 for the rows that were scored, shape (B,); without it all were."""
+
+
 class Mismatch(NamedTuple):
     """Sampled against trained log-probabilities on the trained tokens of one batch, of all processes.
 
@@ -113,6 +117,8 @@ def correct(
 
     """
     on = inputs["completion_mask"] * inputs["tool_mask"]
+    if PASSED in inputs:
+        on = on * inputs[PASSED][:, None]
     ratios = log_ratios(inputs.get("old_per_token_logps", trained), inputs["sampling_per_token_logps"], on)
     difference = ratios.abs()
     advantages = inputs["advantages"]

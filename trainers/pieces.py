@@ -12,14 +12,15 @@ replies one behind the other, shape (B, T), and what is computed here is put bac
 So advantages, ratios, clips, KL, masks and what divides the loss are those of an append-only episode with the same
 replies: the turns of an episode share its advantage, and a long episode counts as one.
 
-Memory: at most `at_once` pieces of one episode are in a pass, and where gradients are wanted a pass keeps its ids alone
-and is run again when its gradient comes (`torch.utils.checkpoint`). What a pass computes depends on its own episode, so
-it is the same to the last bit in whatever batch the episode stands: the first ratio is 1 and the first KL is 0.
+Memory: at most `at_once` pieces (or `tokens`) of one episode are in a pass, and where gradients are wanted several
+passes keep their ids alone and are run again when their gradients come (`torch.utils.checkpoint`). What a pass computes
+depends on its own episode, so it is the same to the last bit in whatever batch the episode stands: the first ratio is 1
+and the first KL is 0.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, TypeAlias
 
 import torch
@@ -88,7 +89,8 @@ def score_pieces(
     score: Score,
     *,
     width: int,
-    at_once: int,
+    at_once: int | None = None,
+    tokens: int | None = None,
     pad_id: int,
     device: torch.device,
     first: Score | None = None,
@@ -100,6 +102,7 @@ def score_pieces(
         score: What a forward pass gives.
         width: T, of the completions.
         at_once: Pieces of a pass at most; those of one row only.
+        tokens: Tokens of a pass at most, padding included; a longer piece makes a pass by itself.
         pad_id: Fills pieces at the right, where no position before them looks.
         device: Of the model.
         first: Scores the very first pass in the place of `score`, and keeps what its gradient needs: a wrapper around
@@ -110,11 +113,11 @@ def score_pieces(
     """
     columns: list[list[list[torch.Tensor]]] = []
     router: list[torch.Tensor] = []
-    again = torch.is_grad_enabled() and (len(pieces) > 1 or len(pieces[0]) > at_once)
-    for parts in pieces:
+    passes = [list(chunks(parts, tokens, at_once)) for parts in pieces]
+    again = torch.is_grad_enabled() and sum(map(len, passes)) > 1
+    for own in passes:
         done: list[list[torch.Tensor]] = [[], []]
-        for start in range(0, len(parts), at_once):
-            some = parts[start : start + at_once]
+        for some in own:
             ids, mask = _padded([row for row, _ in some], pad_id, device)
             offset = min(spans[0][0] for _, spans in some)  # no reply begins before it
             wanted = ids.size(1) - offset
@@ -139,6 +142,21 @@ def score_pieces(
     )
     assert logps is not None
     return Scores(logps, entropies, torch.stack(router).mean() if router else None)
+
+
+def chunks(parts: Sequence[Piece], tokens: int | None = None, most: int | None = None) -> Iterator[Sequence[Piece]]:
+    """The pieces of a row as passes, in their order; arguments as `score_pieces`."""
+    start = 0
+    for end in range(1, len(parts) + 1):
+        over = end < len(parts) and tokens is not None and tokens_of(parts[start : end + 1]) > tokens
+        if end == len(parts) or end - start == most or over:
+            yield parts[start:end]
+            start = end
+
+
+def tokens_of(parts: Sequence[Piece]) -> int:
+    """Of a pass with these pieces, padding included."""
+    return len(parts) * max(len(row) for row, _ in parts)
 
 
 def _padded(rows: Sequence[torch.Tensor], pad_id: int, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:

@@ -40,20 +40,27 @@ needs_sandbox = pytest.mark.skipif(
 ROWS = 12
 
 
-def toy(folder: Path, count: int, *, fail: bool = False, keep: bool = False) -> list[int]:
+def toy(
+    folder: Path, count: int, *, fail: bool = False, keep: bool = False, budget: int = 0, quiet: bool = False
+) -> list[int]:
     folder.mkdir()
-    running = start_together(count, folder / "log", two_processes.train, folder, ROWS // count, fail, keep)
+    args = (folder, ROWS // count, fail, keep, budget, quiet)
+    running = start_together(count, folder / "log", two_processes.train, *args)
     for process in running:
         process.join(240)
     return [process.exitcode for process in running]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("keep", [False, True], ids=["append-only", "older observations as lines"])
-def test_two_processes_are_one(tmp_path, keep):
+@pytest.mark.parametrize(
+    ("keep", "budget"),
+    [(False, 0), (True, 0), (False, 150), (True, 60)],
+    ids=["append-only", "older observations as lines", "by tokens", "older observations as lines, by tokens"],
+)
+def test_two_processes_are_one(tmp_path, keep, budget):
     """Three groups of four on two processes of six rows: one group lies on both."""
     assert toy(tmp_path / "one", 1, keep=keep) == [0]
-    assert toy(tmp_path / "two", 2, keep=keep) == [0, 0], (tmp_path / "two/log.1").read_text()
+    assert toy(tmp_path / "two", 2, keep=keep, budget=budget) == [0, 0], (tmp_path / "two/log.1").read_text()
     alone, first, second = (torch.load(tmp_path / name) for name in ("one/0.pt", "two/0.pt", "two/1.pt"))
     for whole, here, there in zip(alone["steps"], first["steps"], second["steps"], strict=True):
         assert (len(here["advantages"]), len(there["advantages"])) == (6, 6)
@@ -75,6 +82,17 @@ def test_two_processes_are_one(tmp_path, keep):
         )  # `sampling/logp_difference` is rounding itself
     saved = sorted(path.name for path in (tmp_path / "two/run/checkpoint-2").glob("*_1.*"))
     assert saved == ["rng_state_1.pth", "turngym_process_1.json"]
+
+
+@pytest.mark.slow
+def test_a_process_without_any_advantage_waits_for_the_other(tmp_path):
+    """By tokens it has no row to learn from in the first step: it passes one, and all take the same step."""
+    assert toy(tmp_path / "two", 2, budget=150, quiet=True) == [0, 0], (tmp_path / "two/log.1").read_text()
+    first, second = (torch.load(tmp_path / "two" / name) for name in ("0.pt", "1.pt"))
+    lines = [next(line for line in part["logged"] if "loss" in line) for part in (first, second)]
+    assert [line["passes/rows_left_out"] for line in lines] == [0.0, 5.0]
+    assert torch.equal(first["steps"][0]["gradient"], second["steps"][0]["gradient"])
+    assert first["steps"][0]["gradient"].norm() > 0 and torch.equal(first["weights"], second["weights"])
 
 
 @pytest.mark.slow

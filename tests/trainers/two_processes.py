@@ -34,19 +34,31 @@ class KeepingEnv(ToyEnv):
 
 
 class Trainer(NotingTrainer):
-    """Notes the gradient of each step, averaged over processes as the optimizer sees it."""
+    """Notes the batch and the gradient of each step, averaged over processes as the optimizer sees it."""
+
+    quiet = False
+    """In the first step this process has no advantage."""
+
+    def compute_loss(self, model: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        if self.quiet and not self.state.global_step:
+            inputs["advantages"].zero_()
+        return super().compute_loss(model, inputs, *args, **kwargs)
 
     def _clip_grad_norm(self, model: Any) -> Any:
+        self.last.append(self.batches[-1])
         self.gradients.append([p.grad.clone() for p in self.model.parameters()])
         return super()._clip_grad_norm(model)
 
 
-def train(folder: Path, rows: int, fail: bool, keep: bool) -> None:
-    """Two steps on three groups of four, `rows` of the twelve here; what came of it goes to `folder`."""
+def train(folder: Path, rows: int, fail: bool, keep: bool, budget: int, quiet: bool) -> None:
+    """Two steps on three groups of four, `rows` of the twelve here; what came of it goes to `folder`.
+
+    With a `budget` the second process has passes of twice as many tokens, and so fewer of them.
+    """
     rank = int(os.environ.get("RANK", "0"))
     tokenizer = make_tokenizer()
     held_out = HeldOut([make_task(100 + i) for i in range(5)], {"sampled": Sampling(1.0, 12)}, "sampled_reward")
-    Trainer.gradients = []
+    Trainer.gradients, Trainer.last, Trainer.quiet = [], [], quiet and rank == 1
     trainer = Trainer(
         make_model(tokenizer),
         make_config(
@@ -58,6 +70,7 @@ def train(folder: Path, rows: int, fail: bool, keep: bool) -> None:
             eval_on_start=True,
             save_strategy="steps",
             save_steps=2,
+            micro_batch_tokens=budget * (rank + 1),
         ),
         tokenizer,
         [make_task(i) for i in range(4)],
@@ -70,7 +83,7 @@ def train(folder: Path, rows: int, fail: bool, keep: bool) -> None:
     trainer.train()
     trainer.close()
     steps = []
-    for batch, gradient in zip(trainer.batches, Trainer.gradients, strict=True):
+    for batch, gradient in zip(Trainer.last, Trainer.gradients, strict=True):
         lengths = batch["completion_mask"].sum(1)
         rows_of = {
             tuple(ids[:n].tolist()): advantages[:n].tolist()

@@ -269,6 +269,7 @@ def load_of(run: Run, shape: DecoderShape) -> Load:
     reference = 0
     if c.beta:
         reference = shape.parameters if not lora else lora if run.peft is None else 0
+    longest = min(longest_episode(run), shape.context)
     # A GPU's copy of the start waits in main memory.
     keeps = bool(run.tasks.confirm) and machine(use_cpu=c.use_cpu).name == MAIN_MEMORY
     return Load(
@@ -277,9 +278,9 @@ def load_of(run: Run, shape: DecoderShape) -> Load:
         lora=lora,
         lora_r=trained.lora_r,
         reference=reference,
-        batch=c.per_device_train_batch_size,
+        batch=c.rows_of_a_pass(longest),
         slots=episodes_at_once(run),
-        longest=min(longest_episode(run), shape.context),
+        longest=longest,
         checkpointing=bool(c.gradient_checkpointing or c.activation_checkpointing),
         start=(lora or shape.parameters) if keeps else 0,
         copy=_copy_bytes(c, policy.dtype, adapted=bool(lora)),

@@ -154,6 +154,9 @@ _ACTING = {
     ),
     "logging_strategy": _rules(choices=("steps",), why="guards and the report read the lines of the steps"),
     **dict.fromkeys(("num_iterations", "steps_per_generation"), _rules(1)),
+    "pad_to_multiple_of": _rules(
+        needs=unless(lambda c: c.token_budget, ": with micro_batch_tokens a pass is as wide as its own rows")
+    ),
     **dict.fromkeys(("adam_beta1", "adam_beta2"), _rules(0, below=1)),
     **dict.fromkeys(("entropy_coef_min", "entropy_coef_max", "entropy_coef_delta"), _rules(0, requires=_ADAPTS)),
     "entropy_target": _rules(requires=_ADAPTS),
@@ -210,6 +213,7 @@ class GiGPOConfig(CreditSettings, HeldOutFields, RolloutFields, GuardFields, TRL
             wrong.append(f"eval_steps={self.eval_steps}: above 0; to measure nothing before the end: eval_strategy=no.")
         if wrong:
             raise ValueError("\n".join(wrong))
+        self.fold_accumulation()
         try:
             super().__post_init__()
         except ValueError as error:

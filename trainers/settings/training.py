@@ -8,6 +8,8 @@ from typing import Any
 
 from tasks.settings import Settings, never, setting, unless
 
+AUTO, AUTO_TOKENS = "auto", 16384
+"""`micro_batch_tokens` chosen by the trainer, and its tokens where no GPU's memory says otherwise."""
 LOSSES = ("dapo", "grpo", "bnpo", "dr_grpo", "cispo", "sapo", "luspo")
 """Loss types of TRL under which token advantages reach the gradient as they are."""
 HELD_OUT = "held-out tasks are measured by their own rule (held_out_*)"
@@ -57,6 +59,20 @@ class TRLFields(Settings):
     )
     gradient_accumulation_steps: int = setting(
         1, "Passes before an optimizer step; a step has this many times the batch size.", low=1, common=True
+    )
+    micro_batch_tokens: str = setting(
+        "0",
+        "Cut the rows of an optimizer step into passes of at most N tokens, padding included, each as wide as its own "
+        "rows; per_device_train_batch_size times gradient_accumulation_steps then is the rows of a step alone. Halved "
+        f"where memory ends. auto: what a GPU has free, once its first step was seen ({AUTO_TOKENS} until then, and on "
+        "a CPU). 0: passes of per_device_train_batch_size rows.",
+        unit="tokens",
+        common=True,
+        requires=(
+            unless(
+                lambda c: c.top_entropy_quantile < 1, " with top_entropy_quantile, which ranks all tokens of a pass"
+            ),
+        ),
     )
     learning_rate: float = setting(1e-5, "Peak rate; 1e-5 suits LoRA, all weights want less.", low=0, common=True)
     lr_scheduler_type: str = setting("linear", "linear | constant_with_warmup | constant (no warm-up) | cosine.")
@@ -111,6 +127,47 @@ class TRLFields(Settings):
         "steps", "Checkpoints for --resume: steps | no.", choices=("steps", "no"), recorded=False
     )
     save_total_limit: int | None = setting(2, "Checkpoints kept; `best/` is outside of it.", recorded=False)
+
+    @property
+    def budget_is_auto(self) -> bool:
+        """Whether the trainer chooses the tokens of a pass."""
+        return self.micro_batch_tokens == AUTO
+
+    @property
+    def token_budget(self) -> int | None:
+        """Tokens of a pass at most, to begin with; `None` cuts passes by rows."""
+        return AUTO_TOKENS if self.budget_is_auto else int(self.micro_batch_tokens) or None
+
+    def rows_of_a_pass(self, tokens: int) -> int:
+        """How many rows of so many tokens a pass holds at most."""
+        rows: int = self.per_device_train_batch_size
+        return rows if self.token_budget is None else max(1, min(rows, self.token_budget // tokens))
+
+    def fold_accumulation(self) -> None:
+        """By tokens, a step's rows are one batch: accumulation moves into `per_device_train_batch_size`.
+
+        Rows of a step, rows of a generation, and how often each is trained on stay as they are.
+
+        Raises:
+            ValueError: `micro_batch_tokens` is no number, or a step holds several generations.
+        """
+        given: Any = self
+        self.micro_batch_tokens = str(self.micro_batch_tokens)  # a number may be given as one
+        if not self.budget_is_auto and not self.micro_batch_tokens.isdecimal():
+            raise ValueError(f"micro_batch_tokens={self.micro_batch_tokens!r}: a whole number of tokens, 0 or auto.")
+        passes = given.gradient_accumulation_steps
+        if self.token_budget is None or passes == 1:
+            return
+        if given.steps_per_generation is not None and given.steps_per_generation % passes:
+            raise ValueError(
+                f"micro_batch_tokens={self.micro_batch_tokens}: an optimizer step takes its rows from one generation, "
+                f"but steps_per_generation={given.steps_per_generation} is no multiple of gradient_accumulation_steps="
+                f"{passes}. Make it one, or leave micro_batch_tokens out."
+            )
+        given.per_device_train_batch_size *= passes
+        given.gradient_accumulation_steps = 1
+        if given.steps_per_generation is not None:
+            given.steps_per_generation //= passes
 
     def idle_trl_settings(self) -> Iterator[str]:
         """Settings of the schedule that do nothing, or not what one would think, one sentence each."""

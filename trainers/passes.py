@@ -1,0 +1,417 @@
+"""How the rows of an optimizer step are cut into passes: by tokens, each pass as wide as its own rows need.
+
+TRL cuts by rows (`per_device_train_batch_size`) and pads all of them to the longest row of the generation: on a GPU
+many small passes, mostly padding, that wait for launches. With `micro_batch_tokens` all rows of an optimizer step come
+here at once (`GiGPOConfig` folds the accumulation into the batch). They are sorted by length and cut so that rows times
+width, padding included, stays within the budget, and each pass loses the columns that none of its rows fills.
+
+Why the sum of the passes' gradients is the gradient of one pass over all rows: every loss that is allowed here is a sum
+over rows, divided by numbers that follow from masks alone. Each pass therefore computes TRL's loss of the *whole* step,
+
+    L(logp_1, ..., logp_B),    with a gradient through the rows b of this pass, and numbers in the place of the others,
+
+so the derivatives by the rows add up to those of L, and no divisor of TRL's is written down a second time. The last
+pass has the numbers of all rows: its loss and figures are those of the step. Only there are figures kept, and only
+there do processes talk to each other, who may have different numbers of passes.
+
+A row in which no token has an advantage has no gradient, unless the loss has a KL, an entropy or a router term: it is
+left out of the passes. Masks still hold it, so what divides the loss counts it.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeAlias
+
+import torch
+from accelerate.utils.memory import clear_device_cache
+
+from trainers.errors import OutOfMemoryError
+from trainers.loss import PASSED
+from trainers.pieces import PIECES, Piece, chunks, tokens_of
+from trainers.resume import ExactResume
+from trainers.settings import GiGPOConfig
+from trainers.settings.training import AUTO_TOKENS
+
+SHARE = 0.7
+"""Of the free memory of a GPU that `auto` gives to the activations of a pass: a backward pass has numbers of its own,
+and sampling may grow meanwhile."""
+HEAD_BYTES = 2**30
+"""Two tiles of TRL's log-probabilities (4096 tokens by 32768 words, float32), whatever the width of a pass."""
+
+
+class Lengths(NamedTuple):
+    """Columns of each row that hold something: of its prompt, which ends where the completion begins, and of that."""
+
+    prompts: list[int]
+    completions: list[int]
+
+
+Scored: TypeAlias = tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]
+"""What TRL's method gives: log-probabilities and entropies, shape (rows, ids), and the loss of routers."""
+Score: TypeAlias = Callable[[Sequence[int], torch.Tensor, torch.Tensor, int], Scored]
+"""Scores rows: their places in the batch, ids and attention mask, shape (rows, width), columns of the completion."""
+
+
+def cut(rows: Sequence[int], lengths: Lengths, budget: int, *, alone: bool = False) -> list[list[int]]:
+    """Rows as passes, the longest first: what does not fit is found at once.
+
+    Args:
+        rows: Places in the batch.
+        lengths: Of all rows of the batch.
+        budget: Tokens of a pass at most, padding included; a longer row makes a pass by itself.
+        alone: Every row makes a pass by itself.
+    """
+    prompts, completions = lengths
+    passes: list[list[int]] = []
+    wide = (0, 0)
+    for row in sorted(rows, key=lambda row: (-prompts[row] - completions[row], row)):
+        with_it = max(wide[0], prompts[row]), max(wide[1], completions[row])
+        if passes and not alone and (len(passes[-1]) + 1) * sum(with_it) <= budget:
+            passes[-1].append(row)
+            wide = with_it
+        else:
+            passes.append([row])
+            wide = prompts[row], completions[row]
+    return passes
+
+
+def padded_tokens(rows: Sequence[int], lengths: Lengths) -> int:
+    """What a pass holds, padding included."""
+    return len(rows) * (max(lengths.prompts[row] for row in rows) + max(lengths.completions[row] for row in rows))
+
+
+def lengths_of(prompt_mask: torch.Tensor, completion_mask: torch.Tensor) -> Lengths:
+    """Of every row of a batch: prompts are filled at the left, completions at the right."""
+    return Lengths(*torch.stack([prompt_mask.sum(1), completion_mask.sum(1)]).tolist())
+
+
+def score_rows(
+    score: Score, rows: Sequence[int], lengths: Lengths, ids: torch.Tensor, mask: torch.Tensor, keep: int
+) -> Scored:
+    """Score some rows of a batch in one pass, without the columns that none of them fills.
+
+    Args:
+        score: Scores them.
+        rows: Their places in the batch.
+        lengths: Of all rows.
+        ids: Prompts and completions, shape (B, P + T).
+        mask: Where there is something, same shape.
+        keep: T.
+
+    Returns:
+        Shape (rows, longest completion of theirs).
+    """
+    begin = ids.size(1) - keep
+    first, width = begin - max(lengths.prompts[row] for row in rows), max(lengths.completions[row] for row in rows)
+    place = torch.tensor(list(rows), device=ids.device)
+    return score(rows, ids[place, first : begin + width], mask[place, first : begin + width], width)
+
+
+def put(whole: torch.Tensor, rows: Sequence[int], part: torch.Tensor) -> torch.Tensor:
+    """`whole` (B, T) with the numbers of some rows in it, through which gradients go; behind a row's end as it was."""
+    out = whole.clone()
+    out[torch.tensor(list(rows), device=whole.device), : part.size(1)] = part
+    return out
+
+
+def tokens_that_fit(free: int, per_token: float) -> int:
+    """The budget of `auto`, from bytes that are free and bytes that a token of a pass keeps for its backward pass."""
+    return max(1, int(SHARE * max(0, free - HEAD_BYTES) / per_token))
+
+
+@dataclass
+class _Step:
+    """The passes of one step, as far as they have come.
+
+    Attributes:
+        lengths: Of all rows.
+        tokens: Of all passes, padding included.
+        scale: Turns a mean over all tokens, in which those of rows that were left out are 0, into one over the others.
+        rows: Of the pass of now.
+        pieces: Of all rows, where they are scored in pieces.
+        logps: Of all rows, shape (B, T), as far as they are known.
+        entropies: The same.
+        router: Loss of the routers: the mean over the passes, by their tokens.
+    """
+
+    lengths: Lengths
+    tokens: int
+    scale: float
+    rows: list[int]
+    pieces: list[list[Piece]] | None
+    logps: torch.Tensor | None = None
+    entropies: torch.Tensor | None = None
+    router: torch.Tensor | None = None
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0]
+
+
+class _Alone:
+    """The accelerator as a pass sees it that is not the last of its step: it talks to no other process."""
+
+    sync_gradients = False
+
+    def __init__(self, accelerator: Any) -> None:
+        self._accelerator = accelerator
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._accelerator, name)
+
+    def gather(self, values: torch.Tensor) -> torch.Tensor:
+        return values
+
+    gather_for_metrics = gather
+
+    def reduce(self, values: torch.Tensor, reduction: str = "sum") -> torch.Tensor:
+        return values
+
+
+class LearnsInPasses(ExactResume):
+    """The part of the trainer that cuts what is scored and learned on into passes. `GiGPOTrainer` gives the loss."""
+
+    advantaged: float
+    _budget: int = 0
+    """Tokens of a pass; 0 until the first one."""
+    _settled = False
+    """It stays: a pass did not fit, or `auto` was chosen."""
+    _per_token: float = 0.0
+    """Bytes that a token of a pass kept for its backward pass, the most that was seen; for `auto` on a GPU."""
+    _now: _Step | None = None
+    _failed = ""
+    """What the last pass that did not fit said."""
+    _learning = False
+    """The loss of this step has begun: memory that is missing is missing for it, not for sampling."""
+
+    # Set by transformers and TRL, which are not analysed.
+    accelerator: Any
+    entropy_coef: float
+    _last_world_entropy: float
+    _entropy_window_stats: torch.Tensor | None
+
+    def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any) -> torch.Tensor:
+        """One micro-step; a pass that does not fit into memory is said in words that help.
+
+        Raises:
+            OutOfMemoryError: It does not, and nothing is left that could be tried.
+        """
+        self._learning = False
+        try:
+            return super().training_step(model, inputs, num_items_in_batch)
+        except torch.OutOfMemoryError as error:
+            if not self._learning:
+                raise
+            rows = len(self._now.rows) if self._now is not None else self.args.per_device_train_batch_size
+            raise self._hopeless(f"{rows} rows", _first_line(error)) from error
+
+    def compute_loss(
+        self, model: Any, inputs: Any, return_outputs: bool = False, num_items_in_batch: Any = None
+    ) -> torch.Tensor:
+        """As TRL; by tokens, the gradients are there when it returns, and the loss is a number.
+
+        Raises:
+            OutOfMemoryError: A single row does not fit, or does not with several processes.
+        """
+        self._learning = True
+        args: GiGPOConfig = self.args
+        if args.token_budget is None or not self.model.training:
+            return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
+        self._choose_budget()
+        before, done = self._figures(), []
+        while (loss := self._try(model, inputs)) is None:
+            self._put_back(before)
+            model.zero_grad(set_to_none=True)
+            done.append(self._make_room())
+            clear_device_cache()
+        if done:
+            self.warn(self.state.global_step + 1, f"a pass did not fit into memory: {done[-1]}. The step was repeated.")
+        return loss.requires_grad_()  # whose backward pass, called by transformers, does nothing more
+
+    def _try(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor | None:
+        """The step's loss, its gradients made; `None` where a pass did not fit.
+
+        No random number is drawn in a pass (dropout is off), so a second try computes the same.
+        """
+        try:
+            return self._learn(model, inputs)
+        except torch.OutOfMemoryError as error:
+            if self.accelerator.num_processes > 1:  # the others wait in the middle of a pass that this one left
+                raise
+            self._failed = _first_line(error)
+        return None  # outside: the error would keep what its frames hold
+
+    def _make_room(self) -> str:
+        """Half the budget; for a single row gradient checkpointing. What was done, in words.
+
+        Raises:
+            OutOfMemoryError: Neither can be done.
+        """
+        step, self._now = self._now, None
+        assert step is not None
+        if step.pieces is None:
+            tokens, divisible = padded_tokens(step.rows, step.lengths), len(step.rows) > 1
+        else:  # a row by itself, whose pieces are cut by the same budget
+            some = max(chunks(step.pieces[step.rows[0]], self._budget), key=tokens_of)
+            tokens, divisible = tokens_of(some), len(some) > 1
+        if divisible:
+            self._budget, self._settled = max(1, min(self._budget, tokens) // 2), True
+            return f"passes have at most {self._budget} tokens from now on (micro_batch_tokens)"
+        model = self.accelerator.unwrap_model(self.model)
+        if not model.is_gradient_checkpointing and model.supports_gradient_checkpointing:
+            self.args.gradient_checkpointing_kwargs = {"use_reentrant": False}  # TRL switches it off and on with these
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", FutureWarning)  # its newer name is not in transformers 5.17
+                model.gradient_checkpointing_enable(self.args.gradient_checkpointing_kwargs)
+            return f"gradient_checkpointing is on from now on, for a row of {tokens} tokens"
+        raise self._hopeless(f"a single row of {tokens} tokens", self._failed)
+
+    def _hopeless(self, what: str, why: str) -> OutOfMemoryError:
+        on = "on" if self.accelerator.unwrap_model(self.model).is_gradient_checkpointing else "off"
+        return OutOfMemoryError(
+            f"step {self.state.global_step + 1}: no memory for a learning pass of {what}, gradient_checkpointing {on} "
+            f"({why}). What helps: gradient_checkpointing; a smaller micro_batch_tokens (or, without it, a smaller "
+            "per_device_train_batch_size with more gradient_accumulation_steps); a smaller max_turn_tokens, or "
+            "adapter=lora with dtype=bfloat16."
+        )
+
+    # -- the passes of a step --------------------------------------------------------------------------------------
+
+    def _learn(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
+        """The gradients of the step, pass by pass; its loss, a number."""
+        rows, lengths, scale = self._rows_to_pass(inputs)
+        pieces = inputs.get(PIECES)
+        passes = cut(rows, lengths, self._budget, alone=pieces is not None)
+        self._note("passes/count", float(len(passes)))
+        self._note("passes/rows_left_out", float(len(lengths.prompts) - len(rows)))
+        if not passes:  # the gradient is 0, not missing: momentum and weight decay act as ever
+            for parameter in self.model.parameters():
+                if parameter.requires_grad and parameter.grad is None:
+                    parameter.grad = torch.zeros_like(parameter)
+            return torch.zeros((), device=self.accelerator.device)
+        passed = torch.zeros(len(lengths.prompts), dtype=torch.long, device=inputs["completion_ids"].device)
+        passed[rows] = 1
+        inputs = {**inputs, PASSED: passed}
+        self._now = _Step(lengths, sum(padded_tokens(some, lengths) for some in passes), scale, passes[0], pieces)
+        self._now.logps = inputs.get("old_per_token_logps")  # ratio 1 where nothing else is known
+        for some in passes[:-1]:
+            self._now.rows = some
+            with self._unseen(model):
+                self.accelerator.backward(self._compute_loss(model, inputs))
+        self._now.rows = passes[-1]
+        loss = self._compute_loss(model, inputs)
+        self.accelerator.backward(loss)
+        self._now = None
+        return loss.detach()
+
+    def _rows_to_pass(self, inputs: dict[str, Any]) -> tuple[list[int], Lengths, float]:
+        """Rows that have a gradient, the lengths of all, and `_Step.scale`; of all processes none, or one at least."""
+        mask = inputs["completion_mask"] * inputs["tool_mask"]
+        signal = ((inputs["advantages"] != 0) & (mask != 0)).any(1)
+        if self.beta or self._entropy_bonus_enabled or self.aux_loss_enabled:
+            signal = torch.ones_like(signal)
+        counts = [inputs["prompt_mask"].sum(1), inputs["completion_mask"].sum(1), mask.sum(1), signal.long()]
+        prompts, completions, tokens, wanted = torch.stack([x.long() for x in counts]).tolist()
+        lengths = Lengths(prompts, completions)
+        rows = [row for row, wants in enumerate(wanted) if wants]
+        # Where other processes have rows, this one passes one, too: gradients are averaged by all or by none.
+        chosen = rows or [min(range(len(prompts)), key=lambda row: prompts[row] + completions[row])]
+        mine = [len(rows), sum(tokens[row] for row in chosen), sum(tokens)]
+        anywhere, passed, everything = (
+            self.accelerator.gather(torch.tensor([mine], dtype=torch.float64, device=mask.device)).sum(0).tolist()
+        )
+        return (chosen if anywhere else []), lengths, everything / passed if passed else 1.0
+
+    @contextmanager
+    def _unseen(self, model: Any) -> Iterator[None]:
+        """Around a pass that is not the last: gradients stay here, and its figures are thrown away."""
+        accelerator, before = self.accelerator, self._figures()
+        self.accelerator = _Alone(accelerator)
+        try:
+            with accelerator.no_sync(model):
+                yield
+        finally:
+            self.accelerator = accelerator
+            self._put_back(before)
+
+    def _figures(self) -> tuple[Any, ...]:
+        """What computing a loss adds to."""
+        metrics = {name: list(values) for name, values in self._metrics["train"].items()}
+        return metrics, self.advantaged, self.entropy_coef, self._last_world_entropy, self._entropy_window_stats
+
+    def _put_back(self, before: tuple[Any, ...]) -> None:
+        metrics, self.advantaged, self.entropy_coef, self._last_world_entropy, self._entropy_window_stats = before
+        self._metrics["train"].clear()
+        self._metrics["train"].update({name: list(values) for name, values in metrics.items()})
+
+    def _note(self, name: str, value: float) -> None:
+        self._metrics["train"][name].append(value)
+
+    # -- what is scored --------------------------------------------------------------------------------------------
+
+    def _in_passes(self, score: Score, ids: torch.Tensor, mask: torch.Tensor, keep: int, *, alone: bool) -> Scored:
+        """Log-probabilities and entropies of a batch, shape (B, T), pass by pass; in a loss those of the pass of now.
+
+        Args:
+            score: Scores some rows.
+            ids: Prompts and completions, shape (B, P + T).
+            mask: Where there is something, same shape.
+            keep: T.
+            alone: Every row makes a pass by itself.
+        """
+        if self._now is not None:
+            return self._spread(score, ids, mask, keep)
+        self._choose_budget()
+        lengths = lengths_of(mask[:, :-keep], mask[:, -keep:])
+        out: list[torch.Tensor | None] = [None, None]
+        router = []
+        for rows in cut(range(len(ids)), lengths, self._budget, alone=alone):
+            *found, loss = score_rows(score, rows, lengths, ids, mask, keep)
+            for place, part in enumerate(found):
+                if part is not None:
+                    whole = out[place]
+                    out[place] = put(part.new_zeros(len(ids), keep) if whole is None else whole, rows, part)
+            router += [loss] if loss is not None else []
+        logps, entropies = out
+        assert logps is not None
+        return logps, entropies, torch.stack(router).mean() if router else None
+
+    def _spread(self, score: Score, ids: torch.Tensor, mask: torch.Tensor, keep: int) -> Scored:
+        """The rows of this pass, scored, among what is known of the others."""
+        step = self._now
+        assert step is not None
+        before = torch.cuda.memory_allocated() if ids.is_cuda else 0
+        logps, entropies, router = score_rows(score, step.rows, step.lengths, ids, mask, keep)
+        tokens = padded_tokens(step.rows, step.lengths)
+        if ids.is_cuda and step.pieces is None:
+            self._per_token = max(self._per_token, (torch.cuda.memory_allocated() - before) / tokens)
+        if step.logps is None or step.logps.dtype != logps.dtype:
+            step.logps = logps.new_zeros(len(ids), keep) if step.logps is None else step.logps.to(logps.dtype)
+        whole = put(step.logps, step.rows, logps)
+        step.logps = whole.detach()
+        if entropies is not None:
+            known = entropies.new_zeros(len(ids), keep) if step.entropies is None else step.entropies
+            entropies = put(known, step.rows, entropies)
+            step.entropies = entropies.detach()
+            entropies = entropies * step.scale if step.scale != 1.0 else entropies
+        if router is not None:
+            router = router * (tokens / step.tokens) + (0.0 if step.router is None else step.router)
+            step.router = router.detach()
+        return whole, entropies, router
+
+    def _choose_budget(self) -> None:
+        """The budget as it was given; of `auto` on a GPU what is free, once a step has shown what a token keeps."""
+        args: GiGPOConfig = self.args
+        if not self._budget:
+            self._budget = args.token_budget or AUTO_TOKENS
+        if not self._learning or self._settled or not args.budget_is_auto or not self._per_token:
+            return
+        device = self.accelerator.device
+        free = torch.cuda.mem_get_info(device)[0]
+        free += torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        gradients = sum(p.numel() * p.element_size() for p in self.model.parameters() if p.requires_grad)
+        self._budget, self._settled = tokens_that_fit(free - gradients, self._per_token), True
