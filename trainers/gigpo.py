@@ -65,7 +65,7 @@ from trainers.rollouts.rules import VLLM, Draw, Played, Rules, make_rules, mask_
 from trainers.rollouts.samplers import VERSION, drop_stale, make_sampler
 from trainers.rollouts.samplers import Sampler as RolloutSampler
 from trainers.settings import GiGPOConfig
-from trainers.settings.checks import check_config, check_parts, check_processes, check_targets
+from trainers.settings.checks import LIGER_EXACT, check_config, check_parts, check_processes, check_targets
 
 
 def episode_reward(*, episode_reward: list[float | None], **_: Any) -> list[float | None]:
@@ -253,6 +253,8 @@ class GiGPOTrainer(LearnsInPasses):
             frozen=bool(args.overlap),
             retries=args.sampler_retries,
         )
+        if args.use_liger_kernel and sampler.exact:
+            raise ConfigError(LIGER_EXACT)
         return replace(sampler, policy=T2PO(sampler.policy, self._t2po_config)) if self._t2po_config else sampler
 
     def _start_sampler(self) -> None:

@@ -18,7 +18,7 @@ from tests.trainers.test_gigpo import rows_of
 from tests.trainers.toy import make_config, make_tokenizer, make_trainer
 from trainers.errors import ConfigError
 from trainers.settings import GiGPOConfig
-from trainers.settings.checks import check_config, check_parts, config_notes
+from trainers.settings.checks import LIGER_EXACT, check_config, check_parts, config_notes
 from trainers.settings.gigpo_config import ALWAYS
 from trainers.settings.parsing import parse
 from trainers.settings.training import LOSSES
@@ -274,6 +274,38 @@ def test_the_quickstart_and_its_overrides_are_accepted():
     """With held-out evaluation on, as people run it: transformers then sets options of its own."""
     check_config(parse([]).config)
     check_config(parse(["--loss_type", "sapo", "--sapo_temperature_neg", "1.2", "--beta", "0.01"]).config)
+
+
+def test_tf32_is_no_error_without_a_gpu_and_says_that_it_does_nothing(tmp_path, monkeypatch):
+    config = make_config(tmp_path, tf32=True)
+    check_config(config)
+    assert config.tf32 is True
+    assert [note for note in config_notes(config) if "tf32=True does nothing" in note]
+    assert not [note for note in config_notes(make_config(tmp_path)) if "tf32" in note]
+    monkeypatch.setattr("transformers.utils.is_torch_tf32_available", lambda: True)
+    assert not [note for note in config_notes(config) if "tf32" in note]
+
+
+def test_liger_needs_its_package_and_a_sampler_that_is_corrected(tmp_path, monkeypatch):
+    def refusals(**changes):
+        try:
+            check_config(make_config(tmp_path, use_liger_kernel=True, **changes))
+        except ConfigError as error:
+            return str(error).splitlines()
+        return []
+
+    corrected = [{"sample_dtype": "bfloat16"}, {"sampler": "vllm:http://127.0.0.1:1"}, {"overlap": 1}]
+    monkeypatch.setattr("trainers.settings.checks.is_liger_kernel_available", lambda: False)
+    assert all("the package liger-kernel is not installed" in line for c in corrected for (line,) in [refusals(**c)])
+    monkeypatch.setattr("trainers.settings.checks.is_liger_kernel_available", lambda: True)
+    assert [refusals(**changes) for changes in corrected] == [[], [], []]
+    (exact,) = refusals()
+    assert exact == LIGER_EXACT
+    trainer = make_trainer(tmp_path)
+    trainer.args.use_liger_kernel, trainer.args.sample_dtype = True, "float32"  # its own type: nothing is copied
+    with pytest.raises(ConfigError, match="use_liger_kernel"):
+        _ = trainer.policy
+    trainer.close()
 
 
 def test_a_batch_size_that_finds_itself_is_refused_by_trl(tmp_path):

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from transformers import PreTrainedTokenizerBase, get_scheduler
 from transformers.integrations import get_available_reporting_integrations
+from transformers.utils import is_liger_kernel_available
 
 from agents.t2po import T2PO, T2POConfig
 from agents.uncertainty import OFFICIAL_SKIP, Signal
@@ -24,6 +25,7 @@ from trainers.credit.token import OPERATORS, DelightMode, SepaSchedule, operator
 from trainers.errors import ConfigError
 from trainers.guards.levels import level_problems
 from trainers.rollouts.partial import NO_RESUME
+from trainers.rollouts.rules import IN_PROCESS, SAME
 from trainers.settings import GiGPOConfig
 from trainers.settings.gigpo_config import INHERITED, LORA, REFUSED, SMALLER, WITHOUT_KWARGS
 from trainers.settings.groups import NO_DROPOUT
@@ -52,9 +54,26 @@ def backend_problems(config: Any) -> Iterator[str]:
     if sharding and not getattr(config, "fsdp", None):
         yield f"fsdp_config: {REFUSED['fsdp']}"
     yield from _reporting_problems(config.report_to)
+    yield from _liger_problems(config)
     for variable, name in _LAUNCHERS.items():
         if os.environ.get(variable, "false").lower() in ("true", "1"):
             yield f"accelerate launches {name} ({variable}): untested here. Choose plain multi-GPU. {SMALLER}."
+
+
+LIGER_EXACT = (
+    "use_liger_kernel: its kernels round otherwise than this sampler, whose tokens are not weighted for that. Use a "
+    "sample_dtype that is not the weights' own, a server or overlap=1, or leave it off."
+)
+
+
+def _liger_problems(config: Any) -> Iterator[str]:
+    """Why Liger's kernels cannot be used: they replace layers of the model in place, for training alone."""
+    if not config.use_liger_kernel:
+        return
+    if not is_liger_kernel_available():
+        yield "use_liger_kernel: the package liger-kernel is not installed. Install it, or leave this off."
+    if config.sampler == IN_PROCESS and config.sample_dtype == SAME and not config.overlap:
+        yield LIGER_EXACT
 
 
 def _reporting_problems(report_to: Any) -> Iterator[str]:
@@ -379,6 +398,11 @@ def _together(c: GiGPOConfig) -> Iterator[str]:
     yield from level_problems(c.guards)
     yield from backend_problems(c)
     yield from schedule_problems(c)
+    if c.token_budget and c.top_entropy_quantile < 1:
+        yield (
+            f"micro_batch_tokens={c.micro_batch_tokens} with top_entropy_quantile={c.top_entropy_quantile:g}, which "
+            "ranks the tokens of a whole step: no pass has seen them all. Leave one of them out."
+        )
     if c.resume and c.overwrite:
         yield "resume and overwrite: one goes on with the run that is there, the other starts anew. Say one of them."
     if c.resume and c.partial_batches:

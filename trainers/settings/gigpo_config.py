@@ -9,6 +9,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 import torch
+from transformers.utils import is_torch_tf32_available
 from trl import GRPOConfig
 
 from tasks.settings import Need, Rules, never, problems, unless, without
@@ -41,7 +42,7 @@ ALWAYS = {
     "transformers_continuous_batching_config": "sampling does not go through `generate`",
     "log_multimodal": "tasks have no images",
     "data_seed": "tasks are drawn by seed",
-    "liger_kernel_config": "use_liger_kernel is refused",
+    "liger_kernel_config": "use_liger_kernel takes all of its kernels but the loss, which is TRL's",
     "ds3_gather_for_generation": "DeepSpeed is not supported",
     "num_generations_eval": HELD_OUT,
     **dict.fromkeys(("per_device_eval_batch_size", "eval_accumulation_steps", "eval_do_concat_batches"), HELD_OUT),
@@ -89,10 +90,6 @@ REFUSED = {
     "torch_compile": (
         "compiled training is untested here, and sampling would go around it; on a GPU sampling has its own CUDA "
         "graphs. Leave it off."
-    ),
-    "use_liger_kernel": (
-        "Liger's kernels replace layers in training only, so sampled and trained log-probabilities would differ. "
-        "Leave it off: the log-probabilities are computed in chunks without it."
     ),
     "model_init_kwargs": "the model is loaded before the trainer is made. Use model_name_or_path and dtype.",
     "sync_ref_model": "the KL is measured from where the run started, so the reference never moves. Leave it off.",
@@ -214,6 +211,9 @@ class GiGPOConfig(CreditSettings, HeldOutFields, RolloutFields, GuardFields, TRL
         if wrong:
             raise ValueError("\n".join(wrong))
         self.fold_accumulation()
+        tf32 = self.tf32
+        if not is_torch_tf32_available():
+            self.tf32 = None  # transformers would refuse it; here a note says that it does nothing
         try:
             super().__post_init__()
         except ValueError as error:
@@ -225,6 +225,8 @@ class GiGPOConfig(CreditSettings, HeldOutFields, RolloutFields, GuardFields, TRL
                 f"{error} The first is per_device_train_batch_size x processes x steps_per_generation "
                 "(gradient_accumulation_steps unless it is given): change one of them, or num_generations."
             ) from error
+        finally:
+            self.tf32 = tf32
 
 
 def _broken_json(value: Any) -> bool:

@@ -20,6 +20,13 @@ AUTOCAST = (
 )
 
 
+def _no_tf32(_: Any) -> bool:
+    """Whether this machine has no TF32; looked for only where the setting was given, since it loads torch."""
+    from transformers.utils import is_torch_tf32_available
+
+    return not is_torch_tf32_available()
+
+
 @dataclass
 class TRLFields(Settings):
     """What TRL's own settings are here.
@@ -68,11 +75,6 @@ class TRLFields(Settings):
         "a CPU). 0: passes of per_device_train_batch_size rows.",
         unit="tokens",
         common=True,
-        requires=(
-            unless(
-                lambda c: c.top_entropy_quantile < 1, " with top_entropy_quantile, which ranks all tokens of a pass"
-            ),
-        ),
     )
     learning_rate: float = setting(1e-5, "Peak rate; 1e-5 suits LoRA, all weights want less.", low=0, common=True)
     lr_scheduler_type: str = setting("linear", "linear | constant_with_warmup | constant (no warm-up) | cosine.")
@@ -114,6 +116,12 @@ class TRLFields(Settings):
     )
     disable_dropout: bool = setting(True, "Dropout makes sampled and trained ids disagree.")
     gradient_checkpointing: bool = setting(False, "Slower, less memory.")
+    tf32: bool | None = setting(
+        None,
+        "GPU: multiply float32 with 10 bits of mantissa, several times as fast: true | false; unset as torch has it.",
+        recorded=False,
+        needs=(unless(_no_tf32, ": no GPU here multiplies so"),),
+    )
     logging_steps: float = setting(1, "Log every N steps.", above=0, unit="steps", recorded=False)
     shuffle_dataset: bool | None = setting(
         True,
