@@ -179,6 +179,8 @@ class GiGPOTrainer(LearnsInPasses):
         self.advantaged = 0.0
         """Trained tokens with an advantage, summed until somebody sets it back: what steps had to learn from."""
         self.credit = Credit(args)
+        four_bit = getattr(model, "is_loaded_in_4bit", False)
+        kept = {id(p): p.data for p in model.parameters() if p.requires_grad} if four_bit else {}
         own_reference = args.beta != 0.0 and peft_config is None and not hasattr(model, "peft_config")
         reference = frozen_copy(model) if own_reference else None
         with without_reference(args) if own_reference else nullcontext():
@@ -193,6 +195,10 @@ class GiGPOTrainer(LearnsInPasses):
                 callbacks=callbacks,
                 peft_config=peft_config,
             )
+        if four_bit:  # TRL rounded its adapter to bfloat16, in which small updates are lost
+            for parameter in self.model.parameters():
+                if parameter.requires_grad:
+                    parameter.data = kept.get(id(parameter), parameter.data).float()
         self.mask_truncated_completions = False  # TRL's rule; ours acts in `play`
         torch.backends.cuda.enable_cudnn_sdp(False)  # attention of it plans anew for each shape: up to a second of each
         if reference is not None:

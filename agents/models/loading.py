@@ -118,6 +118,7 @@ def load_model(
     device: str | torch.device | None = None,
     trust_remote_code: bool = False,
     trainable: bool = False,
+    four_bit: bool = False,
 ) -> tuple[Any, Any]:
     """Load a causal language model and its tokenizer.
 
@@ -127,6 +128,7 @@ def load_model(
         device: Where to put it; default: the CPU.
         trust_remote_code: Let the model's own Python code run. Off; only for code that you have read.
         trainable: Where an adapter is loaded, its weights can be trained on; those of its base never are.
+        four_bit: Hold the weights in 4 bits (nf4, products in bfloat16), on the GPU; see `four_bit_problem`.
 
     Returns:
         The model in evaluation mode and the tokenizer, padding on the left, with a pad token.
@@ -138,7 +140,7 @@ def load_model(
     check_files(source)
     try:
         wanted = torch_dtype(dtype) if isinstance(dtype, str) and dtype != "auto" else dtype
-        model = _load_weights(source, wanted, trust_remote_code, trainable)
+        model = _load_weights(source, wanted, trust_remote_code, trainable, _four_bit() if four_bit else {})
         tokenizer = _load_tokenizer(source, trust_remote_code)
     except ModelError:
         raise
@@ -195,16 +197,39 @@ def _resolve_folder(name: str, path: Path) -> ModelSource:
     return ModelSource(name, kind, str(path))
 
 
-def _load_weights(source: ModelSource, dtype: torch.dtype | str, trust: bool, trainable: bool) -> Any:
+def four_bit_problem() -> str | None:
+    """Why no weights can be held in 4 bits here; `None` where they can."""
+    import torch
+    from transformers.utils import is_bitsandbytes_available
+
+    if not is_bitsandbytes_available():
+        return "the package bitsandbytes is not installed"
+    return None if torch.cuda.is_available() else "bitsandbytes needs a CUDA GPU, and none is here"
+
+
+def _four_bit() -> dict[str, Any]:
+    """Arguments of `from_pretrained` for weights as QLoRA holds them (Dettmers et al. 2023)."""
+    import torch
+    from transformers import BitsAndBytesConfig
+
+    if why := four_bit_problem():
+        raise ModelError(f"weights in 4 bits: {why}")
+    how = BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=torch.bfloat16)
+    return {"quantization_config": how, "device_map": {"": torch.cuda.current_device()}}
+
+
+def _load_weights(
+    source: ModelSource, dtype: torch.dtype | str, trust: bool, trainable: bool, more: dict[str, Any]
+) -> Any:
     from transformers import AutoModelForCausalLM
 
     if source.kind is not ModelKind.ADAPTER:
-        return AutoModelForCausalLM.from_pretrained(source.location, dtype=dtype, trust_remote_code=trust)
+        return AutoModelForCausalLM.from_pretrained(source.location, dtype=dtype, trust_remote_code=trust, **more)
     from peft import PeftModel
 
     base = _base_of(source)
     try:
-        model, _ = load_model(base, dtype=dtype, trust_remote_code=trust)
+        model, _ = load_model(base, dtype=dtype, trust_remote_code=trust, four_bit=bool(more))
     except ModelError as error:
         raise ModelError(f"{source.name} is an adapter of {base!r}, which cannot be loaded: {error}") from error
     return PeftModel.from_pretrained(model, source.location, is_trainable=trainable)

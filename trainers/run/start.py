@@ -200,7 +200,9 @@ def load(run: Run, checkpoint: Checkpoint | None) -> tuple[Any, Any, RunRecord |
     if checkpoint is not None:
         checkpoint.check(run.settings.config.world_size)
         check_goes_on(run, checkpoint)
-    model, tokenizer = load_model(run.model_folder, dtype=run.settings.policy.dtype, trainable=True)
+    policy = run.settings.policy
+    four_bit = policy.quantize == "4bit"
+    model, tokenizer = load_model(run.model_folder, dtype=policy.dtype, trainable=True, four_bit=four_bit)
     check_t2po(run.t2po, tokenizer)
     return model, tokenizer, open_record(run, checkpoint) if is_main() else None
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
+from agents.models.loading import four_bit_problem
 from agents.rollout.engine import RolloutMode
 from envs.registry import BUILT_IN
 from sandboxes.sandbox import Backend
@@ -139,6 +140,12 @@ class PolicyArguments(Settings):
         common=True,
     )
     dtype: str = setting("float32", "Weights: float32 | bfloat16 | float16.", choices=DTYPES, common=True)
+    quantize: str = setting(
+        "none",
+        "none | 4bit: hold the weights under a LoRA adapter in 4 bits (QLoRA: nf4, products in bfloat16). On a CUDA "
+        "GPU, with bitsandbytes.",
+        choices=("none", "4bit"),
+    )
     torch_threads: int | None = setting(
         None, "CPU threads of torch; 0 = one for a small policy, else all cores.", off=0, above=0
     )
@@ -170,6 +177,24 @@ class PolicyArguments(Settings):
             yield (
                 "lora_target_modules: lm_head: log-probabilities read the head's own weight, so an adapter on it would "
                 "never be trained. Leave it out."
+            )
+
+    def quantize_problems(self, *, copies: bool) -> Iterator[str]:
+        """Why `quantize` cannot be what it is.
+
+        Args:
+            copies: Sampling would need a merged copy of the weights.
+        """
+        if self.quantize == "none":
+            return
+        if why := four_bit_problem():
+            yield f"quantize={self.quantize}: {why}. Leave it out; dtype=bfloat16 is the next smaller."
+        if self.full:
+            yield f"quantize={self.quantize}: weights in 4 bits cannot be trained, an adapter can. Set adapter=lora."
+        if copies:
+            yield (
+                f"quantize={self.quantize}: no merged copy is made of weights in 4 bits. Use sample_dtype=same and "
+                "overlap=0, or a server."
             )
 
     def idle_settings(self, *, is_adapter: bool) -> Iterator[str]:

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 from peft import LoraConfig, get_peft_model
+from transformers import AutoModelForCausalLM
 
 from agents.models import loading, smollm2
 from agents.models.card import ModelError
@@ -33,6 +34,40 @@ def test_dtype_by_name(folder: Path) -> None:
     assert load_model(folder, dtype="bfloat16")[0].dtype == torch.bfloat16
     with pytest.raises(ModelError, match="unknown dtype 'float8': use float32"):
         load_model(folder, dtype="float8")
+
+
+def test_weights_in_four_bits_need_their_package_and_a_gpu(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("transformers.utils.is_bitsandbytes_available", lambda: False)
+    with pytest.raises(ModelError, match="the package bitsandbytes is not installed"):
+        load_model(folder, four_bit=True)
+    monkeypatch.setattr("transformers.utils.is_bitsandbytes_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    with pytest.raises(ModelError, match="needs a CUDA GPU"):
+        load_model(folder, four_bit=True)
+
+
+def test_weights_in_four_bits_are_loaded_so_below_an_adapter_too(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The package is a stand-in: what transformers is asked for."""
+    adapted = get_peft_model(model(), LoraConfig(r=2, target_modules=["q_proj"], task_type="CAUSAL_LM"))
+    adapted.peft_config["default"].base_model_name_or_path = str(folder)
+    adapted.save_pretrained(tmp_path)
+    asked: list[dict[str, object]] = []
+    real = AutoModelForCausalLM.from_pretrained
+
+    def load(location: str, quantization_config: object, device_map: object, **more: object) -> object:
+        asked.append({"how": quantization_config, "where": device_map})
+        return real(location, **more)
+
+    monkeypatch.setattr("agents.models.loading.four_bit_problem", lambda: None)
+    monkeypatch.setattr("transformers.BitsAndBytesConfig", lambda **settings: settings)
+    monkeypatch.setattr("torch.cuda.current_device", lambda: 3)
+    monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", load)
+    nf4 = {"load_in_4bit": True, "bnb_4bit_quant_type": "nf4", "bnb_4bit_compute_dtype": torch.bfloat16}
+    for source in (folder, tmp_path):
+        load_model(source, four_bit=True)
+        assert asked.pop() == {"how": nf4, "where": {"": 3}} and not asked
 
 
 def test_a_run_folder_gives_its_best(folder: Path, tmp_path: Path) -> None:

@@ -4,14 +4,17 @@ import json
 import shutil
 
 import pytest
+import torch
 from peft import LoraConfig, get_peft_model
 
 from agents.models.loading import QUICKSTART, ModelKind, load_model
 from tasks.settings import problems
-from tests.trainers.toy import make_tokenizer
+from tests.trainers.toy import ToyEnv, make_config, make_model, make_task, make_tokenizer
 from trainers import sft
 from trainers.errors import ConfigError
+from trainers.gigpo import GiGPOTrainer
 from trainers.run.policy import check_tokenizer, find_policy, make_peft, prefix_preserving, what_is_trained
+from trainers.run.setup import prepare
 from trainers.settings import GiGPOConfig, PolicyArguments
 from trainers.settings.checks import backend_problems, check_config, quantization_problem
 from trainers.settings.parsing import parse
@@ -95,6 +98,41 @@ def test_half_precision_for_all_weights_is_named():
     rounded, unused = full.idle_settings(is_adapter=False)
     assert "rounded away" in rounded and "lora_r=4 does nothing" in unused
     assert not list(PolicyArguments(model_name_or_path="owner/name", dtype="bfloat16").idle_settings(is_adapter=False))
+
+
+def test_what_four_bits_need_is_said_in_one_line_each(monkeypatch):
+    four = PolicyArguments(model_name_or_path="owner/name", quantize="4bit")
+    monkeypatch.setattr(
+        "trainers.settings.groups.four_bit_problem", lambda: "the package bitsandbytes is not installed"
+    )
+    (missing,) = four.quantize_problems(copies=False)
+    assert missing.startswith("quantize=4bit: the package bitsandbytes is not installed")
+    monkeypatch.setattr("trainers.settings.groups.four_bit_problem", lambda: None)
+    assert not list(four.quantize_problems(copies=False)) and not list(PolicyArguments().quantize_problems(copies=True))
+    (copied,) = four.quantize_problems(copies=True)
+    assert "sample_dtype=same and overlap=0" in copied
+    (full,) = PolicyArguments(quantize="4bit").quantize_problems(copies=False)
+    assert "adapter=lora" in full
+    for flags in (["--sample_dtype", "bfloat16"], ["--overlap", "1"]):
+        with pytest.raises(ConfigError, match="no merged copy is made of weights in 4 bits"):
+            prepare(parse(["--use_cpu", "true", "--adapter", "lora", "--quantize", "4bit", *flags]))
+
+
+@pytest.mark.parametrize("loaded", [False, True])
+def test_an_adapter_over_four_bits_learns_in_float32(tmp_path, loaded):
+    """TRL makes it bfloat16. The weights here are whole ones that call themselves 4 bits."""
+    lora = LoraConfig(r=2, target_modules="all-linear", task_type="CAUSAL_LM")
+    model = make_model(make_tokenizer())
+    model.is_loaded_in_4bit = True
+    model = get_peft_model(model, lora) if loaded else model
+    before = [p.detach().clone() for p in model.parameters() if p.requires_grad] if loaded else []
+    trainer = GiGPOTrainer(
+        model, make_config(tmp_path), make_tokenizer(), [make_task(0)], ToyEnv, peft_config=None if loaded else lora
+    )
+    trained = [p for p in trainer.model.parameters() if p.requires_grad]
+    assert {p.dtype for p in trained} == {torch.float32}
+    assert all(torch.equal(a, b) for a, b in zip(before, trained, strict=loaded))
+    trainer.close()
 
 
 def config(tmp_path, **changes):
