@@ -227,7 +227,7 @@ class LearnsInPasses(ExactResume):
             self._put_back(before)
             model.zero_grad(set_to_none=True)
             done.append(self._make_room())
-            clear_device_cache()
+            clear_device_cache(garbage_collection=True)
         if done:
             self.warn(self.state.global_step + 1, f"a pass did not fit into memory: {done[-1]}. The step was repeated.")
         return loss.requires_grad_()  # whose backward pass, called by transformers, does nothing more

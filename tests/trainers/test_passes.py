@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from peft import LoraConfig
+from peft import LoraConfig, get_peft_model
 
 from tests.trainers.test_pieces import long_trainer
 from tests.trainers.toy import make_config, make_model, make_tokenizer, make_trainer
@@ -18,6 +18,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 LOSSES = ["dapo", "grpo", "bnpo", "dr_grpo", "cispo", "sapo", "luspo"]
 BUDGETS = [1, 250, 400, 10**6]
 """Passes of one row, of one to four, of several, and one pass."""
+LORA = LoraConfig(r=4, target_modules="all-linear", task_type="CAUSAL_LM")
 OURS = {"passes/count", "passes/rows_left_out"}
 
 
@@ -59,7 +60,13 @@ def test_auto_leaves_a_part_of_the_free_memory():
 
 def ready(tmp_path, **changes):
     """A trainer, and the batch of its first step: rows of many lengths, ratios on both sides of every clip."""
-    trainer = make_trainer(tmp_path, model=make_model(make_tokenizer()).double(), max_steps=1, beta_turn=0.5, **changes)
+    model = make_model(make_tokenizer()).double()
+    if changes.pop("adapter", False):
+        model = get_peft_model(model, LORA)
+        for name, parameter in model.named_parameters():
+            if "lora_B" in name:
+                torch.nn.init.normal_(parameter, std=0.1, generator=torch.Generator().manual_seed(0))
+    trainer = make_trainer(tmp_path, model=model, max_steps=1, beta_turn=0.5, **changes)
     inputs = trainer._prepare_inputs(next(iter(trainer.get_train_dataloader())))
     rows, width = inputs["completion_ids"].shape
     draw = torch.Generator().manual_seed(1)
@@ -184,7 +191,7 @@ def test_a_step_without_any_advantage_makes_no_pass_and_its_gradient_is_zero(tmp
 
 @pytest.mark.parametrize("adapter", [True, False])
 def test_old_and_reference_log_probabilities_obey_the_budget(tmp_path, adapter):
-    peft = LoraConfig(r=4, target_modules="all-linear", task_type="CAUSAL_LM") if adapter else None
+    peft = LORA if adapter else None
     seen, found = [], []
     for budget in (0, 60):
         trainer = long_trainer(tmp_path / str(budget), beta=0.05, num_iterations=2, peft_config=peft,
@@ -314,8 +321,9 @@ def full_above(trainer, tokens: int, where: str = "forward") -> list[int]:
 
             out.last_hidden_state.register_hook(burst)
 
-    trainer.model.model.register_forward_pre_hook(before, with_kwargs=True)
-    trainer.model.model.register_forward_hook(after, with_kwargs=True)
+    model = trainer.model.get_base_model() if hasattr(trainer.model, "peft_config") else trainer.model
+    model.model.register_forward_pre_hook(before, with_kwargs=True)
+    model.model.register_forward_hook(after, with_kwargs=True)
     return tried
 
 
@@ -333,8 +341,9 @@ def test_a_pass_that_does_not_fit_is_cut_and_the_step_repeated(tmp_path, monkeyp
     trainer.close()
 
 
-def test_a_row_that_does_not_fit_gets_gradient_checkpointing(tmp_path, monkeypatch):
-    trainer, inputs = ready(tmp_path)
+@pytest.mark.parametrize("adapter", [False, True])
+def test_a_row_that_does_not_fit_gets_gradient_checkpointing(tmp_path, monkeypatch, adapter):
+    trainer, inputs = ready(tmp_path, adapter=adapter)
     said = []
     monkeypatch.setattr(trainer, "warn", lambda step, message: said.append(message))
     whole = learn(trainer, inputs)

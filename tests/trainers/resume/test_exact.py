@@ -174,10 +174,11 @@ def test_a_checkpoint_cut_short_is_not_used(tmp_path):
 CYCLE = {"num_iterations": 2, "steps_per_generation": 2, "gradient_accumulation_steps": 1}
 
 
-def test_resume_inside_a_generation_cycle_is_bitwise_equal(tmp_path):
+@pytest.mark.parametrize("budget", [0, 120], ids=["by rows", "by tokens"])
+def test_resume_inside_a_generation_cycle_is_bitwise_equal(tmp_path, budget):
     """Four optimizer steps a generation: what was played and not trained on yet is in the checkpoint."""
     changes = {"save_strategy": "steps", "save_steps": 1, "lr_scheduler_type": "constant", "max_steps": 5, **CYCLE}
-    changes |= {"per_device_train_batch_size": 4}
+    changes |= {"per_device_train_batch_size": 4, "micro_batch_tokens": budget}
     whole = run(tmp_path, "whole", **changes)
     for at in (1, 3):
         rest = run(tmp_path, f"rest{at}", resume=str(tmp_path / f"whole/run/checkpoint-{at}"), **changes)
