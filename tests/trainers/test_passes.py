@@ -11,7 +11,7 @@ from tests.trainers.toy import make_config, make_model, make_tokenizer, make_tra
 from trainers.errors import ConfigError, OutOfMemoryError
 from trainers.passes import Lengths, cut, padded_tokens, tokens_that_fit
 from trainers.pieces import chunks, tokens_of
-from trainers.settings.checks import check_config
+from trainers.settings.checks import check_config, config_notes
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -290,6 +290,13 @@ def test_a_budget_is_a_number_or_auto(tmp_path, value):
         make_config(tmp_path, micro_batch_tokens=value)
     assert make_config(tmp_path, micro_batch_tokens="auto").token_budget == 16384
     assert make_config(tmp_path).token_budget is None
+
+
+def test_padding_that_passes_take_away_is_noted(tmp_path):
+    assert not list(config_notes(make_config(tmp_path, micro_batch_tokens=512)))
+    (note,) = config_notes(make_config(tmp_path, micro_batch_tokens=512, pad_to_multiple_of=64))
+    assert note.startswith("pad_to_multiple_of=64 does nothing: with micro_batch_tokens")
+    assert not list(config_notes(make_config(tmp_path, pad_to_multiple_of=64)))
 
 
 def test_what_a_budget_cannot_carry_is_refused(tmp_path):

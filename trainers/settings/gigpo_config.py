@@ -152,7 +152,10 @@ _ACTING = {
     "logging_strategy": _rules(choices=("steps",), why="guards and the report read the lines of the steps"),
     **dict.fromkeys(("num_iterations", "steps_per_generation"), _rules(1)),
     "pad_to_multiple_of": _rules(
-        needs=unless(lambda c: c.token_budget, ": with micro_batch_tokens a pass is as wide as its own rows")
+        needs=unless(
+            lambda c: c.token_budget and c.pad_to_multiple_of,
+            ": with micro_batch_tokens a pass is as wide as its own rows",
+        )
     ),
     **dict.fromkeys(("adam_beta1", "adam_beta2"), _rules(0, below=1)),
     **dict.fromkeys(("entropy_coef_min", "entropy_coef_max", "entropy_coef_delta"), _rules(0, requires=_ADAPTS)),
