@@ -37,11 +37,10 @@ from agents.policy import PolicyError, Sampling
 from agents.rollout import Job, RolloutEngine, RolloutResult, RolloutState
 from agents.t2po import T2PO, T2POConfig
 from tasks.task import Task
-from trainers.construction import check_arguments, idle_in_library, pool_dataset, prompt_of
+from trainers.construction import check_arguments, idle_in_library, pool_dataset
 from trainers.credit import NO_TURN, Credit, TurnSignal
 from trainers.credit.batch import batch_of, joined, padded
 from trainers.errors import ConfigError
-from trainers.guards.sampling import SAMPLED, TRAINED
 from trainers.heldout import HeldOut
 from trainers.heldout.selection import satisfy_callbacks
 from trainers.loss import (
@@ -50,16 +49,14 @@ from trainers.loss import (
     attach_reference,
     correct,
     frozen_copy,
-    k3_tail,
     silence_dropout,
     without_reference,
 )
 from trainers.measure import check_rewards
 from trainers.passes import LearnsInPasses
 from trainers.pieces import PIECES, Piece, pieces_of, score_pieces
-from trainers.processes import gathered, mean_figures, over_processes, play_shared, sum_figures
+from trainers.processes import play_shared
 from trainers.rollouts.curriculum import RulesError
-from trainers.rollouts.metrics import episode_metrics
 from trainers.rollouts.play import Rollouts
 from trainers.rollouts.rules import VLLM, Draw, Played, Rules, make_rules, mask_truncated
 from trainers.rollouts.samplers import VERSION, drop_stale, make_sampler
@@ -231,14 +228,6 @@ class GiGPOTrainer(LearnsInPasses):
         if not any(getattr(callback, "keeps_run_folder", False) for callback in callbacks):
             for line in idle_in_library(self.args, self.held_out, callbacks):
                 self.warn(0, line)
-
-    def note_metric(self, name: str, value: float) -> None:
-        """Add a value to the training metrics of the next log."""
-        self._metrics["train"][name].append(value)
-
-    def note_largest(self, name: str, value: float) -> None:
-        """Add a value whose largest, not whose mean, belongs to the next log."""
-        self._metrics["train"][name] = [max([value, *self._metrics["train"][name]])]
 
     # -- sampler and measurements ---------------------------------------------------------------------------------
 
@@ -466,69 +455,6 @@ class GiGPOTrainer(LearnsInPasses):
                 "_compute_loss with the batch, or agents.trajectory.Trajectory.prompts for the prompts"
             )
         return self._cut
-
-    # -- figures and records --------------------------------------------------------------------------------------
-
-    def _log_episodes(self, played: Played) -> None:
-        """Figures and records of the episodes of all processes: means are over episodes, not over processes."""
-        result = gathered(played.result)
-        check_rewards(result.trajectories, f"step {self.state.global_step + 1}")  # before anything is learned from it
-        measured = result if played.measured is played.result else gathered(played.measured)
-        figures = episode_metrics(measured, TurnSignal(self.args.turn_signal))
-        for name, value in {**figures, **over_processes(played.metrics)}.items():
-            self.note_metric(name, value)
-        if self.args.overlap:
-            self.note_metric("time/rollout_hidden", played.hidden_seconds)
-        if isinstance(self.policy, T2PO):
-            for name, value in mean_figures(self.policy.metrics(), self.policy.meter.eligible).items():
-                self.note_metric(name, value)
-        if self.held_out is not None:
-            self.held_out.saw_pool(self.state.global_step + 1, measured.trajectories)
-        if self.on_episodes is not None:
-            self.on_episodes(self.state.global_step, result)
-
-    def _rename_rows(self, played: Played) -> None:
-        """Rows whose task is another one now (a curriculum, a refill) say so, also in TRL's table of completions."""
-        for row, episode in zip(self._rows, played.episodes, strict=True):
-            if row["task_id"] != episode.task_id:
-                row["task_id"] = episode.task_id
-                row["prompt"][:] = prompt_of(self.rollouts.pool[episode.task_id])  # TRL holds on to this very list
-
-    def _say_if_nothing_counts(self, local: list[float | None]) -> None:
-        rewards: list[float | None] = gather_object(local)
-        if self.accelerator.is_main_process and all(reward is None for reward in rewards):
-            step = self.state.global_step + 1
-            self.warn(
-                step,
-                f"step {step}: none of the {len(rewards)} episodes has a reward, the machinery failed under all of "
-                "them. The step counts and nothing is learned from it.",
-            )
-
-    def _count_mask(self, batch: dict[str, Any]) -> None:
-        """Tokens that the loss will see beside those that were sampled, for the guard that compares them."""
-        assert self._played is not None
-        mask = batch["completion_mask"] * batch["tool_mask"]
-        rows = zip(self._played.episodes, self._played.flats, strict=True)
-        counted = [turn for episode, flat in rows if any(flat.mask) for turn in episode.turns]
-        sampled = sum(len(turn.ids) - sum(turn.forced) for turn in counted)
-        self._note_sums({TRAINED: float(mask.sum()), SAMPLED: float(sampled)})
-
-    def _note_sums(self, counts: dict[str, float]) -> None:
-        """Counts of this process go to the log as those of all."""
-        for name, value in sum_figures(counts).items():
-            self.note_metric(name, value)
-
-    def _note_kl_tail(self, inputs: dict[str, Any], trained: torch.Tensor) -> None:
-        """Where the loss has a KL term: k3 of the trained tokens, the largest and the 99th percentile.
-
-        The largest is of all processes and passes; percentiles are taken pass by pass, and their mean is logged.
-        """
-        if self.beta == 0.0 or inputs.get("ref_per_token_logps") is None:
-            return
-        tail = k3_tail(trained, inputs["ref_per_token_logps"], inputs["completion_mask"] * inputs["tool_mask"])
-        rows = self.accelerator.gather(tail[None])
-        self.note_largest("kl_max", float(rows[:, 0].max()))
-        self.note_metric("kl_p99", float(rows[:, 1].mean()))
 
     # -- what it leaves -------------------------------------------------------------------------------------------
 

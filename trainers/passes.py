@@ -30,9 +30,9 @@ import torch
 from accelerate.utils.memory import clear_device_cache
 
 from trainers.errors import OutOfMemoryError
+from trainers.figures import TellsFigures
 from trainers.loss import PASSED
 from trainers.pieces import PIECES, Piece, chunks, tokens_of
-from trainers.resume import ExactResume
 from trainers.settings import GiGPOConfig
 from trainers.settings.training import AUTO_TOKENS
 
@@ -172,7 +172,7 @@ class _Alone:
         return values
 
 
-class LearnsInPasses(ExactResume):
+class LearnsInPasses(TellsFigures):
     """The part of the trainer that cuts what is scored and learned on into passes. `GiGPOTrainer` gives the loss."""
 
     advantaged: float
@@ -188,8 +188,7 @@ class LearnsInPasses(ExactResume):
     _learning = False
     """The loss of this step has begun: memory that is missing is missing for it, not for sampling."""
 
-    # Set by transformers and TRL, which are not analysed.
-    accelerator: Any
+    # Set by TRL, which is not analysed.
     entropy_coef: float
     _last_world_entropy: float
     _entropy_window_stats: torch.Tensor | None
@@ -286,8 +285,8 @@ class LearnsInPasses(ExactResume):
         rows, lengths, scale = self._rows_to_pass(inputs)
         pieces = inputs.get(PIECES)
         passes = cut(rows, lengths, self._budget, alone=pieces is not None)
-        self._note("passes/count", float(len(passes)))
-        self._note("passes/rows_left_out", float(len(lengths.prompts) - len(rows)))
+        self.note_metric("passes/count", float(len(passes)))
+        self.note_metric("passes/rows_left_out", float(len(lengths.prompts) - len(rows)))
         if not passes:  # the gradient is 0, not missing: momentum and weight decay act as ever
             for parameter in self.model.parameters():
                 if parameter.requires_grad and parameter.grad is None:
@@ -347,9 +346,6 @@ class LearnsInPasses(ExactResume):
         metrics, self.advantaged, self.entropy_coef, self._last_world_entropy, self._entropy_window_stats = before
         self._metrics["train"].clear()
         self._metrics["train"].update({name: list(values) for name, values in metrics.items()})
-
-    def _note(self, name: str, value: float) -> None:
-        self._metrics["train"][name].append(value)
 
     # -- what is scored --------------------------------------------------------------------------------------------
 
