@@ -272,10 +272,10 @@ class LearnsInPasses(TellsFigures):
     def _hopeless(self, what: str, why: str) -> OutOfMemoryError:
         on = "on" if self.accelerator.unwrap_model(self.model).is_gradient_checkpointing else "off"
         return OutOfMemoryError(
-            f"step {self.state.global_step + 1}: no memory for a learning pass of {what}, gradient_checkpointing {on} "
-            f"({why}). What helps: gradient_checkpointing; a smaller micro_batch_tokens (or, without it, a smaller "
+            f"step {self.state.global_step + 1}: no memory for a learning pass of {what}, gradient_checkpointing {on}. "
+            "What helps: gradient_checkpointing; a smaller micro_batch_tokens (or, without it, a smaller "
             "per_device_train_batch_size with more gradient_accumulation_steps); a smaller max_turn_tokens, or "
-            "adapter=lora with dtype=bfloat16."
+            f"adapter=lora with dtype=bfloat16 ({why})."
         )
 
     # -- the passes of a step --------------------------------------------------------------------------------------
