@@ -37,10 +37,7 @@ from trainers.settings import GiGPOConfig
 from trainers.settings.training import AUTO_TOKENS
 
 SHARE = 0.7
-"""Of the free memory of a GPU that `auto` gives to the activations of a pass: a backward pass has numbers of its own,
-and sampling may grow meanwhile."""
-HEAD_BYTES = 2**30
-"""Two tiles of TRL's log-probabilities (4096 tokens by 32768 words, float32), whatever the width of a pass."""
+"""Of the free memory of a GPU that `auto` gives to a pass: the rest is for fragments, and sampling may grow."""
 
 
 class Lengths(NamedTuple):
@@ -119,8 +116,13 @@ def put(whole: torch.Tensor, rows: Sequence[int], part: torch.Tensor) -> torch.T
 
 
 def tokens_that_fit(free: int, per_token: float) -> int:
-    """The budget of `auto`, from bytes that are free and bytes that a token of a pass keeps for its backward pass."""
-    return max(1, int(SHARE * max(0, free - HEAD_BYTES) / per_token))
+    """The budget of `auto`, from bytes that are free and bytes that a token of a pass took at its peak."""
+    return max(1, int(SHARE * max(0, free) / per_token))
+
+
+def on_gpu(device: torch.device) -> bool:
+    """Whether torch can tell how much memory is taken there."""
+    return device.type == "cuda"
 
 
 @dataclass
@@ -181,7 +183,7 @@ class LearnsInPasses(TellsFigures):
     _settled = False
     """It stays: a pass did not fit, or `auto` was chosen."""
     _per_token: float = 0.0
-    """Bytes that a token of a pass kept for its backward pass, the most that was seen; for `auto` on a GPU."""
+    """Bytes that a token of a pass took at its peak, the most that was seen; for `auto` on a GPU."""
     _now: _Step | None = None
     _failed = ""
     """What the last pass that did not fit said."""
@@ -250,14 +252,9 @@ class LearnsInPasses(TellsFigures):
         Raises:
             OutOfMemoryError: Neither can be done.
         """
-        step, self._now = self._now, None
-        assert step is not None
-        if step.pieces is None:
-            tokens, divisible = padded_tokens(step.rows, step.lengths), len(step.rows) > 1
-        else:  # a row by itself, whose pieces are cut by the same budget
-            some = max(chunks(step.pieces[step.rows[0]], self._budget), key=tokens_of)
-            tokens, divisible = tokens_of(some), len(some) > 1
-        if divisible:
+        assert self._now is not None
+        (tokens, count), self._now = self._size(self._now), None
+        if count > 1:
             self._budget, self._settled = max(1, min(self._budget, tokens) // 2), True
             return f"passes have at most {self._budget} tokens from now on (micro_batch_tokens)"
         model = self.accelerator.unwrap_model(self.model)
@@ -277,6 +274,13 @@ class LearnsInPasses(TellsFigures):
             "per_device_train_batch_size with more gradient_accumulation_steps); a smaller max_turn_tokens, or "
             f"adapter=lora with dtype=bfloat16 ({why})."
         )
+
+    def _size(self, step: _Step) -> tuple[int, int]:
+        """Tokens that the pass of now has in memory at a time, padding included, and of how many rows or pieces."""
+        if step.pieces is None:
+            return padded_tokens(step.rows, step.lengths), len(step.rows)
+        some = max(chunks(step.pieces[step.rows[0]], self._budget), key=tokens_of)
+        return tokens_of(some), len(some)
 
     # -- the passes of a step --------------------------------------------------------------------------------------
 
@@ -300,11 +304,23 @@ class LearnsInPasses(TellsFigures):
         for some in passes[:-1]:
             self._now.rows = some
             with self._unseen(model):
-                self.accelerator.backward(self._compute_loss(model, inputs))
+                self._learn_rows(model, inputs)
         self._now.rows = passes[-1]
+        loss = self._learn_rows(model, inputs)
+        self._now = None
+        return loss
+
+    def _learn_rows(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
+        """Forward and backward pass of the rows of now; the loss of the step as far as it is known, a number."""
+        watch = self.args.budget_is_auto and not self._settled and on_gpu(self.accelerator.device)
+        before = torch.cuda.memory_allocated() if watch else 0
+        if watch:
+            torch.cuda.reset_peak_memory_stats()
         loss = self._compute_loss(model, inputs)
         self.accelerator.backward(loss)
-        self._now = None
+        if watch and self._now is not None:
+            tokens, _ = self._size(self._now)
+            self._per_token = max(self._per_token, (torch.cuda.max_memory_allocated() - before) / tokens)
         return loss.detach()
 
     def _rows_to_pass(self, inputs: dict[str, Any]) -> tuple[list[int], Lengths, float]:
@@ -380,11 +396,7 @@ class LearnsInPasses(TellsFigures):
         """The rows of this pass, scored, among what is known of the others."""
         step = self._now
         assert step is not None
-        before = torch.cuda.memory_allocated() if ids.is_cuda else 0
         logps, entropies, router = score_rows(score, step.rows, step.lengths, ids, mask, keep)
-        tokens = padded_tokens(step.rows, step.lengths)
-        if ids.is_cuda and step.pieces is None:
-            self._per_token = max(self._per_token, (torch.cuda.memory_allocated() - before) / tokens)
         if step.logps is None or step.logps.dtype != logps.dtype:
             step.logps = logps.new_zeros(len(ids), keep) if step.logps is None else step.logps.to(logps.dtype)
         whole = put(step.logps, step.rows, logps)
@@ -395,12 +407,14 @@ class LearnsInPasses(TellsFigures):
             step.entropies = entropies.detach()
             entropies = entropies * step.scale if step.scale != 1.0 else entropies
         if router is not None:
-            router = router * (tokens / step.tokens) + (0.0 if step.router is None else step.router)
+            router = router * (padded_tokens(step.rows, step.lengths) / step.tokens) + (
+                0.0 if step.router is None else step.router
+            )
             step.router = router.detach()
         return whole, entropies, router
 
     def _choose_budget(self) -> None:
-        """The budget as it was given; of `auto` on a GPU what is free, once a step has shown what a token keeps."""
+        """The budget as it was given; of `auto` on a GPU what is free, once a step has shown what a token takes."""
         args: GiGPOConfig = self.args
         if not self._budget:
             self._budget = args.token_budget or AUTO_TOKENS

@@ -51,8 +51,34 @@ def test_pieces_of_a_row_share_a_pass_within_the_budget():
 
 
 def test_auto_leaves_a_part_of_the_free_memory():
-    assert tokens_that_fit(2 * 2**30, 1024) == int(0.7 * 2**20)
-    assert tokens_that_fit(0, 1024) == 1
+    assert tokens_that_fit(2**30, 1024) == int(0.7 * 2**20)
+    assert tokens_that_fit(0, 1024) == tokens_that_fit(-5, 1024) == 1
+
+
+def test_auto_is_what_a_gpu_has_free_once_the_first_step_was_seen(tmp_path, monkeypatch):
+    """A stand-in for torch's figures: 5,000 bytes are taken before a pass, and 1,000 more for each of its tokens."""
+    trainer = make_trainer(tmp_path, max_steps=3, micro_batch_tokens="auto")
+    weights = sum(p.numel() * 4 for p in trainer.model.parameters())
+    taken = {"peak": 0}
+    trainer.model.model.register_forward_pre_hook(
+        lambda module, args, kwargs: (
+            taken.update(peak=max(taken["peak"], 1000 * kwargs["input_ids"].numel()))
+            if torch.is_grad_enabled()
+            else None
+        ),
+        with_kwargs=True,
+    )
+    monkeypatch.setattr("trainers.passes.on_gpu", lambda device: True)
+    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda: taken.update(peak=0))
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda *_: 5000)
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda: 5000 + taken["peak"])
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda *_: 5000 + 100_000)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda *_: (weights + 200_000, 10**9))
+    trainer.train()
+    trainer.close()
+    counts = [line["passes/count"] for line in trainer.logged if "passes/count" in line]
+    assert counts[0] == 1 < counts[1] == counts[2]  # 16,384 tokens hold all rows, 0.7 * 300,000 bytes do not
+    assert trainer._budget == 210
 
 
 # -- The gradient and the figures of a step ---------------------------------------------------------------------------
