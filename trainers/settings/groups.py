@@ -142,8 +142,8 @@ class PolicyArguments(Settings):
     dtype: str = setting("float32", "Weights: float32 | bfloat16 | float16.", choices=DTYPES, common=True)
     quantize: str = setting(
         "none",
-        "none | 4bit: hold the weights under a LoRA adapter in 4 bits (QLoRA: nf4, products in bfloat16). On a CUDA "
-        "GPU, with bitsandbytes.",
+        "Weights under a LoRA adapter: none | 4bit (QLoRA: nf4, products in bfloat16; needs a CUDA GPU and "
+        "bitsandbytes).",
         choices=("none", "4bit"),
     )
     torch_threads: int | None = setting(
