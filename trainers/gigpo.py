@@ -59,7 +59,7 @@ from trainers.processes import play_shared
 from trainers.rollouts.curriculum import RulesError
 from trainers.rollouts.play import Rollouts
 from trainers.rollouts.rules import VLLM, Draw, Played, Rules, make_rules, mask_truncated
-from trainers.rollouts.samplers import VERSION, drop_stale, make_sampler
+from trainers.rollouts.samplers import VERSION, drop_stale, make_sampler, rounds
 from trainers.rollouts.samplers import Sampler as RolloutSampler
 from trainers.settings import GiGPOConfig
 from trainers.settings.checks import LIGER_EXACT, check_config, check_parts, check_processes, check_targets
@@ -157,6 +157,7 @@ class GiGPOTrainer(LearnsInPasses):
         check_config(args)
         check_parts(processing_class, peft_config)
         check_targets(model, peft_config)
+        args.rounded = rounds(model)
         _settle_dropout(model, args)
         check_processes(args, t2po)
         satisfy_callbacks(args, callbacks or [], held_out)

@@ -14,6 +14,7 @@ from agents.rollout import RolloutResult
 from agents.trajectory import Trajectory, Turn, groups
 from trainers.guards.guard import Alarm, Facts, Guard, LeftBehind, Measured, Window, note, stop, warn
 from trainers.guards.levels import GuardName
+from trainers.rollouts.rules import VLLM
 
 # -- Guard 6, prompt parity: that the policy is spoken to as it was made for, and in training as in measuring ---------
 
@@ -453,7 +454,8 @@ class LogprobParity(Guard):
         mean_limit: Nats of mean absolute difference of log-probabilities.
         ratio_limit: Largest exp(trained - sampled) of a token.
         corrected_limit: Instead of `mean_limit` where importance weights correct for the sampler, which then differs by
-            nature; `capped_limit`, instead of `ratio_limit`, the share of tokens whose weight may reach its cap.
+            nature (a server, a copy in another number format, the weights themselves in bfloat16); `capped_limit`,
+            instead of `ratio_limit`, the share of tokens whose weight may reach its cap.
         hopeless: Times the limit of the mean from which it is another policy that samples, and the run ends.
         start_kl: Nats of KL to the reference at the first step, where the policy still is the reference.
     """
@@ -467,17 +469,16 @@ class LogprobParity(Guard):
     start_kl: float = 0.01
     exact: bool = True
     where: str = field(default="", repr=False)
-    weights: str = field(default="the weights of this step", repr=False)
+    advice: str = field(default="", repr=False)
 
     def begin(self, facts: Facts) -> None:
-        """Who samples, and who trains."""
+        """Who samples, and who trains, in which number formats."""
         self.exact = facts.exact
-        if facts.config.overlap:
-            self.weights = "the weights of the step before; those that move far in a step need a lower learning_rate"
         self.where = (
             f"sampler {facts.sampler or 'unknown'}, {facts.dtype or '?'}, T={facts.sampling.temperature:g}; trainer "
             f"{facts.training_dtype or '?'}, T={facts.config.temperature:g}"
         )
+        self.advice = _parity_advice(facts)
 
     def step(self, step: int, metrics: Mapping[str, float]) -> Iterator[Alarm]:
         """The figures of rescoring."""
@@ -494,12 +495,7 @@ class LogprobParity(Guard):
         ]
         message = (
             f"parity FAILED at step {step}: trainer against sampler {', '.join(filter(None, parts))}; {self.where}. "
-            + (
-                "Use the same temperature and number format on both sides."
-                if self.exact
-                else "Importance weights correct for what a number format makes, not for this: use the same "
-                f"temperature; a vLLM server needs logprobs_mode=processed_logprobs and {self.weights}."
-            )
+            f"{self.advice}"
         )
         if mean is not None and mean > self.hopeless * limit:
             yield stop("parity_lost", message + " It is another policy that samples: the run ends.")
@@ -521,3 +517,21 @@ class LogprobParity(Guard):
                 f"kl is {kl:.3g} at step 1, where the policy still is its reference and it must be 0: the reference is "
                 "another model, or dropout is on. Check disable_dropout and the reference.",
             )
+
+
+def _parity_advice(facts: Facts) -> str:
+    """What helps where the two differ, with the settings of this run."""
+    config = facts.config
+    if facts.exact:
+        return (
+            "Both read the same weights in the same number format: use the same temperature, leave disable_dropout on, "
+            "and the versions of constraints.txt."
+        )
+    head = "Importance weights correct for what a number format rounds off (about 0.03 nats in bfloat16), not for this"
+    if config.sampler.startswith(VLLM):
+        return f"{head}: a vLLM server needs logprobs_mode=processed_logprobs and the weights of this step."
+    if config.overlap:
+        return f"{head}: weights that move far in one step need a lower learning_rate (or overlap=0)."
+    if facts.dtype == facts.training_dtype != "float32":
+        return f"{head}: dtype=float32 shows whether it is the format (sample_dtype=bfloat16 keeps sampling fast)."
+    return f"{head}: sample_dtype=same samples from the trained weights themselves."

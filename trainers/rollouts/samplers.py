@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from agents.policies.http import RETRIES
+from agents.policies.merged import sampling_dtype
 from agents.policies.transformers import TransformersPolicy
 from agents.policies.vllm import VllmPolicy
 from agents.policy import Policy
@@ -71,7 +72,7 @@ class Sampler:
 
     Attributes:
         policy: Who acts.
-        exact: Its log-probabilities are those of the weights being trained.
+        exact: Its log-probabilities are those of the weights being trained, to the last digits of float32.
         update: Called before each rollout with the number of optimizer steps taken: samples with the weights of now
             from then on.
         close: Called at the end.
@@ -162,6 +163,22 @@ class Frozen:
                 self._stream.synchronize()
 
 
+def rounds(model: Any) -> bool:
+    """Whether weights of a model are in a type of few digits (bfloat16, float16)."""
+    return any(p.dtype in (torch.bfloat16, torch.float16) for p in model.parameters())
+
+
+def sampled_dtype(model: Any, sampler: str, sample_dtype: str) -> str:
+    """The number format that the sampler of these settings computes in, by name; empty where only a server knows."""
+    if sampler.startswith(VLLM):
+        return ""
+    if sample_dtype not in (SAME, "auto"):
+        return sample_dtype
+    own = next(model.parameters())
+    found = own.dtype if sample_dtype == SAME else sampling_dtype(own.device)
+    return str(found).removeprefix("torch.")
+
+
 def make_sampler(
     model: Any,
     tokenizer: Any,
@@ -202,5 +219,6 @@ def make_sampler(
         return Sampler(policy, exact=False, update=kept.update, within=kept.within)
     policy = make()
     if not policy.copied:
-        return Sampler(policy)
+        # In few digits decoding and training round differently: other kernels, other sums.
+        return Sampler(policy, exact=not rounds(model))
     return Sampler(policy, exact=False, update=Renewed(policy).update)

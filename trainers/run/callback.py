@@ -27,6 +27,7 @@ from trainers.jsonl import append_line
 from trainers.measure import Confirmation, Episodes
 from trainers.processes import is_main
 from trainers.resume import FIELDS
+from trainers.rollouts.samplers import sampled_dtype
 from trainers.run.console import RunConsole
 from trainers.run.record import FINDINGS, RunRecord
 from trainers.run.setup import Run, reply_cap
@@ -165,7 +166,7 @@ def trainer_facts(trainer: GiGPOTrainer, tokenizer: Any = None) -> Facts:
         eos_ids=frozenset(policy.eos_ids),
         exact=trainer.rollouts.exact,
         sampler=type(inner).__name__,
-        dtype=dtype,
+        dtype=sampled_dtype(trainer.model, config.sampler, config.sample_dtype),
         training_dtype="bfloat16" if config.bf16 else "float16" if config.fp16 else dtype,
         resampling=policy.warning if isinstance(policy, T2PO) and resamples else None,
         parameters=sum(p.numel() for p in trainer.model.parameters()),

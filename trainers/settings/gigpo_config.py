@@ -14,7 +14,6 @@ from trl import GRPOConfig
 
 from tasks.settings import Need, Rules, never, problems, unless, without
 from trainers.credit.settings import CreditSettings
-from trainers.rollouts.rules import IN_PROCESS, SAME
 from trainers.settings.groups import GuardFields, HeldOutFields, RolloutFields
 from trainers.settings.training import AUTOCAST, HELD_OUT, TRLFields
 
@@ -116,7 +115,7 @@ _ON_POLICY = unless(
     "steps_per_generation)",
 )
 _SAME_WEIGHTS = unless(
-    lambda c: _ON_POLICY(c) and c.sampler == IN_PROCESS and c.sample_dtype == SAME and not c.overlap,
+    lambda c: _ON_POLICY(c) and c.samples_exactly,
     ": the weights that train are those that sampled (num_iterations, steps_per_generation, sampler, overlap)",
 )
 

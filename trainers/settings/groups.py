@@ -220,16 +220,16 @@ class PolicyArguments(Settings):
 # -- Settings of the rollouts of training: which attempts are made and which of them are trained on -------------------
 
 _SERVED = unless(lambda c: not c.sampler.startswith(VLLM), " without sampler=vllm:URL")
-_EXACT = unless(
-    lambda c: c.sampler == IN_PROCESS and c.sample_dtype == SAME and not c.overlap,
-    ": this sampler is exact, so there is no such weight",
-)
-"""Sampling surely reads the very weights that are trained (a copy in their own type may, too)."""
+_EXACT = unless(lambda c: c.samples_exactly, ": this sampler is exact, so there is no such weight")
 
 
 @dataclass
 class RolloutFields(Settings):
     """How the episodes of a step come about."""
+
+    rounded = False
+    """The weights are in a type of few digits, so that sampling and training round differently. No setting of its own:
+    `dtype` says it, or the model that a trainer is given."""
 
     importance_cap: float = setting(
         2.0,
@@ -359,6 +359,11 @@ class RolloutFields(Settings):
             rows * passes,
             self._ahead if ahead is None else ahead,
         )
+
+    @property
+    def samples_exactly(self) -> bool:
+        """Sampling surely reads the very weights that are trained (a copy in their own type may, too), in float32."""
+        return self.sampler == IN_PROCESS and self.sample_dtype == SAME and not self.overlap and not self.rounded
 
     @property
     def _ahead(self) -> int:

@@ -249,6 +249,7 @@ def parse(argv: Sequence[str]) -> RunSettings:
         raise ConfigError(f"not understood: {' '.join(rest)} (flags are written --name value; see --help)")
     if start is not None and not config.resume:
         raise ConfigError(f"--from {start}: goes with --resume, which goes back to the checkpoint of that step")
+    config.rounded = policy.dtype != "float32"
     return RunSettings(env, policy, t2po, config, dry_run, start)
 
 

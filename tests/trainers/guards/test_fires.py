@@ -166,6 +166,24 @@ def test_3_a_sampler_that_is_corrected_has_limits_of_its_own():
         assert all("Importance weights correct for" in finding.message for finding in watch.findings)
 
 
+@pytest.mark.parametrize(
+    ("config", "changes", "helps"),
+    [
+        ({}, {"dtype": "bfloat16", "training_dtype": "bfloat16"}, "dtype=float32 shows"),
+        ({"sample_dtype": "bfloat16"}, {"dtype": "bfloat16", "training_dtype": "float32"}, "sample_dtype=same"),
+        ({"overlap": 1}, {"dtype": "float32", "training_dtype": "float32"}, "lower learning_rate"),
+        ({"sampler": "vllm:http://x"}, {"training_dtype": "bfloat16"}, "processed_logprobs"),
+    ],
+)
+def test_3_rounding_is_corrected_and_what_is_not_rounding_gets_the_advice_of_its_setting(config, changes, helps):
+    watch = on(GuardName.LOGPROB_PARITY, facts(config, exact=False, **changes))
+    rounded = {"sampling/logp_difference_mean": 0.03, "sampling/ratio_max": 2.7, "sampling/importance_capped_frac": 0.0}
+    steps(watch, [rounded])
+    assert watch.findings == []
+    steps(watch, [{**rounded, "sampling/logp_difference_mean": 0.2}])
+    assert helps in only(watch).message and "same temperature" not in only(watch).message
+
+
 def test_4_mask_by_length_fires():
     watch = on(GuardName.MASK_BY_LENGTH)
     episodes = attempts()

@@ -12,8 +12,10 @@ from tests.trainers.toy import ToyEnv, make_config, make_model, make_task, make_
 from trainers.errors import ConfigError
 from trainers.gigpo import GiGPOTrainer
 from trainers.grpo import main
-from trainers.rollouts.samplers import Publisher, make_sampler
-from trainers.settings.checks import check_config
+from trainers.rollouts.samplers import Publisher, make_sampler, sampled_dtype
+from trainers.run.callback import trainer_facts
+from trainers.settings.checks import check_config, config_notes
+from trainers.settings.parsing import parse
 
 LORA = LoraConfig(r=4, lora_alpha=8, lora_dropout=0.0, target_modules="all-linear", init_lora_weights=False)
 
@@ -43,6 +45,32 @@ def test_exact_is_claimed_only_where_the_model_itself_samples(dtype, adapted, ex
         assert reply.ids == expected.ids and reply.logprobs == expected.logprobs
     elif dtype == "float32":
         assert reply.logprobs == pytest.approx(expected.logprobs, abs=1e-4)
+
+
+@pytest.mark.parametrize("adapted", [False, True])
+def test_weights_of_few_digits_are_no_exact_sampler(tmp_path, adapted):
+    """Decoding and training round differently in bfloat16, so tokens are weighted; the settings know it, too."""
+    tokenizer = make_tokenizer()
+    model = make_model(tokenizer).to(torch.bfloat16)
+    model = get_peft_model(model, LORA) if adapted else model
+    assert not sampler_of(model, tokenizer, "same").exact
+    trainer = make_trainer(tmp_path, model=model)
+    trainer.close()
+    facts = trainer_facts(trainer)
+    assert not trainer.rollouts.exact and (facts.exact, facts.dtype, facts.training_dtype) == (
+        False, "bfloat16", "bfloat16",
+    )  # fmt: skip
+    capped = [parse(["--importance_cap", "3", "--dtype", dtype]).config for dtype in ("bfloat16", "float32")]
+    said = [[note for note in config_notes(config) if "importance_cap" in note] for config in capped]
+    assert not said[0] and "this sampler is exact" in said[1][0]
+
+
+@pytest.mark.parametrize(
+    ("sampler", "sample_dtype", "dtype"),
+    [("in_process", "same", "float32"), ("in_process", "bfloat16", "bfloat16"), ("vllm:http://x", "same", "")],
+)
+def test_the_format_of_the_sampler_is_that_of_who_samples(sampler, sample_dtype, dtype):
+    assert sampled_dtype(make_model(make_tokenizer()), sampler, sample_dtype) == dtype
 
 
 def test_a_copy_follows_the_weights(tmp_path):
