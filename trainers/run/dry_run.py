@@ -12,7 +12,7 @@ from envs.prompts import LINE_CUT
 from trainers.rollouts.rules import SAME, VLLM
 from trainers.run.policy import NAMED, DecoderShape, check_tokenizer, find_shape, what_is_trained
 from trainers.run.setup import Run, most_turns, reply_cap, unseen_text
-from trainers.settings import GiGPOConfig
+from trainers.settings import GiGPOConfig, preset
 from trainers.settings.checks import check_t2po
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -143,11 +143,8 @@ def _head_bytes(load: Load) -> int:
 
 def machine(*, use_cpu: bool) -> Machine:
     """The memory that training would use here."""
-    import torch
-
-    if torch.cuda.is_available() and not use_cpu:
-        free, total = torch.cuda.mem_get_info()
-        return Machine(torch.cuda.get_device_name(), total, free)
+    if (gpu := preset.find_gpu(use_cpu=use_cpu)) is not None:
+        return Machine(gpu.name, gpu.total, gpu.free)
     page = os.sysconf("SC_PAGE_SIZE")
     return Machine(MAIN_MEMORY, os.sysconf("SC_PHYS_PAGES") * page, os.sysconf("SC_AVPHYS_PAGES") * page)
 
@@ -218,6 +215,7 @@ def describe(run: Run) -> str:
         "(none in both)",
         f"confirmation at the end: {run.tasks.confirm_text}",
         f"sandbox {run.backend}; policy {run.model_folder}; prompt style {run.prompt_style}",
+        *([line] if (line := run.settings.preset.line()) else []),
         f"trained: {trained.text}; KL {_reference(run)}",
         f"{c.max_steps} steps of {c.generation_batch_size // c.num_generations} tasks x {c.num_generations} attempts",
         *check_policy(run),

@@ -80,13 +80,14 @@ class Run:
 
     def remarks(self) -> list[str]:
         """What a person may like to know as it starts, and need not act on."""
-        remarks = [self.coverage] if self.coverage else []
+        remarks = [line for line in (self.settings.preset.line(), self.coverage) if line]
         gone = kept_note(self.settings.config)
         return [*remarks, *self.inherited, *([gone] if gone else [])]
 
     def notes(self) -> list[str]:
         """What a person should know before it starts: about the tasks, and settings that do nothing."""
         c = self.settings.config
+        idle_preset = "device_preset=auto does nothing: it chooses for a CUDA GPU, and here a CPU trains"
         greedy_arm = bool(self.tasks.measured) and c.held_out_greedy
         idle = idle_settings(
             self.settings.t2po,
@@ -103,6 +104,7 @@ class Run:
             *self.settings.policy.idle_settings(is_adapter=self.source.kind is ModelKind.ADAPTER),
             *config_notes(c),
             *budget_notes(self.settings),
+            *([idle_preset] if self.settings.preset.idle else []),
         ]
 
 

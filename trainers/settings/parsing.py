@@ -10,7 +10,7 @@ import types
 import typing
 import warnings
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from tasks.yaml import parse as parse_yaml
 from trainers.errors import ConfigError
 from trainers.settings import EnvArguments, GiGPOConfig, PolicyArguments
 from trainers.settings.help import CONFIGS, QUICKSTART, asks_for_help, short_help
+from trainers.settings.preset import Preset, choose
 
 # -- A YAML file of settings as plain data: readable, one mapping, each key once; each fault with its line ------------
 
@@ -167,6 +168,7 @@ class RunSettings:
         dry_run: Check, and say what would be done.
         start: `--from`: the step of the checkpoint that `--resume` goes back to; `None` takes the newest. How a run was
             started is no part of its settings.
+        preset: What the device chose; it is in the settings already.
     """
 
     env: EnvArguments
@@ -175,6 +177,7 @@ class RunSettings:
     config: GiGPOConfig
     dry_run: bool
     start: int | None = None
+    preset: Preset = field(default_factory=Preset)
 
     def resolved(self) -> dict[str, Any]:
         """One flat mapping that `--config` takes back: all of ours, and what differs from TRL's defaults."""
@@ -191,6 +194,7 @@ class RunSettings:
             ours = rules is not NO_RULES and rules.recorded
             if f.name in values and f.name not in _DERIVED and (ours or values[f.name] != defaults[f.name]):
                 out[f.name] = rules.off if values[f.name] is None else values[f.name]
+        out["device_preset"] = "none"  # what it chose stands here, and holds on any device
         if c.steps_per_generation != c.gradient_accumulation_steps:
             out["steps_per_generation"] = c.steps_per_generation
         return out
@@ -232,25 +236,42 @@ def parse(argv: Sequence[str]) -> RunSettings:
     args = [a for a in args if a != "--dry_run"]
     args, start = _take_from(args)
     args, config_path = _take_config(args)
-    if config_path is not None:
-        parser.set_defaults_with_config(**read_config(config_path, GROUPS))
+    file = read_config(config_path, GROUPS) if config_path is not None else {}
+    parser.set_defaults_with_config(**file)
     _check_flags(args)
     parser.error = _raise
+    env, policy, t2po, config = _parts(parser, args)
+    if start is not None and not config.resume:
+        raise ConfigError(f"--from {start}: goes with --resume, which goes back to the checkpoint of that step")
+    own = Path(config.output_dir) / "config.yaml"
+    written = read_settings(own).data if config.resume and own.exists() else None
+    preset = choose(env, policy, config, {*file, *_flags(args)}, written)
+    if preset.chosen:
+        parser.set_defaults(**preset.chosen)
+        env, policy, t2po, config = _parts(parser, args)
+    config.rounded = policy.dtype != "float32"
+    return RunSettings(env, policy, t2po, config, dry_run, start, preset)
+
+
+def _parts(parser: TrlParser, args: Sequence[str]) -> tuple[EnvArguments, PolicyArguments, T2POConfig, GiGPOConfig]:
+    """The groups of settings.
+
+    Raises:
+        ConfigError: A value does not fit, or something is no flag.
+    """
     try:
         with warnings.catch_warnings():
             # TRL's own defaults use names that newer transformers deprecate.
             warnings.simplefilter("ignore", FutureWarning)
-            env, policy, t2po, config, rest = parser.parse_args_into_dataclasses(
+            *parts, rest = parser.parse_args_into_dataclasses(
                 args=args, return_remaining_strings=True, look_for_args_file=False
             )
     except (ValueError, TypeError) as error:
         raise ConfigError(str(error)) from error
     if rest:
         raise ConfigError(f"not understood: {' '.join(rest)} (flags are written --name value; see --help)")
-    if start is not None and not config.resume:
-        raise ConfigError(f"--from {start}: goes with --resume, which goes back to the checkpoint of that step")
-    config.rounded = policy.dtype != "float32"
-    return RunSettings(env, policy, t2po, config, dry_run, start)
+    env, policy, t2po, config = parts
+    return env, policy, t2po, config
 
 
 def _parser() -> TrlParser:
@@ -339,7 +360,12 @@ def _named_config(name: str) -> Path:
 
 def _check_flags(args: Sequence[str]) -> None:
     known = known_settings(GROUPS)
-    names = [arg[2:] for arg in args if arg.startswith("--")]
-    unknown = [name for name in names if name not in known and name.removeprefix("no_") not in known]
+    unknown = [name for name in _flags(args) if name not in known]
     if unknown:
         raise ConfigError("\n".join(f"unknown flag --{name}{suggest(name, known)}" for name in unknown))
+
+
+def _flags(args: Sequence[str]) -> list[str]:
+    """Names of the settings that flags give; those of switches that are turned off (`--no_name`) without the no."""
+    known, names = known_settings(GROUPS), [arg[2:] for arg in args if arg.startswith("--")]
+    return [name if name in known else bare if (bare := name.removeprefix("no_")) in known else name for name in names]

@@ -43,6 +43,13 @@ class TRLFields(Settings):
         False, "Start anew where a run is; the old folder is kept as `<output_dir>.replaced-<n>`.", common=True
     )
     save_trajectories: bool = setting(True, "Write every training episode to the run folder.")
+    device_preset: str = setting(
+        "auto",
+        "On a CUDA GPU, settings that no flag and no file gives are those that are fast there (`--dry-run` shows them; a "
+        "CPU has none): auto | none.",
+        choices=("auto", "none"),
+        common=True,
+    )
     seed: int = setting(
         42, "Seeds tasks, sampling and new weights: same seed, same run.", low=0, below=2**32, common=True
     )
