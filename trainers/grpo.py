@@ -54,6 +54,7 @@ from trainers.run.console import Plan, RunConsole
 from trainers.run.dry_run import describe
 from trainers.run.folder import disk_full, full_line
 from trainers.run.machine import AHEAD, set_threads
+from trainers.run.memory import keep_weights, ran_out, told
 from trainers.run.record import REPORT, RunRecord
 from trainers.run.setup import Run, make_env_factory, make_held_out, prepare, reply_cap
 from trainers.run.start import REFUSALS, Start, find_start, introduce, load, look_back
@@ -111,11 +112,15 @@ class Ending:
         why: The reason.
         code: Exit code where it is not that of the reason: SIGTERM, or a reward that is no number.
         error: No failure that is known: raised again once it is written down how far the run came.
+        reason: What it failed with, for people.
+        keeps: Memory ran out, and what the last finished step learned is to be kept.
     """
 
     why: Stopped = Stopped.FINISHED
     code: int | None = None
     error: Exception | None = None
+    reason: str = ""
+    keeps: bool = False
 
     @property
     def exit_code(self) -> int:
@@ -136,6 +141,11 @@ def train(run: Run) -> int:
     try:
         training.open()
         training.run()
+    except Exception as error:
+        if (found := ran_out(error)) is None:
+            raise
+        print(f"trainers.grpo: {told(run, found)}", file=sys.stderr)
+        return EXIT_CODES[Stopped.FAILED]
     finally:
         training.close()
     return training.end()
@@ -167,6 +177,7 @@ class TrainingRun:
         self.held_out: HeldOut | None = None
         self.callback: RunCallback | None = None
         self.ending = Ending()
+        self._trained = False
         self.confirmation = Confirmation(run.tasks.confirm_text, why="the run did not come to its end")
 
     # -- open ---------------------------------------------------------------------------------------------------
@@ -238,26 +249,47 @@ class TrainingRun:
             Exception: One of `REFUSALS`, before anything was played: refused, as before the start.
         """
         try:
-            start = Weights(self._model) if self._run.tasks.confirm else None
-            with self.callback.console if self.callback else nullcontext():
-                self._train()
-                self._look_back()
-                self._confirm(start)
-        except KeyboardInterrupt as error:
-            self.ending = Ending(Stopped.INTERRUPTED, _code_of(error))
-        except PolicyError as error:
-            print(f"trainers.grpo: the policy failed: {error}", file=sys.stderr)
-            self.ending = Ending(Stopped.FAILED)
-        except OtherProcessFailed:
-            raise
-        except REFUSALS as error:
-            self._refused(error)
-        except Exception as error:
-            self.ending = Ending(Stopped.FAILED, error=error)
+            self._attempt()
+            if self.ending.keeps:  # here nothing holds on to what the failed step had in memory
+                self._keep()
         finally:
             self.trainer.close()
             if self.callback and not self._taken_up:
                 self.callback.record.settings_back()
+
+    def _attempt(self) -> None:
+        try:
+            start = Weights(self._model) if self._run.tasks.confirm else None
+            with self.callback.console if self.callback else nullcontext():
+                self._train()
+                self._trained = True
+                self._look_back()
+                self._confirm(start)
+        except KeyboardInterrupt as error:
+            self.ending = Ending(Stopped.INTERRUPTED, _code_of(error))
+        except OtherProcessFailed:
+            raise
+        except Exception as error:
+            self._failed(error)
+
+    def _failed(self, error: Exception) -> None:
+        """What is known is told here in one line; what is not is raised at the end."""
+        if (found := ran_out(error)) is not None:
+            self.ending = Ending(Stopped.FAILED, reason=told(self._run, found, self._step + 1), keeps=True)
+        elif isinstance(error, PolicyError):
+            print(f"trainers.grpo: the policy failed: {error}", file=sys.stderr)
+            self.ending = Ending(Stopped.FAILED, reason=f"the policy failed: {error}")
+        elif isinstance(error, REFUSALS):
+            self._refused(error)
+        else:
+            self.ending = Ending(Stopped.FAILED, error=error, reason=f"{type(error).__name__}: {error}")
+
+    def _keep(self) -> None:
+        """Memory ran out: what the last finished step learned goes into a checkpoint, and the line says so."""
+        whole = not self._trained and not (self.callback is not None and self.callback.half_stepped)
+        kept = keep_weights(self.trainer, self._begin.step, whole=whole) if self._taken_up else ""
+        self.ending.reason = f"{self.ending.reason}. {kept}".rstrip()
+        print(f"trainers.grpo: {self.ending.reason}", file=sys.stderr)
 
     def _train(self) -> None:
         """Every step that is left; then the last one is measured, if it was not, and competes."""
@@ -311,7 +343,7 @@ class TrainingRun:
             raise error
         print(f"trainers.grpo: {error}", file=sys.stderr)
         # A reward that is no number is not the machine's failure: it is in what the run is given.
-        self.ending = Ending(Stopped.FAILED, 2 if isinstance(error, RewardError) else None)
+        self.ending = Ending(Stopped.FAILED, 2 if isinstance(error, RewardError) else None, reason=str(error))
 
     def close(self) -> None:
         """End the sandboxes."""
@@ -403,6 +435,7 @@ class TrainingRun:
             config_sha256=self._run.sha256,
             best_metric=self._run.settings.config.best_metric if best else "",
             stopped=self.ending.why.value,
+            reason=self.ending.reason,
             warnings=callback.console.warnings,
             findings=[finding for finding in callback.findings if finding.severity is not Severity.NOTE],
             guards=callback.watch.to_json(),
@@ -437,10 +470,11 @@ def withdrawn_if_refused(record: RunRecord | None) -> Iterator[None]:
     """
     try:
         yield
-    except (*REFUSALS, ValueError, ImportError) as error:
-        if record is not None:
+    except Exception as error:
+        short, refused = ran_out(error) is not None, isinstance(error, (*REFUSALS, ValueError, ImportError))
+        if record is not None and (short or refused):
             record.withdraw()
-        if isinstance(error, REFUSALS):
+        if short or not refused or isinstance(error, REFUSALS):
             raise
         raise ConfigError(f"the trainer cannot be made with these settings: {error}") from error
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -19,7 +20,8 @@ from agents.models.card import ModelCard, write_card, write_manifest
 from agents.t2po import T2PO
 from trainers.checkpoint import LAST_WRITTEN, SAVING, Checkpoint, rotate
 from trainers.errors import ConfigError
-from trainers.heldout.selection import HeldOutSelection, load_weights, satisfy_callbacks
+from trainers.heldout.selection import HeldOutSelection, load_weights, random_states, satisfy_callbacks
+from trainers.jsonl import json_text
 from trainers.rollouts.curriculum import RulesError
 from trainers.rollouts.rules import Draw
 from trainers.settings import GiGPOConfig
@@ -123,6 +125,10 @@ class ExactResume(HeldOutSelection):
     """Optimizer steps taken before the micro-step of now, and its number inside its optimizer step."""
     _epoch_tasks: tuple[int, list[str]] = (-1, [])
     """An epoch, and the tasks of its rows in their order."""
+    _finished: str | None = None
+    """While a step is under way: what a checkpoint of the one before it holds of ours, as JSON."""
+    _draw_as_then: Callable[[], None] | None = None
+    """Puts the random states back that it began with: TRL shuffles each generation."""
     _stepped: bool = False
     """This process has taken a step."""
     _staging: str | None = None
@@ -175,6 +181,8 @@ class ExactResume(HeldOutSelection):
             if self._resumed_batch is None:  # of cycles of another length: a step trains on what it samples itself
                 self._step = -(-self._step // self._cycle) * self._cycle
             self._buffered_inputs, self._resumed_batch, self._resumed = self._resumed_batch, None, None
+        if self._pass[1] == 0:
+            self._finished, self._draw_as_then = json_text(self._whole_state()), random_states()
         return super().training_step(model, inputs, num_items_in_batch)
 
     # -- the generation to come, for a run that samples it ahead --------------------------------------------------
@@ -238,6 +246,7 @@ class ExactResume(HeldOutSelection):
         c.should_training_stop = any(stop for stop, *_ in flags)
 
     def _maybe_log_save_evaluate(self, *args: Any, **kwargs: Any) -> None:
+        self._finished = None
         self._agree()
         super()._maybe_log_save_evaluate(*args, **kwargs)
         self._agree()
@@ -331,12 +340,31 @@ class ExactResume(HeldOutSelection):
         trained = sum(p.numel() * p.element_size() for p in model.parameters() if p.requires_grad)
         return 2 * weights + max(moments, 2 * trained) + SMALL_FILES
 
+    def save_finished_step(self) -> None:
+        """Write the checkpoint of the last step that was finished; the one after it failed, and nothing goes on here.
+
+        Its weights and the optimizer's moments must still be those of that step.
+        """
+        if self._finished is not None:
+            assert self._draw_as_then is not None
+            self._step = json.loads(self._finished)["micro_step"]
+            self._draw_as_then()
+        self._save_checkpoint(self.model, None)
+
+    @property
+    def output_folder(self) -> Path:
+        """Where checkpoints are."""
+        return Path(self.args.output_dir)
+
     def save_run_state(self, checkpoint: Path) -> None:
         """What TRL does not save, anew into a checkpoint that is written: whole or not at all."""
         Checkpoint(checkpoint).replace_state(self._whole_state())
 
     def _whole_state(self) -> dict[str, Any]:
-        """What TRL does not save, of the main process or of all."""
+        """What TRL does not save, of the main process or of all; that of the step before while one is under way."""
+        if self._finished is not None:
+            state: dict[str, Any] = json.loads(self._finished)
+            return state
         return {
             "held_out": self.held_out.state() if self.held_out is not None else None,
             "credit": self.credit.state_dict(),

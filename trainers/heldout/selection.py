@@ -267,3 +267,18 @@ def random_states_kept() -> Iterator[None]:
     finally:
         random.setstate(python)
         np.random.set_state(arrays)
+
+
+def random_states() -> Callable[[], None]:
+    """The random states of now, of Python, numpy, torch and this process's GPU; what is returned puts them back."""
+    python, arrays, cpu = random.getstate(), np.random.get_state(), torch.get_rng_state()
+    gpu = torch.cuda.get_rng_state() if torch.cuda.is_initialized() else None
+
+    def put_back() -> None:
+        random.setstate(python)
+        np.random.set_state(arrays)
+        torch.set_rng_state(cpu)
+        if gpu is not None:
+            torch.cuda.set_rng_state(gpu)
+
+    return put_back

@@ -246,7 +246,10 @@ def comparison(runs: Sequence[RunFolder]) -> list[tuple[str, ...]]:
 
 
 def _state(run: RunFolder) -> str:
-    return str(run.summary["stopped"]) if run.summary and "stopped" in run.summary else "unfinished"
+    if not run.summary or "stopped" not in run.summary:
+        return "unfinished"
+    reason = run.summary.get("reason")  # summaries of older releases have none
+    return f"{run.summary['stopped']}: {shown(str(reason), 400)}" if reason else str(run.summary["stopped"])
 
 
 def _lead(run: RunFolder) -> str:

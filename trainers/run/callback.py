@@ -359,6 +359,8 @@ class RunCallback(GuardCallback):
         super().__init__(watch)  # its findings: what ended an earlier process of the run is a warning in this one
         self.record, self.console = record, console
         self.clock = Clock()
+        self.half_stepped = False
+        """An optimizer step was begun and is not finished: the weights are those of no step."""
         self._keep = keep_trajectories
         self._begin = 0.0
         self._rollout_before = self._aside_before = self._hidden_before = 0.0
@@ -419,9 +421,15 @@ class RunCallback(GuardCallback):
         self._hidden_before = self.trainer.rollouts.hidden_seconds
         super().on_step_begin(args, state, control, **kwargs)
 
+    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """The gradients of the step are there; the optimizer is next."""
+        super().on_pre_optimizer_step(args, state, control, **kwargs)
+        self.half_stepped = True
+
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """An optimizer step is done: what was not waiting for episodes was learning."""
         assert self.trainer is not None
+        self.half_stepped = False
         rollouts = self.trainer.rollouts
         waited = self.clock.rollout - self._rollout_before - (rollouts.aside_seconds - self._aside_before)
         learn = time.perf_counter() - self._begin - waited

@@ -275,6 +275,8 @@ class RunConsole:
         if not summary.best_metric:
             chosen = f"last step: {summary.last_step} (no held-out measurement chose one)"
         out.print(f"{chosen}; run ended: {summary.stopped}", soft_wrap=True)
+        if summary.reason:
+            out.print(escape(summary.reason), soft_wrap=True)
         for message in summary.warnings:
             out.print(f"[bold yellow]warning:[/] {escape(message)}", soft_wrap=True)
         for finding in summary.findings:

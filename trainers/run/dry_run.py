@@ -161,7 +161,7 @@ def lines(load: Load, estimated: MemoryEstimate, has: Machine) -> Iterator[str]:
         yield f"  {gib(number):>10}  {name}"
     yield f"  {gib(PROGRAM):>10}  the program itself; 15 % are added to the parts above"
     if estimated.total > has.total:
-        yield f"  too large by {gib(estimated.total - has.total)}: {'; '.join(_remedies(load, estimated))}"
+        yield f"  too large by {gib(estimated.total - has.total)}: {'; '.join(remedies(load, estimated))}"
 
 
 def gib(number: float) -> str:
@@ -169,7 +169,7 @@ def gib(number: float) -> str:
     return f"{number / GIB:,.2f} GiB" if number >= GIB / 100 else f"{number / 2**20:,.2f} MiB"
 
 
-def _remedies(load: Load, estimated: MemoryEstimate) -> Iterator[str]:
+def remedies(load: Load, estimated: MemoryEstimate) -> Iterator[str]:
     """What would help, what helps most first."""
     parts = estimated.parts
     choices = [

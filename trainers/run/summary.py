@@ -126,6 +126,7 @@ class RunSummary:
         after: The same for the chosen checkpoint (`best_step`), which is not always the last step.
         last_step: Optimizer steps taken.
         stopped: Why the run ended: `finished`, `patience`, `guard`, `interrupted` or what the trainer says.
+        reason: What it failed with; empty after any other end.
         warnings: Notes on the run, as shown.
         findings: What guards warned of or stopped the run for, as shown.
         guards: The guards in figures (`Watch.to_json`), `guards_line` in words.
@@ -142,6 +143,7 @@ class RunSummary:
     config_sha256: str
     best_metric: str = ""
     stopped: str = "finished"
+    reason: str = ""
     warnings: list[str] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
     guards: dict[str, Any] = field(default_factory=dict)
@@ -175,6 +177,7 @@ class RunSummary:
             "config_sha256": self.config_sha256,
             "timing": self.clock.to_json(self.wall_seconds),
             "stopped": self.stopped,
+            "reason": self.reason,
             "warnings": [*self.warnings, *(finding.message for finding in self.findings)],
             "guards": self.guards,
         }
@@ -347,7 +350,8 @@ def difference_text(test: PairedTest, interval: Interval | None = None) -> str:
 def summary_page(summary: RunSummary) -> str:
     """The end of a run as a page of Markdown: the headline, what chose the step, what was warned of."""
     headline, *arms = confirmation_lines(summary.confirmation)
-    lines = [f"# Run: {summary.stopped}", "", f"**{headline}**", "", *(f"- {line.strip()}" for line in arms)]
+    reason = [summary.reason, ""] if summary.reason else []
+    lines = [f"# Run: {summary.stopped}", "", *reason, f"**{headline}**", "", *(f"- {line.strip()}" for line in arms)]
     lines += ["", "## What chose the step (its figures lean high)", ""]
     for arm in summary.before:
         lines.append(f"- held-out, {arm}: {_against(summary.before[arm], summary.after[arm])}")

@@ -161,7 +161,9 @@ def choose(
     """What the device chooses for settings that were not given.
 
     Args:
-        env: The settings without it; `policy` and `config` the same.
+        env: The settings without it.
+        policy: The same.
+        config: The same.
         given: Names of the settings that a flag or a file gives.
         written: What the run that is resumed began with: it holds, and nothing is chosen anew.
     """

@@ -45,8 +45,8 @@ class TRLFields(Settings):
     save_trajectories: bool = setting(True, "Write every training episode to the run folder.")
     device_preset: str = setting(
         "auto",
-        "On a CUDA GPU, settings that no flag and no file gives are those that are fast there (`--dry-run` shows them; a "
-        "CPU has none): auto | none.",
+        "On a CUDA GPU settings that no flag and no file gives are those that are fast there (`--dry-run` shows them): "
+        "auto | none.",
         choices=("auto", "none"),
         common=True,
     )
