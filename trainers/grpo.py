@@ -51,10 +51,11 @@ from trainers.processes import OtherProcessFailed, close_group, from_main, here,
 from trainers.report import write_report
 from trainers.run.callback import RunCallback
 from trainers.run.console import Plan, RunConsole
+from trainers.run.device import GpuBusy
 from trainers.run.dry_run import describe
 from trainers.run.folder import disk_full, full_line
 from trainers.run.machine import AHEAD, set_threads
-from trainers.run.memory import keep_weights, ran_out, told
+from trainers.run.memory import keep_weights, peak_memory, ran_out, told
 from trainers.run.record import REPORT, RunRecord
 from trainers.run.setup import Run, make_env_factory, make_held_out, prepare, reply_cap
 from trainers.run.start import REFUSALS, Start, find_start, introduce, load, look_back
@@ -194,6 +195,7 @@ class TrainingRun:
         self.held_out = make_held_out(run) if run.tasks.measured else None
         if record is not None:
             self.callback = self._watch(record)
+            self.callback.gpu = GpuBusy.of_this_process(use_cpu=run.settings.config.use_cpu)
         config = run.settings.config
         config.eval_strategy = config.eval_strategy if self.held_out else "no"
         config.eval_on_start = config.eval_on_start and bool(self.held_out) and begin.checkpoint is None
@@ -346,7 +348,9 @@ class TrainingRun:
         self.ending = Ending(Stopped.FAILED, 2 if isinstance(error, RewardError) else None, reason=str(error))
 
     def close(self) -> None:
-        """End the sandboxes."""
+        """End the sandboxes, and what watches the GPU."""
+        if self.callback is not None and self.callback.gpu is not None:
+            self.callback.gpu.close()
         if self._sandboxes is not None:
             self._sandboxes.close()
 
@@ -441,6 +445,7 @@ class TrainingRun:
             guards=callback.watch.to_json(),
             guards_line=callback.watch.describe(),
             confirmation=self.confirmation,
+            memory=peak_memory(self._run),
         )
 
     def _say_full(self) -> None:

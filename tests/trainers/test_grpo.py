@@ -318,10 +318,11 @@ def test_a_run_that_fails_by_any_error_has_a_summary(tmp_path, monkeypatch):
     folder = tmp_path / "run"
 
     def fail(trainer, *args, **kwargs):
-        raise RuntimeError("out of memory")
+        raise RuntimeError("a defect of ours")
 
     monkeypatch.setattr(grpo.GiGPOTrainer, "_compute_loss", fail)
-    with pytest.raises(RuntimeError, match="out of memory"):
+    with pytest.raises(RuntimeError, match="a defect of ours"):
         run(*SMALL, "--held_out", "generated:quickstart?n=1&seed=6", "--output_dir", str(folder))
     summary = json.loads((folder / "summary.json").read_text())
     assert summary["stopped"] == "failed" and (folder / "report.html").is_file()
+    assert summary["reason"] == "RuntimeError: a defect of ours" in (folder / "report.html").read_text()

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from markupsafe import Markup, escape
 
 from trainers.reporting.folder import RunFolder
-from trainers.run.summary import STOPS, passes, percent
+from trainers.run.device import PeakMemory
+from trainers.run.summary import STOPS, passes, percent, steady_words
 from trainers.stats import wilson
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -563,6 +564,10 @@ def time_figure(run: RunFolder) -> Figure | None:
     note = f"our overhead is {percent(timing['overhead_share_of_rollout'])} of rollout wall time"
     if hidden := timing.get("hidden_seconds"):  # summaries of older releases have none
         note += f"; {hidden:.1f} s of the rollouts are hidden behind the rest: the parts are more than the wall time"
+    if steady := steady_words(timing.get("steady") or {}):
+        note += f"; {steady}"
+    if memory := (run.summary or {}).get("peak_memory"):
+        note += f"; {PeakMemory(**memory).words()}"
     bar = stacked_bar(parts, "Wall time of the run by what it was spent on")
     legend = [(name, color) for name, seconds, color in parts if seconds > 0]
     return Figure("Where the time went", bar, legend, note, ("", "all", "per step", "per turn"), rows)

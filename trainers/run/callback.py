@@ -29,6 +29,7 @@ from trainers.processes import is_main
 from trainers.resume import FIELDS
 from trainers.rollouts.samplers import sampled_dtype
 from trainers.run.console import RunConsole
+from trainers.run.device import GpuBusy
 from trainers.run.record import FINDINGS, RunRecord
 from trainers.run.setup import Run, reply_cap
 from trainers.run.summary import Clock
@@ -350,6 +351,10 @@ def _both(first: Callable[..., None] | None, second: Callable[..., None]) -> Cal
 # -- Ties a trainer to its run folder and console: logs, guards, where the time went ----------------------------------
 
 
+WARM_UP = 2
+"""Steps of a process that do not count for its pace: kernels are compiled, graphs captured, caches grown."""
+
+
 class RunCallback(GuardCallback):
     """Writes what happens to the record and shows it; `clock` adds up where the time went."""
 
@@ -359,17 +364,21 @@ class RunCallback(GuardCallback):
         super().__init__(watch)  # its findings: what ended an earlier process of the run is a warning in this one
         self.record, self.console = record, console
         self.clock = Clock()
+        self.gpu: GpuBusy | None = None
+        self._before = Clock()
+        self._warm = 0
+        """Steps that this process has taken."""
         self.half_stepped = False
         """An optimizer step was begun and is not finished: the weights are those of no step."""
         self._keep = keep_trajectories
-        self._begin = 0.0
-        self._rollout_before = self._aside_before = self._hidden_before = 0.0
+        self._begin = self._began = 0.0
+        self._aside_before = self._hidden_before = 0.0
         self._held_out_before = 0.0
 
     def restore(self, checkpoint: Checkpoint) -> None:
         """Go on counting where the process of `checkpoint` stood."""
         if state := checkpoint.state.get("run"):
-            self.clock = Clock(**state["clock"])
+            self.clock = Clock.of(state["clock"])
             self.watch.load_state_dict(state["guards"])
         self.watch.restore(self.record.findings())
         self.findings = list(self.watch.findings)
@@ -414,9 +423,9 @@ class RunCallback(GuardCallback):
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """An optimizer step begins."""
-        self._begin = time.perf_counter()
+        self._begin, self._began = time.perf_counter(), time.time()
         assert self.trainer is not None
-        self._rollout_before = self.clock.rollout
+        self._before = replace(self.clock)
         self._aside_before = self.trainer.rollouts.aside_seconds
         self._hidden_before = self.trainer.rollouts.hidden_seconds
         super().on_step_begin(args, state, control, **kwargs)
@@ -431,13 +440,30 @@ class RunCallback(GuardCallback):
         assert self.trainer is not None
         self.half_stepped = False
         rollouts = self.trainer.rollouts
-        waited = self.clock.rollout - self._rollout_before - (rollouts.aside_seconds - self._aside_before)
-        learn = time.perf_counter() - self._begin - waited
+        waited = self.clock.rollout - self._before.rollout - (rollouts.aside_seconds - self._aside_before)
+        seconds = time.perf_counter() - self._begin
+        learn = seconds - waited
         self.clock.hidden += rollouts.hidden_seconds - self._hidden_before
         self.clock.learn += learn
         self.clock.steps += 1
+        self._count_steady(seconds)
         self.trainer.note_metric("time/learn_seconds", learn)
         super().on_step_end(args, state, control, **kwargs)
+
+    def _count_steady(self, seconds: float) -> None:
+        """A step of `seconds` is done: it counts, but for the first two of a process."""
+        self._warm += 1
+        shares = self.gpu.take(self._began, time.time()) if self.gpu is not None else []
+        if self._warm <= WARM_UP:
+            return
+        clock, before, steady = self.clock, self._before, self.clock.steady
+        steady.steps += 1
+        steady.seconds += seconds
+        steady.model += clock.model - before.model
+        steady.sandbox += clock.sandbox - before.sandbox
+        steady.tokens += clock.tokens - before.tokens
+        steady.busy += sum(shares)
+        steady.looks += len(shares)
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **kwargs: Any) -> None:
         """Metrics: to the record; those of a training step also to the console and the guards."""

@@ -33,6 +33,7 @@ from trainers.run.summary import (
     p_text,
     percent,
     rate_text,
+    steady_words,
     stop_mix,
     wide,
 )
@@ -270,7 +271,12 @@ class RunConsole:
             out.print(f"{difference_text(summary.test(setting))}\n")
         out.print(_time_table(summary))
         share, model = summary.clock.overhead_share, summary.clock.model_time_share
-        out.print(f"our overhead is {percent(share)} of rollout wall, the model {percent(model)}\n", soft_wrap=True)
+        out.print(f"our overhead is {percent(share)} of rollout wall, the model {percent(model)}", soft_wrap=True)
+        if steady := steady_words(summary.clock.steady.to_json()):
+            out.print(steady, soft_wrap=True)
+        if summary.memory is not None:
+            out.print(escape(summary.memory.words()), soft_wrap=True)
+        out.print()
         chosen = f"chosen: step {summary.best_step} of {summary.last_step} by held-out {summary.best_metric}"
         if not summary.best_metric:
             chosen = f"last step: {summary.last_step} (no held-out measurement chose one)"

@@ -76,7 +76,12 @@ class MemoryEstimate:
     @property
     def total(self) -> int:
         """All of it, with `SLACK` on what varies."""
-        return PROGRAM + int(SLACK * sum(self.parts.values()))
+        return PROGRAM + self.tensors
+
+    @property
+    def tensors(self) -> int:
+        """Without the program itself: what torch counts on a GPU."""
+        return int(SLACK * sum(self.parts.values()))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""When memory runs out: which error says so, what would help most, and what of the run is kept."""
+"""Memory: what a run took at most; when it runs out, which error says so, what would help, and what is kept."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import torch
 
 from trainers.checkpoint import Checkpoint
-from trainers.run.dry_run import estimate, load_of, remedies
+from trainers.run.device import PeakMemory
+from trainers.run.dry_run import MAIN_MEMORY, estimate, load_of, machine, remedies
 from trainers.run.policy import find_shape
 from trainers.run.setup import Run
 
@@ -93,3 +94,14 @@ def keep_weights(trainer: GiGPOTrainer, began: int, *, whole: bool) -> str:
         lost = ""
     left = f"The last checkpoint is that of step {written.step}: --resume goes on from it." if written else ""
     return " ".join(filter(None, (lost, left or "No checkpoint was written before.")))
+
+
+def peak_memory(run: Run) -> PeakMemory:
+    """What the process took at most, beside what was estimated."""
+    use_cpu = run.settings.config.use_cpu
+    shape = find_shape(run.source)
+    if shape is None:
+        return PeakMemory.now(use_cpu=use_cpu)
+    estimated = estimate(load_of(run, shape))
+    on_gpu = machine(use_cpu=use_cpu).name != MAIN_MEMORY
+    return PeakMemory.now(use_cpu=use_cpu, estimated=estimated.tensors if on_gpu else estimated.total)

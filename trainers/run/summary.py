@@ -16,6 +16,7 @@ from agents.rollout.progress import Timing
 from envs.episode import StopReason
 from trainers.guards import Finding
 from trainers.measure import Confirmation, Measurement
+from trainers.run.device import PeakMemory
 from trainers.stats import Interval, PairedTest, paired_test, wilson
 
 # -- The end of a run in one record: held-out figures before and after, what was chosen, where the time went ----------
@@ -35,6 +36,41 @@ class Stopped(StrEnum):
 
 
 @dataclass(slots=True)
+class Steady:
+    """Steps at the pace that a long run has: episodes and learning, without evaluations, confirmation and checkpoints.
+
+    Attributes:
+        steps: How many; `seconds` their wall time.
+        model: Seconds of sampling in them, `sandbox` of waiting for sandboxes; `tokens` sampled.
+        busy: Sum of the shares that the GPU was busy, each `looks` at it.
+    """
+
+    steps: int = 0
+    seconds: float = 0.0
+    model: float = 0.0
+    sandbox: float = 0.0
+    tokens: int = 0
+    busy: float = 0.0
+    looks: int = 0
+
+    @property
+    def gpu_busy(self) -> float | None:
+        """Share of the time; `None` where nobody looked."""
+        return self.busy / self.looks if self.looks else None
+
+    def to_json(self) -> dict[str, Any]:
+        """Figures; `None` for those that nobody knows."""
+        return {
+            "steps": self.steps,
+            "seconds": self.seconds,
+            "tokens_per_second_of_model": self.tokens / self.model if self.model else None,
+            "tokens_per_second": self.tokens / self.seconds if self.seconds else None,
+            "sandbox_share": self.sandbox / self.seconds if self.seconds else None,
+            "gpu_busy_share": self.gpu_busy,
+        }
+
+
+@dataclass(slots=True)
 class Clock:
     """Where a run's wall time went, in seconds. `add` what each rollout reports.
 
@@ -46,6 +82,7 @@ class Clock:
         turns: Turns of the training episodes; `tokens` sampled in them.
         steps: Optimizer steps taken.
         hidden: Of `rollout`, what passed while the run learned, measured or saved (`overlap`).
+        steady: The same of the steps but for the first two of each process, which warm up; see `Steady`.
     """
 
     rollout: float = 0.0
@@ -58,6 +95,12 @@ class Clock:
     steps: int = 0
     confirm: float = 0.0
     hidden: float = 0.0
+    steady: Steady = field(default_factory=Steady)
+
+    @classmethod
+    def of(cls, state: Mapping[str, Any]) -> Clock:
+        """From `dataclasses.asdict`; checkpoints of older releases have no steady figures."""
+        return cls(**{**state, "steady": Steady(**state.get("steady", {}))})
 
     def add(self, timing: Timing) -> None:
         """Count one training rollout."""
@@ -101,6 +144,7 @@ class Clock:
             "turns": self.turns,
             "sampled_tokens": self.tokens,
             "steps": self.steps,
+            "steady": self.steady.to_json(),
             "overhead_share_of_rollout": self.overhead_share,
         }
         if self.turns:
@@ -117,6 +161,19 @@ class Clock:
         return out
 
 
+def steady_words(figures: Mapping[str, Any]) -> str:
+    """`Steady.to_json` in one line for people; empty where no step counts."""
+    if not figures.get("steps"):
+        return ""
+    busy = figures["gpu_busy_share"]
+    return (
+        f"steady pace ({figures['steps']} steps, without the first two and without measurements): "
+        f"{number(figures['tokens_per_second_of_model'], 0)} tokens/s of model time, "
+        f"{number(figures['tokens_per_second'], 0)} of wall; waiting for sandboxes "
+        f"{percent(figures['sandbox_share'])}; GPU busy {'not known' if busy is None else percent(busy)}"
+    )
+
+
 @dataclass(slots=True)
 class RunSummary:
     """A finished (or stopped) run.
@@ -131,6 +188,7 @@ class RunSummary:
         findings: What guards warned of or stopped the run for, as shown.
         guards: The guards in figures (`Watch.to_json`), `guards_line` in words.
         confirmation: The headline: start and chosen weights on tasks that nothing chose on, or why there is none.
+        memory: The most that the process took.
     """
 
     before: dict[str, Measurement]
@@ -149,6 +207,7 @@ class RunSummary:
     guards: dict[str, Any] = field(default_factory=dict)
     guards_line: str = ""
     confirmation: Confirmation = field(default_factory=Confirmation)
+    memory: PeakMemory | None = None
 
     @property
     def deciding(self) -> str:
@@ -176,6 +235,7 @@ class RunSummary:
             "seed": self.seed,
             "config_sha256": self.config_sha256,
             "timing": self.clock.to_json(self.wall_seconds),
+            "peak_memory": asdict(self.memory) if self.memory is not None else None,
             "stopped": self.stopped,
             "reason": self.reason,
             "warnings": [*self.warnings, *(finding.message for finding in self.findings)],
