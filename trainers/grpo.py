@@ -55,7 +55,7 @@ from trainers.run.device import GpuBusy
 from trainers.run.dry_run import describe
 from trainers.run.folder import disk_full, full_line
 from trainers.run.machine import AHEAD, set_threads
-from trainers.run.memory import keep_weights, peak_memory, ran_out, told
+from trainers.run.memory import check_fits, keep_weights, peak_memory, ran_out, told
 from trainers.run.record import REPORT, RunRecord
 from trainers.run.setup import Run, make_env_factory, make_held_out, prepare, reply_cap
 from trainers.run.start import REFUSALS, Start, find_start, introduce, load, look_back
@@ -138,9 +138,12 @@ def train(run: Run) -> int:
             folder = Path(run.settings.config.output_dir)
             print(f"{folder}: nothing to do, the run ended at step {begin.ended} (its summary and report stand there)")
         return 0
+    warning = together(lambda: check_fits(run), REFUSALS)
     training = TrainingRun(run, begin)
     try:
         training.open()
+        if warning and training.callback:
+            training.callback.warn(begin.step, warning)
         training.run()
     except Exception as error:
         if (found := ran_out(error)) is None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import yaml
 
 from envs.prompts import LINE_CUT
+from envs.questions import AnswerEnv
+from envs.registry import environment
 from trainers.rollouts.rules import SAME, VLLM
 from trainers.run.policy import NAMED, DecoderShape, check_tokenizer, find_shape, what_is_trained
 from trainers.run.setup import Run, most_turns, reply_cap, unseen_text
@@ -21,7 +23,9 @@ from trainers.settings.checks import check_t2po
 # Weights, gradients and optimizer states follow from parameter counts, which are exact. Activations count what one
 # layer keeps for its backward pass; the figures per layer were found by counting the tensors that autograd holds, and
 # a test counts them again (within 15 % on the toy shapes). The cache is for full slots at the longest episode, which
-# is an upper bound. What an allocator keeps beyond that is in `SLACK`.
+# is an upper bound, as it grows to it: in blocks, by half, by a quarter of its slots. Sampling and learning do not need
+# their own parts at the same time; cache and graphs stay through both. What an allocator keeps beyond that is in
+# `SLACK`.
 
 BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 GIB = 2**30
@@ -30,10 +34,28 @@ PROGRAM = GIB
 """Python, torch and its libraries; on a GPU the context and the CUDA graphs."""
 SLACK = 1.15
 """Fragments, workspaces and temporary gradients, on top of all that is counted."""
+ERROR = 0.25
+"""How far a measured peak may be from the estimate; what is beyond it does not fit for certain."""
 HEAD_TOKENS, HEAD_WIDTH = 4096, 32768
 """TRL computes log-probabilities in tiles of so many tokens by so many entries of the vocabulary, in float32."""
 LINEAR_LAYERS = 7
 """Of one block: query, key, value, output, gate, up, down."""
+DRAW = 28
+"""Bytes of one entry of the vocabulary while ids are drawn on a GPU: shifted and weights in float32, the running sum in
+float64 with its copy of the weights, and one more in float32 before (see `agents.policies.draw`)."""
+LOGITS = 12
+"""The same on a CPU, as far as a peak showed it."""
+READ = 256
+"""Graphs read a multiple of so many positions, and one more (see `agents.policies.cuda`)."""
+BLOCK = 64
+"""The cache's slots grow in steps of so many positions (see `agents.policies.slots`)."""
+SHARE = 0.7
+"""Of a GPU's free memory that a pass takes where tokens are chosen by it (see `trainers.passes`)."""
+CELLS = 2**24
+"""Cap on rows x tokens x positions of one prefill (see `agents.policies.batch`)."""
+IN_SAMPLING = ("sampling: first prompts", "sampling: logits")
+IN_LEARNING = ("gradients", "activations of one pass", "log-probabilities")
+"""Parts that are there in one phase of a step only; all others stay."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +70,13 @@ class Load:
         reference: Weights that are kept once more for the KL.
         batch: Episodes of one forward and backward pass.
         slots: Episodes in flight while sampling; 0 where another program samples.
-        longest: Tokens of the longest episode.
+        longest: Tokens of the longest episode; `first` of its first prompt.
         checkpointing: Gradient checkpointing is on.
         start: Weights of the start that are kept in this memory until the confirmation.
         copy: Bytes of one weight of a copy that samples; 0 without one.
+        graphs: Sampling decodes with CUDA graphs, in a stream that takes episodes as they come.
+        by_tokens: Passes are cut by tokens (`micro_batch_tokens`).
+        room: Bytes that the activations of a pass take at most, where a GPU's free memory decides how long it is.
     """
 
     shape: DecoderShape
@@ -65,6 +90,10 @@ class Load:
     checkpointing: bool = False
     start: int = 0
     copy: int = 0
+    first: int = 0
+    graphs: bool = False
+    by_tokens: bool = False
+    room: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +110,8 @@ class MemoryEstimate:
     @property
     def tensors(self) -> int:
         """Without the program itself: what torch counts on a GPU."""
-        return int(SLACK * sum(self.parts.values()))
+        sampling, learning = (sum(self.parts.get(name, 0) for name in names) for names in (IN_SAMPLING, IN_LEARNING))
+        return int(SLACK * (sum(self.parts.values()) - min(sampling, learning)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +127,10 @@ def estimate(load: Load) -> MemoryEstimate:
     """The memory of a run at its peak, in bytes by part."""
     shape, size = load.shape, BYTES[load.dtype]
     learned, learned_size = (load.lora, 4) if load.lora else (shape.parameters, size)  # PEFT keeps adapters in float32
+    activations = load.batch * load.longest * activation_bytes(load)
+    samples = load.copy or size
+    slots = load.slots + load.slots // 8 * load.graphs  # by a quarter when one is missing: half of that in the mean
+    words = load.slots * shape.vocabulary
     parts = {
         "weights": shape.parameters * size + load.lora * 4,
         "gradients": learned * learned_size,
@@ -104,12 +138,34 @@ def estimate(load: Load) -> MemoryEstimate:
         "reference for the KL": load.reference * (4 if load.lora else size),
         "the start, for the confirmation": load.start * learned_size,
         "sampling: a copy of the weights": shape.parameters * load.copy,
-        "activations of one pass": load.batch * load.longest * activation_bytes(load),
+        "activations of one pass": activations if load.room is None else min(activations, load.room),
         "log-probabilities": _head_bytes(load),
-        "sampling: keys and values": load.slots * load.longest * shape.cache_values() * size,
-        "sampling: logits": 3 * load.slots * shape.vocabulary * 4,
+        "sampling: keys and values": slots * cache_length(load) * shape.cache_values() * samples,
+        "sampling: CUDA graphs": words * (DRAW + samples) * load.graphs,
+        "sampling: first prompts": _prefill_bytes(load, samples),
+        "sampling: logits": words * (DRAW + samples if load.graphs else LOGITS),
     }
     return MemoryEstimate({name: number for name, number in parts.items() if number})
+
+
+def cache_length(load: Load) -> int:
+    """Positions that the cache has per slot once the longest episode was in it."""
+    needs = range(load.first + 1, load.longest + 1)
+    if load.graphs:
+        needs = range(READ + 1, -(-load.longest // READ) * READ + 2, READ)
+    length = 0
+    for need in needs:
+        if need > length:
+            length = -(-max(need, length + length // 2) // BLOCK) * BLOCK
+    return length
+
+
+def _prefill_bytes(load: Load, size: int) -> int:
+    """Of the forward that reads as many first prompts as one takes: a layer's widest tensors, and the mask."""
+    if not load.first:
+        return 0
+    s, tokens = load.shape, min(load.slots * load.first, CELLS // load.first)
+    return tokens * size * (3 * s.feed_forward + 4 * s.hidden + 4 * s.query) + tokens * load.first * (size + 1)
 
 
 def activation_bytes(load: Load) -> int:
@@ -165,8 +221,22 @@ def lines(load: Load, estimated: MemoryEstimate, has: Machine) -> Iterator[str]:
     for name, number in estimated.parts.items():
         yield f"  {gib(number):>10}  {name}"
     yield f"  {gib(PROGRAM):>10}  the program itself; 15 % are added to the parts above"
-    if estimated.total > has.total:
+    if load.graphs:
+        yield f"  {'':>10}  not at the same time: {', '.join(IN_SAMPLING)}; {', '.join(IN_LEARNING)}"
+    if why := too_large(load, estimated, has):
+        yield f"  a start is refused: {why}"
+    elif estimated.total > has.total:
         yield f"  too large by {gib(estimated.total - has.total)}: {'; '.join(remedies(load, estimated))}"
+
+
+def too_large(load: Load, estimated: MemoryEstimate, has: Machine) -> str:
+    """Why a run cannot fit into a GPU, with what helps; empty where it may, and on a CPU, which has other memory."""
+    if has.name == MAIN_MEMORY or estimated.total <= (1 + ERROR) * has.total:
+        return ""
+    return (
+        f"it needs about {gib(estimated.total)} and the {has.name} has {gib(has.total)}, more than the estimate can be "
+        f"wrong ({ERROR:.0%}). What helps most: {'; '.join(remedies(load, estimated))}"
+    )
 
 
 def gib(number: float) -> str:
@@ -179,7 +249,7 @@ def remedies(load: Load, estimated: MemoryEstimate) -> Iterator[str]:
     parts = estimated.parts
     choices = [
         (parts["activations of one pass"], _smaller_pass(load)),
-        (parts.get("sampling: keys and values", 0), f"slots below {load.slots}, or a lower max_turn_tokens"),
+        (_of_slots(parts), f"slots below {load.slots}, or a lower max_turn_tokens"),
         (0 if load.lora else parts["gradients"] * 3, "adapter=lora"),
         (0 if load.dtype != "float32" else parts["weights"] // 2, "dtype=bfloat16"),
         (parts.get("reference for the KL", 0), "beta=0 (no reference)"),
@@ -191,10 +261,16 @@ def remedies(load: Load, estimated: MemoryEstimate) -> Iterator[str]:
             yield text
 
 
+def _of_slots(parts: dict[str, int]) -> int:
+    return sum(number for name, number in parts.items() if name.startswith("sampling") and "weights" not in name)
+
+
 def _smaller_pass(load: Load) -> str:
-    smaller = (
-        f"per_device_train_batch_size below {load.batch} with gradient_accumulation_steps" if load.batch > 1 else ""
-    )
+    smaller = ""
+    if load.by_tokens:
+        smaller = "a lower micro_batch_tokens"
+    elif load.batch > 1:
+        smaller = f"per_device_train_batch_size below {load.batch} with gradient_accumulation_steps"
     return " or ".join(t for t in ("" if load.checkpointing else "gradient_checkpointing", smaller) if t)
 
 
@@ -274,26 +350,39 @@ def load_of(run: Run, shape: DecoderShape) -> Load:
         reference = shape.parameters if not lora else lora if run.peft is None else 0
     longest = min(longest_episode(run), shape.context)
     # A GPU's copy of the start waits in main memory.
-    keeps = bool(run.tasks.confirm) and machine(use_cpu=c.use_cpu).name == MAIN_MEMORY
-    return Load(
+    gpu = preset.find_gpu(use_cpu=c.use_cpu)
+    keeps = bool(run.tasks.confirm) and gpu is None
+    served = c.sampler.startswith(VLLM)
+    load = Load(
         shape=shape,
         dtype=policy.dtype,
         lora=lora,
         lora_r=trained.lora_r,
         reference=reference,
         batch=c.rows_of_a_pass(longest),
-        slots=episodes_at_once(run),
+        slots=0 if served else episodes_at_once(run),
         longest=longest,
         checkpointing=bool(c.gradient_checkpointing or c.activation_checkpointing),
         start=(lora or shape.parameters) if keeps else 0,
-        copy=_copy_bytes(c, policy.dtype, adapted=bool(lora)),
+        copy=_copy_bytes(c, policy.dtype, gpu, adapted=bool(lora)),
+        first=min(_first_prompt(run), longest),
+        graphs=gpu is not None and not served,
+        by_tokens=bool(getattr(c, "token_budget", None)),
     )
+    if gpu is None or not getattr(c, "budget_is_auto", False):
+        return load
+    # A pass takes what the GPU has free, and no more than the rows of a step.
+    all_rows = replace(load, batch=c.per_device_train_batch_size)
+    stays = estimate(replace(load, batch=0)).total
+    return replace(all_rows, room=int(SHARE * max(0, gpu.total - stays)))
 
 
-def _copy_bytes(c: GiGPOConfig, dtype: str, *, adapted: bool) -> int:
+def _copy_bytes(c: GiGPOConfig, dtype: str, gpu: preset.Gpu | None, *, adapted: bool) -> int:
     """Bytes of one weight of the copy that samples in this process; 0 where the model itself or a server does."""
     own = BYTES[dtype]
-    size = BYTES.get(c.sample_dtype, own)  # `auto` is what the machine multiplies fastest: at most this, mostly
+    size = BYTES.get(c.sample_dtype, own)
+    if c.sample_dtype == "auto" and gpu is not None and gpu.bfloat16:  # elsewhere mostly at most its own
+        size = BYTES["bfloat16"]
     copied = c.overlap or (c.sample_dtype != SAME and (adapted or size != own))
     return size if copied and not c.sampler.startswith(VLLM) else 0
 
@@ -307,13 +396,23 @@ def episodes_at_once(run: Run) -> int:
 
 def longest_episode(run: Run) -> int:
     """Tokens that the last reply of an episode sees, itself included, which uses every turn and all of each reply."""
+    env = run.settings.env
     said = MESSAGE_TOKENS.get(run.prompt_style, MESSAGE_TOKENS["standard"])
-    intent = max(len(task.intent) for task in run.tasks.everything) // CHARACTERS
-    turns, keep = most_turns(run), run.settings.env.keep_observations
+    turns, keep = most_turns(run), env.keep_observations
+    if issubclass(environment(env.env), AnswerEnv) and not env.tools:
+        # A reply that is cut is no answer: it is asked again, in a few words.
+        turns = env.max_turns or max(task.budget.max_turns for task in run.tasks.everything)
+        said = min(said, MESSAGE_TOKENS["compact"])
     full = turns if keep is None else min(turns, keep)
-    lines = (turns - full) * min(said, LINE_CUT // CHARACTERS)
-    longest, budget = said + intent + turns * reply_cap(run) + full * said + lines, run.settings.env.max_episode_tokens
+    again = full * said + (turns - full) * min(said, LINE_CUT // CHARACTERS)
+    longest, budget = _first_prompt(run) + turns * reply_cap(run) + again, env.max_episode_tokens
     return longest if budget is None else min(longest, budget)
+
+
+def _first_prompt(run: Run) -> int:
+    """Tokens of the longest first prompt."""
+    said = MESSAGE_TOKENS.get(run.prompt_style, MESSAGE_TOKENS["standard"])
+    return said + max(len(task.intent) for task in run.tasks.everything) // CHARACTERS
 
 
 def _reference(run: Run) -> str:

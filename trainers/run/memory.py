@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 import torch
 
 from trainers.checkpoint import Checkpoint
+from trainers.errors import ConfigError
 from trainers.run.device import PeakMemory
-from trainers.run.dry_run import MAIN_MEMORY, estimate, load_of, machine, remedies
+from trainers.run.dry_run import MAIN_MEMORY, estimate, gib, load_of, machine, remedies, too_large
 from trainers.run.policy import find_shape
 from trainers.run.setup import Run
 
@@ -105,3 +106,26 @@ def peak_memory(run: Run) -> PeakMemory:
     estimated = estimate(load_of(run, shape))
     on_gpu = machine(use_cpu=use_cpu).name != MAIN_MEMORY
     return PeakMemory.now(use_cpu=use_cpu, estimated=estimated.tensors if on_gpu else estimated.total)
+
+
+def check_fits(run: Run) -> str:
+    """Refuse a run that cannot fit into its GPU, before it starts; returns a warning where it may not.
+
+    Raises:
+        ConfigError: The estimate exceeds the memory by more than it can be wrong.
+    """
+    has = machine(use_cpu=run.settings.config.use_cpu)
+    shape = find_shape(run.source) if has.name != MAIN_MEMORY else None
+    if shape is None:
+        return ""
+    load = load_of(run, shape)
+    estimated = estimate(load)
+    if why := too_large(load, estimated, has):
+        raise ConfigError(f"this run does not fit: {why}")
+    if estimated.total <= has.total:
+        return ""
+    helps = "; ".join(islice(remedies(load, estimated), MOST))
+    return (
+        f"memory may run out: about {gib(estimated.total)} are needed where episodes are as long as they may be, and "
+        f"the {has.name} has {gib(has.total)}. What helps most: {helps}"
+    )

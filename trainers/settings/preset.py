@@ -85,6 +85,8 @@ class Asked:
     @property
     def merges(self) -> bool:
         """A merged copy can sample, as far as settings tell (see `agents.policies.merged`)."""
+        if getattr(self.policy, "quantize", None) == "4bit":
+            return False
         if self.adapter is not None:
             return not any(self.adapter.get(name) for name in ("use_dora", "modules_to_save", "lora_bias"))
         return self.policy.full or "embed_tokens" not in self.policy.lora_target_modules

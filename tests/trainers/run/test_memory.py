@@ -11,10 +11,38 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from trl.trainer.utils import add_fused_lm_head
 
 from agents.models.loading import QUICKSTART
+from agents.policies import batch, cuda, slots
+from agents.policies.slots import SlotCache
+from sandboxes import probe
 from tests.trainers.toy import make_model, make_tokenizer
-from trainers.run.dry_run import GIB, Load, Machine, activation_bytes, episodes_at_once, estimate, lines
+from trainers import grpo
+from trainers.run.dry_run import (
+    BLOCK,
+    CELLS,
+    GIB,
+    PROGRAM,
+    READ,
+    SLACK,
+    Load,
+    Machine,
+    activation_bytes,
+    cache_length,
+    episodes_at_once,
+    estimate,
+    lines,
+    load_of,
+    longest_episode,
+    too_large,
+)
+from trainers.run.memory import check_fits
 from trainers.run.policy import NAMED, shape_of, shape_of_name
+from trainers.run.setup import prepare
+from trainers.settings import preset
+from trainers.settings.parsing import parse
+from trainers.settings.preset import Gpu
 
+SANDBOX = next((name for name in ("bubblewrap", "landlock") if probe(name).ok), None)
+needs_sandbox = pytest.mark.skipif(SANDBOX is None, reason="no sandbox backend works on this machine")
 pytestmark = pytest.mark.filterwarnings("ignore")
 SMALL = {
     "hidden_size": 64, "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2,
@@ -157,7 +185,7 @@ def test_parts_of_a_seven_billion_run():
     lora = estimate(seven()).parts
     assert lora["weights"] == 2 * 7_615_616_512 + 4 * 40_370_176
     assert lora["optimizer (Adam, two states)"] == 2 * lora["gradients"] == 8 * 40_370_176
-    assert lora["sampling: keys and values"] == 16 * 4096 * 2 * 28 * 4 * 128 * 2
+    assert lora["sampling: keys and values"] == 16 * cache_length(seven()) * 2 * 28 * 4 * 128 * 2
     assert "reference for the KL" not in lora
     full = estimate(seven(lora=0, reference=7_615_616_512))
     assert full.parts["gradients"] == full.parts["reference for the KL"] == 2 * 7_615_616_512
@@ -171,10 +199,80 @@ def test_parts_of_a_seven_billion_run():
     assert "confirm=0 (no confirmation)" in text
 
 
+@pytest.mark.parametrize(("first", "longest"), [(100, 400), (70, 905), (470, 3000), (470, 8192)])
+def test_the_cache_is_as_long_as_the_real_one_gets(first, longest):
+    eager, graphs = SlotCache(), SlotCache()
+    for length in range(first + 1, longest + 1):
+        eager.reserve(2, length)
+        graphs.reserve(2, -(-length // cuda._READ) * cuda._READ + 1)
+    assert cache_length(seven(first=first, longest=longest)) == eager.length
+    assert cache_length(seven(first=first, longest=longest, graphs=True)) == graphs.length
+    assert (READ, CELLS, BLOCK) == (cuda._READ, batch._PREFILL_CELLS, slots._BLOCK)
+
+
+def test_sampling_and_learning_share_their_memory_and_a_copy_samples_in_its_own_type():
+    load = seven(slots=64, first=400, graphs=True)
+    parts = estimate(load).parts
+    sampling = parts["sampling: first prompts"] + parts["sampling: logits"]
+    learning = parts["gradients"] + parts["activations of one pass"] + parts["log-probabilities"]
+    rest = sum(parts.values()) - sampling - learning
+    assert estimate(load).total == PROGRAM + int(SLACK * (rest + max(sampling, learning)))
+    small = estimate(replace(load, batch=0))
+    assert small.total < estimate(load).total and small.parts["sampling: CUDA graphs"] == parts["sampling: CUDA graphs"]
+    copied = estimate(replace(load, dtype="float32", copy=2)).parts
+    assert copied["sampling: keys and values"] == parts["sampling: keys and values"]
+    assert estimate(replace(load, room=GIB)).parts["activations of one pass"] == GIB
+
+
+def test_a_gpu_that_is_too_small_is_refused_and_one_that_may_be_is_warned_of():
+    load = seven()
+    total = estimate(load).total
+    small, close = (Machine("a GPU", int(total / share), 0) for share in (1.26, 1.2))
+    assert "What helps most: gradient_checkpointing or" in too_large(load, estimate(load), small)
+    assert "a start is refused" in "\n".join(lines(load, estimate(load), small))
+    for has in (close, Machine("main memory", int(total / 2), 0)):
+        said = "\n".join(lines(load, estimate(load), has))
+        assert not too_large(load, estimate(load), has) and "too large by" in said
+
+
+FEW = ["--tasks", "generated:quickstart?n=40&seed=1", "--held_out", "none", "--confirm", "0"]
+QUESTIONS = ["--env", "GSM8K-v0", "--tasks", "gsm8k:sample?limit=16", "--held_out", "none", "--confirm", "0",
+             "--prompt_style", "compact", "--max_turn_tokens", "100", "--tools", "false"]  # fmt: skip
+
+
+@needs_sandbox
+def test_a_start_that_does_not_fit_leaves_no_folder(tmp_path, capsys, monkeypatch):
+    shape = shape_of(json.loads((QUICKSTART / "config.json").read_text()))
+    have = {"size": GIB // 2}
+    monkeypatch.setattr(
+        preset, "find_gpu", lambda *, use_cpu: Gpu("H200", have["size"], have["size"], tf32=False)
+    )  # fmt: skip
+    args = [*FEW, "--output_dir", str(tmp_path / "run")]
+    run = prepare(parse(args))
+    load = load_of(run, shape)
+    assert load.graphs and load.copy == 2 and load.first > 70
+    assert grpo.main(args) == 2
+    err = capsys.readouterr().err
+    assert "trainers.grpo: this run does not fit: it needs about" in err and "the H200 has 0.50 GiB" in err
+    assert not (tmp_path / "run").exists()
+    have["size"] = int(estimate(load).total / 1.1)
+    assert check_fits(run).startswith("memory may run out") and check_fits(run).count(";") == 2
+    have["size"] = 100 * GIB
+    assert check_fits(run) == ""
+
+
+@needs_sandbox
+def test_a_question_whose_answer_was_cut_is_asked_again(tmp_path):
+    """Without tools the reply is the answer, but not one that was cut: those count up to the budget of turns."""
+    args = [*QUESTIONS, "--use_cpu", "true", "--output_dir", str(tmp_path / "run")]
+    one, every = (longest_episode(prepare(parse([*args, *more]))) for more in (["--max_turns", "1"], []))
+    assert every - one == 7 * (100 + 70)
+
+
 def test_what_does_not_fit_says_by_how_much_and_what_helps_most():
     load = seven(lora=0, dtype="float32")
-    text = "\n".join(lines(load, estimate(load), Machine("a GPU", 24 * GIB, 20 * GIB)))
-    assert "of 24.00 GiB (a GPU)" in text and "too large by" in text
+    text = "\n".join(lines(load, estimate(load), Machine("main memory", 24 * GIB, 20 * GIB)))
+    assert "of 24.00 GiB (main memory)" in text and "too large by" in text
     remedies = text[text.index("too large") :]
     assert remedies.index("adapter=lora") < remedies.index("dtype=bfloat16")
     load = seven()
