@@ -4,9 +4,9 @@
     python -m benchmarks.memory --tiny     # anywhere: a smoke test of the command, on the CPU
 
 Each run is `python -m trainers.grpo` in a process of its own, with random weights: such a policy never ends a reply, so
-episodes are as long as they may be: what the estimate is of. The peak is what torch counts on the GPU (tensors, reserved
-with cached blocks), on a CPU the largest resident size, which also holds Python and what no estimate can know; there
-the ratio says little. Target on a GPU: estimate / reserved between 0.8 and 1.25.
+episodes are as long as they may be: what the estimate is of. The peak is what torch counts on the GPU (tensors, and
+reserved with cached blocks), on a CPU the largest resident size, which also holds Python and what no estimate can know;
+there the ratio says little. Target on a GPU: estimate / reserved between 0.8 and 1.25.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ from tasks.splits import Split
 from tasks.task import Task
 from trainers.heldout import Evaluation
 from trainers.measure import Measurement, measure
+from trainers.run.device import PeakMemory
 from trainers.run.record import RunRecord
 from trainers.run.summary import Clock, RunSummary
 
@@ -157,6 +158,12 @@ def make_run(folder: Path, *, steps: int = 40, n_held_out: int = 60, seed: int =
             clock.add(timing)
             clock.learn += 1.1
             clock.steps += 1
+            clock.steady.steps += 1
+            clock.steady.seconds += 3.0
+            clock.steady.model += timing.model_seconds
+            clock.steady.tokens += timing.sampled_tokens
+            clock.steady.busy += 0.4
+            clock.steady.looks += 1
             record.write_episodes(step, episodes, keep=step in (1, steps))
             record.log(step, _metrics(step, steps, episodes, rng))
         if step % 10 == 0:
@@ -183,6 +190,7 @@ def make_run(folder: Path, *, steps: int = 40, n_held_out: int = 60, seed: int =
         config_sha256="ab" * 32,
         best_metric="sampled_pass_rate",
         warnings=[warning],
+        memory=PeakMemory("a GPU", 3 * 2**30, 4 * 2**30, 5 * 2**30),
     )
     record.write_summary(summary)
     return folder

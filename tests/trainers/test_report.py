@@ -65,6 +65,8 @@ def test_page_is_self_contained_and_complete(run: Path) -> None:
         "Assertions that hold, by kind",
         "Turn resampling",
         "Where the time went",
+        "GPU busy 40.0 %",
+        "peak memory 3.00 GiB in tensors, 4.00 GiB reserved (a GPU); estimated 5.00 GiB",
         "Episodes, first and last",
         "chosen: step",
         "collapse: mean turns fell",

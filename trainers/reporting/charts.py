@@ -564,10 +564,12 @@ def time_figure(run: RunFolder) -> Figure | None:
     note = f"our overhead is {percent(timing['overhead_share_of_rollout'])} of rollout wall time"
     if hidden := timing.get("hidden_seconds"):  # summaries of older releases have none
         note += f"; {hidden:.1f} s of the rollouts are hidden behind the rest: the parts are more than the wall time"
-    if steady := steady_words(timing.get("steady") or {}):
+    found = (run.summary or {}).get("peak_memory")
+    memory = PeakMemory(**found) if found else None
+    if steady := steady_words(timing.get("steady") or {}, gpu=memory is not None and memory.on_gpu):
         note += f"; {steady}"
-    if memory := (run.summary or {}).get("peak_memory"):
-        note += f"; {PeakMemory(**memory).words()}"
+    if memory is not None:
+        note += f"; {memory.words()}"
     bar = stacked_bar(parts, "Wall time of the run by what it was spent on")
     legend = [(name, color) for name, seconds, color in parts if seconds > 0]
     return Figure("Where the time went", bar, legend, note, ("", "all", "per step", "per turn"), rows)

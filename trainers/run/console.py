@@ -272,10 +272,11 @@ class RunConsole:
         out.print(_time_table(summary))
         share, model = summary.clock.overhead_share, summary.clock.model_time_share
         out.print(f"our overhead is {percent(share)} of rollout wall, the model {percent(model)}", soft_wrap=True)
-        if steady := steady_words(summary.clock.steady.to_json()):
+        memory = summary.memory
+        if steady := steady_words(summary.clock.steady.to_json(), gpu=memory is not None and memory.on_gpu):
             out.print(steady, soft_wrap=True)
-        if summary.memory is not None:
-            out.print(escape(summary.memory.words()), soft_wrap=True)
+        if memory is not None:
+            out.print(escape(memory.words()), soft_wrap=True)
         out.print()
         chosen = f"chosen: step {summary.best_step} of {summary.last_step} by held-out {summary.best_metric}"
         if not summary.best_metric:

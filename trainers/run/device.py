@@ -98,6 +98,11 @@ class PeakMemory:
         size = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         return cls("main memory, this process", size if sys.platform == "darwin" else size * 1024, None, estimated)
 
+    @property
+    def on_gpu(self) -> bool:
+        """Whether it is a GPU's."""
+        return self.reserved is not None
+
     def words(self) -> str:
         """One line for people."""
         said = f"peak memory {self.used / 2**30:.2f} GiB"

@@ -45,14 +45,15 @@ DRAW = 28
 float64 with its copy of the weights, and one more in float32 before (see `agents.policies.draw`)."""
 LOGITS = 12
 """The same on a CPU, as far as a peak showed it."""
-READ = 256
-"""Graphs read a multiple of so many positions, and one more (see `agents.policies.cuda`)."""
+FEWEST = 512
+"""Positions of a slot at least, where graphs decode: powers of two, and a block that is spare (see
+`agents.policies.cuda`)."""
 BLOCK = 64
 """The cache's slots grow in steps of so many positions (see `agents.policies.slots`)."""
+CELLS, GRAPH_CELLS = 2**24, 2**26
+"""Caps on rows x tokens x positions of one prefill, without graphs and with."""
 SHARE = 0.7
 """Of a GPU's free memory that a pass takes where tokens are chosen by it (see `trainers.passes`)."""
-CELLS = 2**24
-"""Cap on rows x tokens x positions of one prefill (see `agents.policies.batch`)."""
 IN_SAMPLING = ("sampling: first prompts", "sampling: logits")
 IN_LEARNING = ("gradients", "activations of one pass", "log-probabilities")
 """Parts that are there in one phase of a step only; all others stay."""
@@ -130,7 +131,8 @@ def estimate(load: Load) -> MemoryEstimate:
     activations = load.batch * load.longest * activation_bytes(load)
     samples = load.copy or size
     slots = load.slots + load.slots // 8 * load.graphs  # by a quarter when one is missing: half of that in the mean
-    words = load.slots * shape.vocabulary
+    words, prompts = load.slots * shape.vocabulary, _prefill_bytes(load, samples)
+    draw = words * (DRAW + samples if load.graphs else LOGITS)
     parts = {
         "weights": shape.parameters * size + load.lora * 4,
         "gradients": learned * learned_size,
@@ -141,20 +143,19 @@ def estimate(load: Load) -> MemoryEstimate:
         "activations of one pass": activations if load.room is None else min(activations, load.room),
         "log-probabilities": _head_bytes(load),
         "sampling: keys and values": slots * cache_length(load) * shape.cache_values() * samples,
-        "sampling: CUDA graphs": words * (DRAW + samples) * load.graphs,
-        "sampling: first prompts": _prefill_bytes(load, samples),
-        "sampling: logits": words * (DRAW + samples if load.graphs else LOGITS),
+        "sampling: CUDA graphs": max(draw, prompts) * load.graphs,  # one pool, of which one graph at a time is in use
+        "sampling: first prompts": prompts,
+        "sampling: logits": draw,
     }
     return MemoryEstimate({name: number for name, number in parts.items() if number})
 
 
 def cache_length(load: Load) -> int:
     """Positions that the cache has per slot once the longest episode was in it."""
-    needs = range(load.first + 1, load.longest + 1)
     if load.graphs:
-        needs = range(READ + 1, -(-load.longest // READ) * READ + 2, READ)
+        return max(FEWEST, _power_of_two(load.longest)) + BLOCK
     length = 0
-    for need in needs:
+    for need in range(load.first + 1, load.longest + 1):
         if need > length:
             length = -(-max(need, length + length // 2) // BLOCK) * BLOCK
     return length
@@ -164,8 +165,14 @@ def _prefill_bytes(load: Load, size: int) -> int:
     """Of the forward that reads as many first prompts as one takes: a layer's widest tensors, and the mask."""
     if not load.first:
         return 0
-    s, tokens = load.shape, min(load.slots * load.first, CELLS // load.first)
-    return tokens * size * (3 * s.feed_forward + 4 * s.hidden + 4 * s.query) + tokens * load.first * (size + 1)
+    s, tokens = load.shape, _power_of_two(load.first) if load.graphs else load.first
+    rows = min(load.slots, max(1, (GRAPH_CELLS if load.graphs else CELLS) // tokens**2))
+    layer = size * (3 * s.feed_forward + 4 * s.hidden + 4 * s.query)
+    return rows * tokens * (layer + (size + 1) * max(tokens, FEWEST * load.graphs))
+
+
+def _power_of_two(number: int) -> int:
+    return int(1 << (number - 1).bit_length())
 
 
 def activation_bytes(load: Load) -> int:

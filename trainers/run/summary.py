@@ -161,8 +161,8 @@ class Clock:
         return out
 
 
-def steady_words(figures: Mapping[str, Any]) -> str:
-    """`Steady.to_json` in one line for people; empty where no step counts."""
+def steady_words(figures: Mapping[str, Any], *, gpu: bool) -> str:
+    """`Steady.to_json` in one line for people, with its GPU where there is one; empty where no step counts."""
     if not figures.get("steps"):
         return ""
     busy = figures["gpu_busy_share"]
@@ -170,7 +170,8 @@ def steady_words(figures: Mapping[str, Any]) -> str:
         f"steady pace ({figures['steps']} steps, without the first two and without measurements): "
         f"{number(figures['tokens_per_second_of_model'], 0)} tokens/s of model time, "
         f"{number(figures['tokens_per_second'], 0)} of wall; waiting for sandboxes "
-        f"{percent(figures['sandbox_share'])}; GPU busy {'not known' if busy is None else percent(busy)}"
+        f"{percent(figures['sandbox_share'])}"
+        + (f"; GPU busy {'not known' if busy is None else percent(busy)}" if gpu else "")
     )
 
 

@@ -16,7 +16,8 @@ from trainers.heldout import Evaluation, PoolRate
 from trainers.measure import Confirmation, Measurement
 from trainers.run import console as console_module
 from trainers.run.console import Plan, RunConsole
-from trainers.run.summary import Clock, RunSummary, confirmation_lines, p_text, percent, summary_page
+from trainers.run.device import PeakMemory
+from trainers.run.summary import Clock, RunSummary, Steady, confirmation_lines, p_text, percent, summary_page
 
 TASKS = [task(i, "held") for i in range(30)]
 
@@ -35,6 +36,7 @@ def judged(
 def summary() -> RunSummary:
     clock = Clock(learn=2.0, held_out=1.0, steps=10)
     clock.add(FakeTiming())
+    clock.steady = Steady(steps=8, seconds=20.0, model=12.0, sandbox=5.0, tokens=2400)
     return RunSummary(
         before=held_out_episodes(TASKS, 0, 10, 0)[1],
         after=held_out_episodes(TASKS, 8, 10, 0)[1],
@@ -46,6 +48,7 @@ def summary() -> RunSummary:
         config_sha256="00",
         best_metric="sampled_pass_rate",
         warnings=["collapse: the policy [bold]never[/] stops"],
+        memory=PeakMemory("a GPU", 2**31, 3 * 2**30, 2**32),
     )
 
 
@@ -161,6 +164,8 @@ def test_closing_summary() -> None:
     assert "chosen: step 8 of 10" in text and "runs/x/report.html" in text
     assert f"{1000 * 1.2 / 90:.2f} ms" in text and f"{1000 * 0.35 / 90:.2f} ms" in text
     assert "our overhead is 8.8 % of rollout wall, the model 70.6 %" in text
+    assert "200 tokens/s of model time, 120 of wall; waiting for sandboxes 25.0 %; GPU busy not known" in text
+    assert "peak memory 2.00 GiB in tensors, 3.00 GiB reserved (a GPU); estimated 4.00 GiB" in text
     assert "[bold]never[/]" in text
 
 

@@ -88,8 +88,9 @@ def test_the_steady_pace_leaves_out_the_first_steps_of_a_process(tmp_path):
 
 def test_what_nobody_looked_at_is_not_known_and_never_zero():
     figures = Steady(steps=3, seconds=6.0, model=3.0, tokens=300).to_json()
-    assert figures["gpu_busy_share"] is None and "GPU busy not known" in steady_words(figures)
-    assert steady_words(Steady().to_json()) == steady_words({}) == ""
+    assert figures["gpu_busy_share"] is None and "GPU busy not known" in steady_words(figures, gpu=True)
+    assert "GPU" not in steady_words(figures, gpu=False)
+    assert steady_words(Steady().to_json(), gpu=True) == steady_words({}, gpu=True) == ""
 
 
 def test_the_peak_on_a_cpu_is_that_of_the_process():

@@ -11,17 +11,13 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from trl.trainer.utils import add_fused_lm_head
 
 from agents.models.loading import QUICKSTART
-from agents.policies import batch, cuda, slots
 from agents.policies.slots import SlotCache
 from sandboxes import probe
 from tests.trainers.toy import make_model, make_tokenizer
 from trainers import grpo
 from trainers.run.dry_run import (
-    BLOCK,
-    CELLS,
     GIB,
     PROGRAM,
-    READ,
     SLACK,
     Load,
     Machine,
@@ -201,13 +197,15 @@ def test_parts_of_a_seven_billion_run():
 
 @pytest.mark.parametrize(("first", "longest"), [(100, 400), (70, 905), (470, 3000), (470, 8192)])
 def test_the_cache_is_as_long_as_the_real_one_gets(first, longest):
-    eager, graphs = SlotCache(), SlotCache()
+    real = SlotCache()
     for length in range(first + 1, longest + 1):
-        eager.reserve(2, length)
-        graphs.reserve(2, -(-length // cuda._READ) * cuda._READ + 1)
-    assert cache_length(seven(first=first, longest=longest)) == eager.length
-    assert cache_length(seven(first=first, longest=longest, graphs=True)) == graphs.length
-    assert (READ, CELLS, BLOCK) == (cuda._READ, batch._PREFILL_CELLS, slots._BLOCK)
+        real.reserve(2, length)
+    assert cache_length(seven(first=first, longest=longest)) == real.length
+
+
+@pytest.mark.parametrize(("longest", "length"), [(70, 576), (512, 576), (513, 1088), (3000, 4160), (8192, 8256)])
+def test_where_graphs_decode_the_cache_is_a_power_of_two_and_a_block(longest, length):
+    assert cache_length(seven(first=70, longest=longest, graphs=True)) == length
 
 
 def test_sampling_and_learning_share_their_memory_and_a_copy_samples_in_its_own_type():
