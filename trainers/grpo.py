@@ -287,7 +287,8 @@ class TrainingRun:
         elif isinstance(error, REFUSALS):
             self._refused(error)
         else:
-            self.ending = Ending(Stopped.FAILED, error=error, reason=f"{type(error).__name__}: {error}")
+            said = str(error).strip().splitlines() or [""]
+            self.ending = Ending(Stopped.FAILED, error=error, reason=f"{type(error).__name__}: {said[0]}")
 
     def _keep(self) -> None:
         """Memory ran out: what the last finished step learned goes into a checkpoint, and the line says so."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import re
 from collections.abc import Iterator
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -25,6 +26,8 @@ _NAMES = frozenset(("OutOfMemoryError", "MemoryError"))
 """Classes of torch, of Python, and ours (`trainers.errors`), which says that a single row does not fit."""
 _TEXTS = ("out of memory", "can't allocate memory", "CUBLAS_STATUS_ALLOC_FAILED")
 """What torch says in other errors: of CUDA itself, of the allocator of main memory, of the library of matrices."""
+_BEHIND = re.compile(r"\. (?:GPU \d|What helps)")
+"""Begins what torch goes on with (processes, bytes), and the advice that an error of ours has of its own."""
 _ANY_SHAPE = (
     "gradient_checkpointing or per_device_train_batch_size with more gradient_accumulation_steps",
     "fewer slots or a lower max_turn_tokens",
@@ -55,7 +58,7 @@ def told(run: Run, error: BaseException, step: int | None = None) -> str:
         step: The optimizer step that was under way; `None`: nothing had begun.
     """
     when = "while the run was put together" if step is None else f"in step {step}"
-    said = (str(error).strip() or type(error).__name__).splitlines()[0].split(". ")[0].rstrip(".")
+    said = _BEHIND.split((str(error).strip() or type(error).__name__).splitlines()[0])[0].rstrip(".")
     return f"out of memory {when} ({said}). What helps most: {'; '.join(_help(run))}"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ from sandboxes import probe
 from trainers import grpo
 from trainers.checkpoint import Checkpoint
 from trainers.gigpo import GiGPOTrainer
+from trainers.run import memory
 from trainers.run.memory import ran_out
 
 SANDBOX = next((name for name in ("bubblewrap", "landlock") if probe(name).ok), None)
@@ -57,6 +59,18 @@ def test_the_kind_of_an_error_is_kept_by_its_cause():
         assert isinstance(ran_out(error), torch.OutOfMemoryError)
 
 
+def test_advice_of_an_error_is_not_told_twice(monkeypatch):
+    monkeypatch.setattr(memory, "find_shape", lambda source: None)
+    row = OutOfMemoryError("step 3: no memory for a row (CUDA out of memory. Tried to allocate 1 MiB). What helps: a")
+    line = memory.told(SimpleNamespace(source=None), ran_out(row), 3)
+    assert "(step 3: no memory for a row (CUDA out of memory. Tried to allocate 1 MiB)). What helps most: " in line
+    assert line.count("What helps") == 1
+
+
+class OutOfMemoryError(RuntimeError):
+    """As `trainers.errors` has it."""
+
+
 @needs_sandbox
 @pytest.mark.parametrize("place", ["sampling", "learning"])
 def test_the_last_finished_step_is_kept_and_gone_on_with(place, tmp_path, capsys, monkeypatch):
@@ -73,8 +87,11 @@ def test_the_last_finished_step_is_kept_and_gone_on_with(place, tmp_path, capsys
         code, err, summary = play(folder, capsys)
     assert code == 1 and "Traceback" not in err
     (line,) = [line for line in err.splitlines() if line.startswith("trainers.grpo")]
-    assert line.startswith("trainers.grpo: out of memory in step 3 (CUDA out of memory). What helps most: ")
-    assert line.count(";") == 2 and "per_device_train_batch_size below 4" in line
+    assert line.startswith(
+        "trainers.grpo: out of memory in step 3 (CUDA out of memory. Tried to allocate 20.00 MiB). What "
+    )
+    assert "What helps most: gradient_checkpointing or" in line and line.count(";") == 2
+    assert "per_device_train_batch_size below 4" in line
     assert "The weights of step 2 are in checkpoint-2: --resume goes on from it." in line
     assert summary["stopped"] == "failed" and f"trainers.grpo: {summary['reason']}" == line
     assert Checkpoint.newest_whole(folder).step == 2
