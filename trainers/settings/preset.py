@@ -117,6 +117,13 @@ def _slots(a: Asked) -> int | None:
     return min(max(rows, LEAST), MOST)
 
 
+def _micro_batch_tokens(a: Asked) -> str | None:
+    """Few wide passes, as the memory allows, where a pass may be cut so (see `trainers.passes`)."""
+    c = a.config
+    one_generation = (c.steps_per_generation or 1) % c.gradient_accumulation_steps == 0
+    return "auto" if one_generation and c.top_entropy_quantile == 1 else None
+
+
 class Row(NamedTuple):
     """A setting, and what is chosen for it; `None`: it stays as it is."""
 
@@ -129,6 +136,7 @@ PRESET = (
     Row("sample_dtype", _sample_dtype),
     Row("tf32", _tf32),
     Row("slots", _slots),
+    Row("micro_batch_tokens", _micro_batch_tokens),
 )
 """In this order: what stands above is known below."""
 
@@ -170,16 +178,17 @@ def choose(
         written: What the run that is resumed began with: it holds, and nothing is chosen anew.
     """
     now = {name: value for part in (env, policy, config) for name, value in vars(part).items()}
+    rows = [row for row in PRESET if row.setting in now]  # MERGE: all of them, once `micro_batch_tokens` is there
     if written is not None:
-        rows = [row.setting for row in PRESET if row.setting in written and row.setting not in given]
-        return Preset({name: written[name] for name in rows if written[name] != plain(now[name])}, "as the run began")
+        names = [row.setting for row in rows if row.setting in written and row.setting not in given]
+        return Preset({name: written[name] for name in names if written[name] != plain(now[name])}, "as the run began")
     if config.device_preset != "auto":
         return Preset()
     gpu = find_gpu(use_cpu=config.use_cpu)
     if gpu is None:
         return Preset(idle="device_preset" in given)
     chosen: dict[str, Any] = {}
-    for row in PRESET:
+    for row in rows:
         value = row.value(Asked(env, policy, config, gpu, chosen)) if row.setting not in given else None
         if value is not None and value != plain(now[row.setting]):
             chosen[row.setting] = value

@@ -11,7 +11,7 @@ from sandboxes import probe
 from trainers import grpo
 from trainers.run.setup import prepare
 from trainers.settings import preset
-from trainers.settings.parsing import parse
+from trainers.settings.parsing import GROUPS, known_settings, parse
 from trainers.settings.preset import PRESET, Asked, Gpu
 
 SANDBOX = next((name for name in ("bubblewrap", "landlock") if probe(name).ok), None)
@@ -19,6 +19,8 @@ needs_sandbox = pytest.mark.skipif(SANDBOX is None, reason="no sandbox backend w
 pytestmark = pytest.mark.filterwarnings("ignore")
 H200 = Gpu("NVIDIA H200", 140 * 2**30, 139 * 2**30, tf32=False)
 """Without TF32: transformers refuses the flag where torch sees no such GPU."""
+TOKENS = {"micro_batch_tokens": "auto"} if "micro_batch_tokens" in known_settings(GROUPS) else {}
+"""MERGE: always, once the setting is there."""
 SOME = ["--model_name_or_path", "owner/name", "--gradient_accumulation_steps", "16"]
 FEW = ["--tasks", "generated:quickstart?n=40&seed=1", "--held_out", "none"]
 
@@ -34,11 +36,11 @@ def chosen(*args: str) -> dict:
 
 def test_a_gpu_chooses_what_nobody_gave(gpu):
     settings = parse(SOME)
-    assert settings.preset.chosen == {"dtype": "bfloat16", "sample_dtype": "auto", "slots": 128}
+    assert settings.preset.chosen == {"dtype": "bfloat16", "sample_dtype": "auto", "slots": 128, **TOKENS}
     assert (settings.policy.dtype, settings.config.sample_dtype, settings.env.slots) == ("bfloat16", "auto", 128)
     assert settings.config.rounded
     line = "device preset (NVIDIA H200): dtype=bfloat16, sample_dtype=auto, slots=128"
-    assert settings.preset.line() == line
+    assert settings.preset.line() == line + ", micro_batch_tokens=auto" * bool(TOKENS)
 
 
 def test_what_was_given_stays_also_where_it_is_the_default(gpu, tmp_path):
@@ -50,14 +52,14 @@ def test_what_was_given_stays_also_where_it_is_the_default(gpu, tmp_path):
 
 
 def test_each_row_follows_what_is_trained(gpu, tmp_path):
-    assert chosen("--adapter", "none", *SOME) == {"sample_dtype": "auto", "slots": 128}
-    assert chosen("--adapter", "none", "--dtype", "bfloat16", *SOME) == {"slots": 128}
+    assert chosen("--adapter", "none", *SOME) == {"sample_dtype": "auto", "slots": 128, **TOKENS}
+    assert chosen("--adapter", "none", "--dtype", "bfloat16", *SOME) == {"slots": 128, **TOKENS}
     assert "sample_dtype" not in chosen(*SOME, "--sampler", "vllm:http://127.0.0.1:8000")
     assert "sample_dtype" not in chosen(*SOME, "--lora_target_modules", "q_proj,embed_tokens")
     (tmp_path / "adapter_config.json").write_text('{"peft_type": "LORA"}')
-    assert chosen("--model_name_or_path", str(tmp_path)) == {"sample_dtype": "auto"}, "it began in another dtype"
+    assert chosen("--model_name_or_path", str(tmp_path)) == {"sample_dtype": "auto", **TOKENS}, "other dtype"
     (tmp_path / "adapter_config.json").write_text('{"peft_type": "LORA", "use_dora": true}')
-    assert chosen("--model_name_or_path", str(tmp_path)) == {}
+    assert chosen("--model_name_or_path", str(tmp_path)) == TOKENS
     many = ["--per_device_train_batch_size", "8", "--gradient_accumulation_steps", "64"]
     assert chosen(*SOME, *many)["slots"] == 256
 
@@ -73,6 +75,17 @@ def test_tf32_is_for_what_learns_in_float32_where_there_is_tf32():
     assert row.value(replace(asked, chosen={}, gpu=H200)) is None
 
 
+def test_passes_are_cut_by_tokens_where_they_may_be():
+    settings = parse([*SOME, "--use_cpu", "true"])
+    row = next(row for row in PRESET if row.setting == "micro_batch_tokens")
+    asked = Asked(settings.env, settings.policy, settings.config, H200)
+    assert row.value(asked) == "auto"
+    settings.config.top_entropy_quantile = 0.5
+    assert row.value(asked) is None, "it ranks the tokens of a whole step"
+    several = parse([*SOME, "--use_cpu", "true", "--steps_per_generation", "8"])
+    assert row.value(replace(asked, config=several.config)) is None, "a step of several generations"
+
+
 def test_the_file_of_a_run_gives_its_settings_on_any_device(gpu, tmp_path, monkeypatch):
     settings = parse(SOME)
     path = tmp_path / "config.yaml"
@@ -81,7 +94,9 @@ def test_the_file_of_a_run_gives_its_settings_on_any_device(gpu, tmp_path, monke
         same = parse([*again, "--model_name_or_path", "owner/name"])
         assert same.preset.chosen == {} and same.sha256() == settings.sha256()
     resumed = parse([*SOME, "--config", "smollm2", "--output_dir", str(tmp_path), "--resume", "--slots", "8"])
-    assert resumed.preset.chosen == {"sample_dtype": "auto"} and resumed.env.slots == 8, "its file gives the dtype"
+    assert resumed.preset.chosen == {"sample_dtype": "auto", **TOKENS} and resumed.env.slots == 8, (
+        "its file gives the dtype"
+    )
     monkeypatch.setattr(preset, "find_gpu", lambda *, use_cpu: None)
     assert parse(["--config", str(path)]).sha256() == settings.sha256()
 
