@@ -374,14 +374,12 @@ def load_of(run: Run, shape: DecoderShape) -> Load:
         copy=_copy_bytes(c, policy.dtype, gpu, adapted=bool(lora)),
         first=min(_first_prompt(run), longest),
         graphs=gpu is not None and not served,
-        by_tokens=bool(getattr(c, "token_budget", None)),
+        by_tokens=c.token_budget is not None,
     )
-    if gpu is None or not getattr(c, "budget_is_auto", False):
+    if gpu is None or not c.budget_is_auto:
         return load
-    # A pass takes what the GPU has free, and no more than the rows of a step.
-    all_rows = replace(load, batch=c.per_device_train_batch_size)
     stays = estimate(replace(load, batch=0)).total
-    return replace(all_rows, room=int(SHARE * max(0, gpu.total - stays)))
+    return replace(load, room=int(SHARE * max(0, gpu.total - stays)))
 
 
 def _copy_bytes(c: GiGPOConfig, dtype: str, gpu: preset.Gpu | None, *, adapted: bool) -> int:

@@ -178,9 +178,8 @@ def choose(
         written: What the run that is resumed began with: it holds, and nothing is chosen anew.
     """
     now = {name: value for part in (env, policy, config) for name, value in vars(part).items()}
-    rows = [row for row in PRESET if row.setting in now]  # MERGE: all of them, once `micro_batch_tokens` is there
     if written is not None:
-        names = [row.setting for row in rows if row.setting in written and row.setting not in given]
+        names = [row.setting for row in PRESET if row.setting in written and row.setting not in given]
         return Preset({name: written[name] for name in names if written[name] != plain(now[name])}, "as the run began")
     if config.device_preset != "auto":
         return Preset()
@@ -188,7 +187,7 @@ def choose(
     if gpu is None:
         return Preset(idle="device_preset" in given)
     chosen: dict[str, Any] = {}
-    for row in rows:
+    for row in PRESET:
         value = row.value(Asked(env, policy, config, gpu, chosen)) if row.setting not in given else None
         if value is not None and value != plain(now[row.setting]):
             chosen[row.setting] = value

@@ -11,7 +11,7 @@ from sandboxes import probe
 from trainers import grpo
 from trainers.run.setup import prepare
 from trainers.settings import preset
-from trainers.settings.parsing import GROUPS, known_settings, parse
+from trainers.settings.parsing import parse
 from trainers.settings.preset import PRESET, Asked, Gpu
 
 SANDBOX = next((name for name in ("bubblewrap", "landlock") if probe(name).ok), None)
@@ -19,8 +19,7 @@ needs_sandbox = pytest.mark.skipif(SANDBOX is None, reason="no sandbox backend w
 pytestmark = pytest.mark.filterwarnings("ignore")
 H200 = Gpu("NVIDIA H200", 140 * 2**30, 139 * 2**30, tf32=False)
 """Without TF32: transformers refuses the flag where torch sees no such GPU."""
-TOKENS = {"micro_batch_tokens": "auto"} if "micro_batch_tokens" in known_settings(GROUPS) else {}
-"""MERGE: always, once the setting is there."""
+TOKENS = {"micro_batch_tokens": "auto"}
 SOME = ["--model_name_or_path", "owner/name", "--gradient_accumulation_steps", "16"]
 FEW = ["--tasks", "generated:quickstart?n=40&seed=1", "--held_out", "none"]
 
@@ -40,7 +39,7 @@ def test_a_gpu_chooses_what_nobody_gave(gpu):
     assert (settings.policy.dtype, settings.config.sample_dtype, settings.env.slots) == ("bfloat16", "auto", 128)
     assert settings.config.rounded
     line = "device preset (NVIDIA H200): dtype=bfloat16, sample_dtype=auto, slots=128"
-    assert settings.preset.line() == line + ", micro_batch_tokens=auto" * bool(TOKENS)
+    assert settings.preset.line() == line + ", micro_batch_tokens=auto"
 
 
 def test_what_was_given_stays_also_where_it_is_the_default(gpu, tmp_path):
