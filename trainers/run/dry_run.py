@@ -255,7 +255,7 @@ def remedies(load: Load, estimated: MemoryEstimate) -> Iterator[str]:
     """What would help, what helps most first."""
     parts = estimated.parts
     choices = [
-        (parts["activations of one pass"], _smaller_pass(load)),
+        (parts.get("activations of one pass", 0), _smaller_pass(load)),
         (_of_slots(parts), f"slots below {load.slots}, or a lower max_turn_tokens"),
         (0 if load.lora else parts["gradients"] * 3, "adapter=lora"),
         (0 if load.dtype != "float32" else parts["weights"] // 2, "dtype=bfloat16"),

@@ -28,6 +28,7 @@ from trainers.run.dry_run import (
     lines,
     load_of,
     longest_episode,
+    remedies,
     too_large,
 )
 from trainers.run.memory import check_fits
@@ -220,6 +221,8 @@ def test_sampling_and_learning_share_their_memory_and_a_copy_samples_in_its_own_
     copied = estimate(replace(load, dtype="float32", copy=2)).parts
     assert copied["sampling: keys and values"] == parts["sampling: keys and values"]
     assert estimate(replace(load, room=GIB)).parts["activations of one pass"] == GIB
+    full = replace(load, room=0)  # the weights alone are too much: no pass is short enough
+    assert not any("checkpointing" in text for text in remedies(full, estimate(full)))
 
 
 def test_a_gpu_that_is_too_small_is_refused_and_one_that_may_be_is_warned_of():
