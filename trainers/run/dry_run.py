@@ -369,7 +369,7 @@ def load_of(run: Run, shape: DecoderShape) -> Load:
         batch=c.rows_of_a_pass(longest),
         slots=0 if served else episodes_at_once(run),
         longest=longest,
-        checkpointing=bool(c.gradient_checkpointing or c.activation_checkpointing),
+        checkpointing=c.checkpoints_activations,
         start=(lora or shape.parameters) if keeps else 0,
         copy=_copy_bytes(c, policy.dtype, gpu, adapted=bool(lora)),
         first=min(_first_prompt(run), longest),

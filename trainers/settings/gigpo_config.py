@@ -106,7 +106,7 @@ _ADAPTS, _PRINTS, _LOADS = (
     without("dataloader_num_workers"),
 )
 _CHECKPOINTS = unless(
-    lambda c: not (c.gradient_checkpointing or getattr(c, "activation_checkpointing", False)),
+    lambda c: not c.checkpoints_activations,
     " without gradient_checkpointing",
 )
 _ON_POLICY = unless(

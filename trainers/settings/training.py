@@ -144,6 +144,11 @@ class TRLFields(Settings):
     save_total_limit: int | None = setting(2, "Checkpoints kept; `best/` is outside of it.", recorded=False)
 
     @property
+    def checkpoints_activations(self) -> bool:
+        """Whether a backward pass computes activations anew (under either name that transformers has for it)."""
+        return bool(self.gradient_checkpointing or getattr(self, "activation_checkpointing", False))
+
+    @property
     def budget_is_auto(self) -> bool:
         """Whether the trainer chooses the tokens of a pass."""
         return self.micro_batch_tokens == AUTO
