@@ -76,10 +76,8 @@ class TRLFields(Settings):
     )
     micro_batch_tokens: str = setting(
         "0",
-        "Cut the rows of an optimizer step into passes of at most N tokens, padding included, each as wide as its own "
-        "rows; per_device_train_batch_size times gradient_accumulation_steps then is the rows of a step alone. Halved "
-        f"where memory ends. auto: {AUTO_TOKENS} (wider passes are hardly faster), fewer where a GPU has less memory "
-        "free once its first step was seen. 0: passes of per_device_train_batch_size rows.",
+        "Cut the rows of a step into passes of at most N tokens, padding included, whatever the batch size; half of it "
+        f"where memory ends. auto: {AUTO_TOKENS}, or what a GPU has free. 0: passes of per_device_train_batch_size.",
         unit="tokens",
         common=True,
     )

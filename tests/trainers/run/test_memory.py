@@ -248,7 +248,7 @@ def test_a_start_that_does_not_fit_leaves_no_folder(tmp_path, capsys, monkeypatc
     monkeypatch.setattr(
         preset, "find_gpu", lambda *, use_cpu: Gpu("H200", have["size"], have["size"], tf32=False)
     )  # fmt: skip
-    args = [*FEW, "--output_dir", str(tmp_path / "run")]
+    args = [*FEW, "--output_dir", str(tmp_path / "run"), "--micro_batch_tokens", "0"]
     run = prepare(parse(args))
     load = load_of(run, shape)
     assert load.graphs and load.copy == 2 and load.first > 70

@@ -109,7 +109,7 @@ def test_a_cpu_chooses_nothing_and_says_so_where_it_was_asked():
 @needs_sandbox
 def test_it_is_said_before_the_run_and_in_a_dry_run(gpu, tmp_path, capsys):
     args = [*FEW, "--output_dir", str(tmp_path / "run")]
-    line = "device preset (NVIDIA H200): sample_dtype=auto"  # quickstart.yaml gives the others
+    line = "device preset (NVIDIA H200): sample_dtype=auto, micro_batch_tokens=auto"  # quickstart.yaml gives the others
     assert grpo.main([*args, "--dry-run"]) == 0
     out = capsys.readouterr().out
     assert f"# {line}" in out and "of 140.00 GiB (NVIDIA H200)" in out
