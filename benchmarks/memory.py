@@ -37,7 +37,7 @@ RUNS = {
     "questions, all weights, 256 rows": [*QUESTIONS, "--adapter", "none", *LARGE],
 }
 ALL = ["--num_generations", "8", "--held_out", "none", "--confirm", "0", "--save_strategy", "no", "--warmup_steps", "0",
-       "--guards", "none", "--save_trajectories", "false"]  # fmt: skip
+       "--guards", "none", "--save_trajectories", "false", "--entropy_coef", "0.001"]  # fmt: skip
 TINY = ["--use_cpu", "true", "--num_generations", "2", "--per_device_train_batch_size", "2", "--slots", "4",
         "--gradient_accumulation_steps", "1", "--max_turn_tokens", "8", "--max_turns", "2"]  # fmt: skip
 
