@@ -77,7 +77,7 @@ def test_auto_is_what_a_gpu_has_free_once_the_first_step_was_seen(tmp_path, monk
     trainer.train()
     trainer.close()
     counts = [line["passes/count"] for line in trainer.logged if "passes/count" in line]
-    assert counts[0] == 1 < counts[1] == counts[2]  # 16,384 tokens hold all rows, 0.7 * 300,000 bytes do not
+    assert counts[0] == 1 < counts[1] == counts[2]  # 12,288 tokens hold all rows, 0.7 * 300,000 bytes do not
     assert trainer._budget == 210
 
 
@@ -314,7 +314,7 @@ def test_accumulation_is_folded_into_the_batch(tmp_path):
 def test_a_budget_is_a_number_or_auto(tmp_path, value):
     with pytest.raises(ValueError, match="micro_batch_tokens"):
         make_config(tmp_path, micro_batch_tokens=value)
-    assert make_config(tmp_path, micro_batch_tokens="auto").token_budget == 16384
+    assert make_config(tmp_path, micro_batch_tokens="auto").token_budget == 12288
     assert make_config(tmp_path).token_budget is None
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from tasks.settings import Settings, never, setting, unless
 
-AUTO, AUTO_TOKENS = "auto", 16384
+AUTO, AUTO_TOKENS = "auto", 12288
 """`micro_batch_tokens` chosen by the trainer, and its tokens where no GPU's memory says otherwise."""
 LOSSES = ("dapo", "grpo", "bnpo", "dr_grpo", "cispo", "sapo", "luspo")
 """Loss types of TRL under which token advantages reach the gradient as they are."""
