@@ -16,7 +16,7 @@ import torch
 
 from agents.policies.decoder import Decoder, Hidden
 from agents.policies.draw import Feed, Knowledge, Opening, Sampled, sample
-from agents.policies.fused import FusedDecoder, kernels
+from agents.policies.fused import FusedDecoder
 from agents.policies.slots import SlotCache
 from agents.policy import PolicyError
 
@@ -116,7 +116,7 @@ class GraphStepper:
     def _best_hidden(self) -> Hidden:
         """The fused step where it fits the model and agrees with it, else the model's own modules."""
         if FusedDecoder.fits(self._decoder):
-            fused = FusedDecoder(self._decoder, kernels(self._decoder.device)).hidden
+            fused = FusedDecoder(self._decoder, _kernels(self._decoder.device)).hidden
             reason = ""
             try:
                 if self._decoder.decodes(fused):
@@ -129,6 +129,22 @@ class GraphStepper:
                 stacklevel=2,
             )
         return self._decoder.hidden
+
+
+def _kernels(device: torch.device) -> Any:
+    """A module with the small functions of `fused` as kernels; `None` where there is none, on a GPU with a warning."""
+    if device.type != "cuda":
+        return None
+    try:
+        from agents.policies import kernels as found
+
+        x = torch.ones(2, 1, 8, device=device)
+        found.rotate(x, x, x, x)
+    except Exception as error:  # A missing compiler shows itself in many ways; it costs speed and nothing else.
+        reason = str(error).strip().split("\n", 1)[0]
+        warnings.warn(f"decoding runs slower than it could: Triton does not work here ({reason})", stacklevel=2)
+        return None
+    return found
 
 
 # -- A prefill and a step of one shape, and the tensors that they work on ---------------------------------------------

@@ -9,7 +9,6 @@ read the same input are one where their weights lie behind each other (`join`), 
 from __future__ import annotations
 
 import sys
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -229,19 +228,3 @@ def attend(q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask: torc
     shape = (rows, groups, heads // groups, read, dim)
     wide, full = (part.unsqueeze(2).expand(shape).reshape(rows, heads, read, dim) for part in (keys, values))
     return scaled_dot_product_attention(q.transpose(1, 2), wide, full, attn_mask=mask, scale=scale).transpose(1, 2)
-
-
-def kernels(device: torch.device) -> Any:
-    """The module that has the small functions as kernels; `None` where there is none, with a warning on a GPU."""
-    if device.type != "cuda":
-        return None
-    try:
-        from agents.policies import kernels as found
-
-        x = torch.ones(2, 1, 8, device=device)
-        found.rotate(x, x, x, x)
-    except Exception as error:  # A missing compiler shows itself in many ways; it costs speed and nothing else.
-        reason = str(error).strip().split("\n", 1)[0]
-        warnings.warn(f"decoding runs slower than it could: Triton does not work here ({reason})", stacklevel=2)
-        return None
-    return found
