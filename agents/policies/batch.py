@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+import numpy as np
 import torch
 
 from agents.policies.decoder import Decoder
@@ -109,8 +110,8 @@ class Batch:
         """Each row's next uniforms `[rows, steps]`; `None` where greedy."""
         if self._temperature == 0.0:
             return None
-        ahead = [row.draws[len(row.ids) : len(row.ids) + steps] for row in rows]
-        return torch.tensor(ahead, dtype=torch.float64, device=self._decoder.device)
+        ahead = np.stack([row.draws[len(row.ids) : len(row.ids) + steps] for row in rows])
+        return torch.from_numpy(ahead).to(self._decoder.device)
 
     def _prefill(self, begin: int, groups: list[tuple[int, int]]) -> torch.Tensor:
         """Compute what the cache lacks of the rows from slot `begin` on.

@@ -62,7 +62,7 @@ class GraphStepper:
     def prefill(self, opening: Opening) -> torch.Tensor:
         """See `Stepper`."""
         rows, tokens = padded_prefill(len(opening.ids), opening.tokens, self.waste // 8)
-        read = max(_FEWEST, 1 << (opening.longest - 1).bit_length())
+        read = max(_READ, 1 << (opening.longest - 1).bit_length())
         # One position more than is ever read: where the rows that only fill up write.
         self._cache.reserve(opening.slots, read + 1)
         return self._decoder.logits(self._of(self._prefills, _Prefill, (rows, tokens, read)).last(opening))

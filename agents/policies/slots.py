@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
 from transformers.cache_utils import Cache
 
@@ -214,7 +215,7 @@ class Row:
     prompt: list[int]
     cap: int
     control: TokenControl | None = None
-    draws: list[float] = field(default_factory=list)
+    draws: np.ndarray = field(default_factory=lambda: np.empty(0))
     stops: StopTexts | None = None
     fork_of: str | None = None
     kept: int = 0

@@ -202,7 +202,7 @@ class TransformersPolicy:
 
     def _row(self, request: Request, sampling: Sampling) -> Row:
         prompt, cap = list(request.prompt_ids), request.fitting_cap(sampling, self.max_context)
-        draws = [] if sampling.greedy else uniforms(request.seed, cap + self._stepper.most).tolist()
+        draws = uniforms(request.seed, 0 if sampling.greedy else cap + self._stepper.most)
         stops = StopTexts(self.tokenizer, request.stops) if request.stops else None
         return Row(
             request.conversation, prompt, cap, request.control, draws, stops, request.fork_of, top=request.top
