@@ -91,7 +91,8 @@ def aside(closing: Closing) -> int | None:
 
 
 _EXCEPT = re.compile(
-    r"""(?:\s*(?:\.{1,3}|…|[,;]|[-–—]+|\()\s*|\ )(?:but\ |and\ )?
+    r"""(?=[\s.…,;(–—-])(?:  # all begin so: most places are passed over fast
+      (?:\s*(?:\.{1,3}|…|[,;]|[-–—]+|\()\s*|\ )(?:but\ |and\ )?
         (?:although|(?:even\ )?though|unless|given\ that|considering|assuming|provided|supposing
           |not\ (?:counting|including)|excluding|ignoring|leaving\ out|(?<!or\ )possibly|strictly\ speaking|technically
           |rather\ than|instead\ of)\b
@@ -108,7 +109,7 @@ _EXCEPT = re.compile(
       | ,?\ (?:which\ )?(?:is|was)\ (?:less|more|fewer|higher|lower)\ than\ the\ (?=\$?[0-9][0-9.,]*[^0-9]*\Z)
       | \ [-–—]\ (?:that|this)(?:['’]s|\ is)\ (?:with|for|because|including|after|if|when)\b
       | ,\ as\ (?!required|given|expected|stated|needed|the\ problem)
-      | (?<=\*\*),?\ (?:because|since|as)\b""",
+      | (?<=\*\*),?\ (?:because|since|as)\b )""",
     re.VERBOSE | re.IGNORECASE,
 )
 _GOES_BACK = re.compile(

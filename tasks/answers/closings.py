@@ -125,7 +125,7 @@ def _cut(text: str, end: int) -> int | None:
 
 def _is_glued(text: str, start: int) -> bool:
     """Whether a number is a part of a word, such as the 4 of `A4`; asks at length only where that is possible."""
-    return start > 0 and text[start - 1] not in " =(>\n" and before(text, start).glued
+    return start > 0 and text[start - 1] not in " =(<>\n+-*/,:" and before(text, start).glued
 
 
 def _sentence_start(text: str, end: int) -> int | None:
@@ -164,9 +164,10 @@ def unusual(text: str, start: int) -> bool:
     sentence = text[start:].lower()
     if "**" in sentence or (":" in text and explains(text)):
         return True
-    if (", or " in sentence and _OR_DIGITS.search(sentence)) or (
-        (": " in sentence or ", which is " in sentence) and _SAYS_AGAIN.search(sentence)
-    ):
+    if ", or " in sentence and _OR_DIGITS.search(sentence):
+        return True
+    colon = ": " in sentence and any(map(sentence.__contains__, ("must", "need", "should", ", or", ", which is")))
+    if (colon or ", which is " in sentence) and _SAYS_AGAIN.search(sentence):
         return True
     if "because " in sentence or "since " in sentence:
         if "'s because " in sentence or "’s because " in sentence or " is because " in sentence:

@@ -208,7 +208,7 @@ def _marker(text: str) -> Extraction | None:
     last = _last_line(text)
     if last is not None:
         return last
-    places = [(text.rfind(word), word) for word in _WORDS if word in text]  # `in` is ten times as fast as `rfind`
+    places = [(text.rfind(word), word) for word in _WORDS if word[0] in text and word in text]
     for _ in range(MOST_PLACES if places else 0):
         place = at, word = max(places)
         if at < 0:
@@ -287,7 +287,7 @@ _WORDS: dict[str, Callable[[str, int], Extraction | None]] = {
     "nswer": _answer,
     "NSWER": _answer,
 }
-"""What a marker is searched by, and what reads it."""
+"""What a marker is searched by, and what reads it. `in` is faster than `rfind`, and fastest for one character."""
 
 
 def _direct(text: str, start: int, rule: Rule) -> Extraction | None:
@@ -408,7 +408,8 @@ _LINKING = frozenset(
     {"so", "then", "thus", "hence", "therefore", "which", "who", "that", "but", "nor", "minus", "plus"}
 )
 """Words behind which another number may be the answer."""
-_PLAIN_WORD = r"(?: (?:a|[A-Z]|[A-Za-z’'-]{2,20})(?:/[a-z]{2,20})?)"
+_CLOSER_LOOK = _TURNING | _TURNING_IN_PAIRS | _LINKING
+_PLAIN_WORD = r"(?: (?:a|[A-Z]|[A-Za-z’'-]{2,20})(?:(?: / |/)[a-z]{2,20})?)"
 _NUMBER_AT_END = r"\$?((?:[1-9][0-9]{0,2}(?:,[0-9]{3}){1,4}|[0-9]{1,15})(?:\.[0-9]{1,6})?)(?![0-9])" + (
     r"(?! (?:squared|cubed|factorial|choose|mod|modulo|pi)\b)"
 )
@@ -417,7 +418,7 @@ _END = fast_re.compile(
     r"(?: [a-z]{3,20})?\.?\s*\Z"
 )
 _RESULT_AT_END = fast_re.compile(
-    rf"= ?{_NUMBER_AT_END}(?:>>{_NUMBER_AT_END})?(?:%?(?:/[a-z]{{2,20}})?{_PLAIN_WORD}{{0,15}}"
+    rf"= ?{_NUMBER_AT_END}(?:>>{_NUMBER_AT_END})?(?:%?(?:(?: / |/)[a-z]{{2,20}})?{_PLAIN_WORD}{{0,15}}"
     rf"|{_PLAIN_WORD}{{0,8}}? (?:in|for|of|after|within|during|from|on|out of|with|at|by|per|every"
     rf"|each|to (?!the\b|a\b|about\b)[a-z]+)"
     rf"(?: (?:the|a|all|his|her|their|last|first|next|of)){{0,3}} \$?[0-9]{{1,4}}{_PLAIN_WORD}{{0,6}})\.?\s*\Z"
@@ -452,7 +453,7 @@ def _usual_end(text: str) -> Extraction | None:
         return None
     said_again = found.re is _AGAIN_AT_END
     group = 2 if said_again else found.lastindex or 1
-    if group == 2 and not said_again and read(found[1]) != read(found[2]):
+    if group == 2 and not said_again and found[1] != found[2] and read(found[1]) != read(found[2]):
         return None  # a calculator's note that says something else
     tail = text[found.end(group) :].rstrip(" .\n")
     if tail and _turned(tail):
@@ -462,7 +463,9 @@ def _usual_end(text: str) -> Extraction | None:
 
 def _turned(tail: str) -> bool:
     """Whether the words behind a number may change it, or lead to another one."""
-    words = set(tail.split())
+    words = _CLOSER_LOOK.intersection(tail.split())
+    if not words:
+        return False
     if not _TURNING.isdisjoint(words) or (not _TURNING_IN_PAIRS.isdisjoint(words) and _TURNING_PAIR.search(tail)):
         return True
     linking = not _LINKING.isdisjoint(words) or "and" in words or "times" in words
@@ -502,8 +505,8 @@ def _last_number(text: str) -> Extraction | None:
         start = max(0, last - WINDOW, text.rfind("\n", max(0, last - WINDOW), last) + 1)
         while start and start < last and text[start - 1] in _IN_NUMBER:
             start += 1  # not in the middle of a number
-        for word in _NO_NUMBER.finditer(text, start, last):
-            start = word.end()
+        if (words := _NO_NUMBER.match(text, start, last)) is not None:
+            start = words.end()
         if start == last and start and text[start - 1] in _IN_NUMBER:
             return Extraction(text[last - 20 : last + 1], None, Rule.LAST_NUMBER, last, last + 1, "too long a number")
         for core in reversed(list(numbers_in(text, start, min(len(text), last + WINDOW)))):
@@ -519,8 +522,8 @@ def _last_number(text: str) -> Extraction | None:
     return None
 
 
-_NO_NUMBER = fast_re.compile(r"(?<![\\A-Za-z])[A-Za-z]{4,20} ")
-"""A word that is in no number: what is behind it can be read without what is before it."""
+_NO_NUMBER = fast_re.compile(r"[^\n]*(?<![\\A-Za-z])[A-Za-z]{4,20} ")
+"""Up to the last word that is in no number: what is behind it can be read without what is before it."""
 _IN_NUMBER = "0123456789.,"
 _DIGITS = frozenset("0123456789¼½¾" + "".join(map(chr, range(0x2150, 0x215F))))
 

@@ -203,7 +203,9 @@ _TERM_BEFORE = re.compile(r"[0-9][^\n.,;:=]{0,24}\Z")
 
 def plain(text: str) -> str:
     """Return the text, character for character, with look-alikes made one: minus signs, blanks, digits, slashes."""
-    return text if text.isascii() or _ODD.isdisjoint(_RARE.findall(text)) else text.translate(_SAME)
+    for odd in _ODD.intersection(() if text.isascii() else _RARE.findall(text)):
+        text = text.replace(odd, _SAME[ord(odd)])  # faster than `translate`: few characters are odd
+    return text
 
 
 def value(found: re.Match[str]) -> Number | None:
@@ -406,6 +408,8 @@ def _spaced(text: str, begin: int, has_sign: bool) -> str:
     plain_word = word.isalpha() and word.isascii() and marks in (" ", " $", "$") and "\\" not in line
     if plain_word and word.lower() not in TELLING:
         return ""  # no pattern below ends with such a word
+    if "\\" not in line and (bare[-2:] == ">>" or (bare[-1:] == "=" and bare[:-1].rstrip()[-1:] not in "<>!")):
+        return ""  # nor with a sign of equality, or with a calculator's note
     if _APPLIED.search(line) or _FALSE_BEFORE.search(line) or (_BOUND_BEFORE.search(line) and not _LIMIT.search(line)):
         return _PART  # sqrt(18), x - 18, \\leq 18, not 18, at most 18
     if not bare:

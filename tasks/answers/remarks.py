@@ -130,6 +130,7 @@ def taken_back(text: str, place: int) -> bool:
 
 _BULLET = r"[\s*_>#\"“-]*"
 WOULD = r"(?:\b(?:would|might|could)|['’]d)\b"
+_WOULD = re.compile(WOULD, re.IGNORECASE)
 TESTS = re.compile(
     r"""[\s*_>-]*(?:so\ )?(?:hmm\b|(?:(?:double|quick|sanity)[- ])?check(?:ing)?\b|verif(?:y|ying|ication)\b|proof:
           |(?:let\ me|let['’]s|we\ can|i\ can|you\ can|to|as\ a)\ (?:(?:just|also|double|quickly)[\ -])?
@@ -335,9 +336,8 @@ def _tests(sentence: _Sentence) -> bool:
 
 def _roughly(sentence: _Sentence) -> bool:
     """Whether it gives a rough rate or part of the last result, and does not round it."""
-    result = last_result(sentence.text, sentence.start)
-    rate = _ROUGHLY.match(sentence.said)
-    if rate is None or result is None:
+    result = last_result(sentence.text, sentence.start) if _ROUGHLY.match(sentence.said) else None
+    if result is None or not sentence.stated:
         return False
     numbers = [value(core) or 0 for core in numbers_in(sentence.text, sentence.start, sentence.stop)]
     return all(not -1 < number - result < 1 for number in numbers)
@@ -364,30 +364,31 @@ SENTENCES = (
     _Remark("what was not so", "It is 28.| Had he had one, it would be 32.", lambda one: _CONTRARY.match(one.said)),
     _Remark(
         "what would be otherwise", "So he pays $30.| If he paid for 10, it would be $60.",
-        lambda one: (one.concluded or one.first) and _SUPPOSED.match(one.said),
+        lambda one: _WOULD.search(one.said) and _SUPPOSED.match(one.said) and (one.concluded or one.first),
     ),
     _Remark("what is not enough", "So it takes 3 days.| 2 days aren't enough.",
             lambda one: _NOT_ENOUGH.match(one.said)),
     _Remark("what it is enough for", "So $5 is left.| That is enough for 2 pens.",
-            lambda one: one.concluded and _ENOUGH.search(one.said)),
+            lambda one: _ENOUGH.search(one.said) and one.concluded),
     _Remark("why", "So $22 is left.| That's because 60 + 18 = 78.",
             lambda one: _WHY.match(one.said) and not LEADS_ON.search(one.said.replace("=", "")), True),
     _Remark("a part or measure", "6 * 7 = 42 go to the kids.| The other 2 go to Ann.",
-            lambda one: one.concluded and _THE_OTHER.match(one.said) and len(ANY_NUMBER.findall(one.said)) == 1),
+            lambda one: _THE_OTHER.match(one.said) and one.concluded and len(ANY_NUMBER.findall(one.said)) == 1),
     _Remark(
         "what the result would be", "So he can carry 1600 - 1350 = 250 kg.| That would be 3 crates.",
-        lambda one: one.stated and SO.search(one.previous) and "=" in one.previous and _THAT_WOULD.match(one.said),
+        lambda one: _THAT_WOULD.match(one.said) and one.stated and SO.search(one.previous) and "=" in one.previous,
     ),
     _Remark("a comparison", "So she has 15 left.| That is 5 less than her 20 friends need.",
-            lambda one: one.concluded and _THAT_IS.match(one.said)),
+            lambda one: _THAT_IS.match(one.said) and one.concluded),
     _Remark("in other words", "So it is 75%.| In other words, 3 of 4.",
-            lambda one: one.concluded and _RESTATES.match(one.said)),
-    _Remark("a rough rate", "So 7 * 7 = 49 km.| That's about 4 a day.", lambda one: one.stated and _roughly(one)),
+            lambda one: _RESTATES.match(one.said) and one.concluded),
+    _Remark("a rough rate", "So 7 * 7 = 49 km.| That's about 4 a day.", _roughly),
     _Remark("its parts", "Together they are 27:| Ann is 9, Bob is 18.", _parts),
     _Remark("only times of day", "It takes 155 minutes.| It ends at 6:20 PM.",
-            lambda one: not ANY_NUMBER.search(CLOCK.sub("", one.said))),
+            lambda one: CLOCK.search(one.said) and not ANY_NUMBER.search(CLOCK.sub("", one.said))),
     _Remark("only ordinals", "So they get 4 each.| The 5th friend gets none.",
-            lambda one: one.concluded and not ANY_NUMBER.search(_ORDINAL.sub("", one.said))),
+            lambda one: _ORDINAL.search(one.said) and one.concluded
+            and not ANY_NUMBER.search(_ORDINAL.sub("", one.said))),
     _Remark("behind a conclusion", "Therefore, it needs 18 minutes.| One copy takes 6 minutes.",
             lambda one: _THEREFORE.match(one.previous) and not _COMPUTED.search(one.said)),
 )  # fmt: skip
@@ -453,7 +454,7 @@ def _numbered(text: str, starts: list[int], end: int) -> Iterator[tuple[int, int
 # 4. An answer before its reasons
 
 _EXPLANATION = re.compile(
-    rf"""(?:\n|(?<=[.!*)])\ ){_BULLET}(?:(?:explanation|reasoning|justification|why)\b
+    rf"""(?:\n|\ (?<=[.!*)]\ )){_BULLET}(?:(?:explanation|reasoning|justification|why)\b
         |here(?:['’]?s|\ is)\ (?:why|how)\b|how\ (?:i|we)\ got\b
         |(?:the\ |key\ )?(?:reasons?|working|steps|breakdown|calculations?)[*_ ]*:)""",
     re.VERBOSE | re.IGNORECASE,

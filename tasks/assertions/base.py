@@ -263,7 +263,8 @@ class BaseAssertion(StrictModel):
         return self._result(Verdict.ERROR, None, detail)
 
     def _result(self, verdict: Verdict, score: float | None, detail: str) -> AssertionResult:
-        detail = detail.encode("utf-8", "backslashreplace").decode()  # half a surrogate pair cannot be written down
+        if not detail.isascii():
+            detail = detail.encode("utf-8", "backslashreplace").decode()  # half a surrogate pair cannot be written down
         return AssertionResult(self.name or self.default_name(), self.kind, verdict, score, detail, self.weight)
 
 
