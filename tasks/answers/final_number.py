@@ -272,7 +272,7 @@ def _answer(text: str, at: int) -> Extraction | None:
 
 def _last_line(text: str) -> Extraction | None:
     """A last line `A: N`, the form of the solutions that came with the set."""
-    at = text.rfind("A:") if "A:" in text else -1
+    at = text.rfind("A:") if ":" in text else -1  # one character is found fast
     if at < 0 or "\n" in text[at:].rstrip():
         return None
     start = text.rfind("\n", 0, at) + 1
@@ -418,7 +418,7 @@ _END = fast_re.compile(
     r"(?: [a-z]{3,20})?\.?\s*\Z"
 )
 _RESULT_AT_END = fast_re.compile(
-    rf"= ?{_NUMBER_AT_END}(?:>>{_NUMBER_AT_END})?(?:%?(?:(?: / |/)[a-z]{{2,20}})?{_PLAIN_WORD}{{0,15}}"
+    rf"= ?{_NUMBER_AT_END}(?:>>{_NUMBER_AT_END})?(?:(?:%|\"(?= [a-z]))?(?:(?: / |/)[a-z]{{2,20}})?{_PLAIN_WORD}{{0,15}}"
     rf"|{_PLAIN_WORD}{{0,8}}? (?:in|for|of|after|within|during|from|on|out of|with|at|by|per|every"
     rf"|each|to (?!the\b|a\b|about\b)[a-z]+)"
     rf"(?: (?:the|a|all|his|her|their|last|first|next|of)){{0,3}} \$?[0-9]{{1,4}}{_PLAIN_WORD}{{0,6}})\.?\s*\Z"
