@@ -111,7 +111,7 @@ _HEDGED_TAIL = re.compile(r"\b(?:if|unless|when|maybe|perhaps|possibly|more|less
 def other_terms(closing: Closing) -> int | None:
     """The answer for one, for all or in other things: `$14.50 each, or 27 * 14.50 = $391.50 for all`."""
     text, found = closing.text, closing.found
-    tail = text[found[-1].end() : closing.end].strip(" .*")
+    tail = text[found[-1].end() : closing.end].strip(" .*\n")
     last = value(found[-1])
     for core in found[:-1] if tail and " or " in closing.gap(0, -1) else ():
         one, said = value(core), _OR_ELSE.fullmatch(text, core.end(), found[-1].start())
@@ -123,7 +123,9 @@ def other_terms(closing: Closing) -> int | None:
             again = last_each or 1 in (Fraction(last, one).denominator, Fraction(one, last).denominator)
         else:
             again = (
-                bool(said["comma"] and label) and label.split()[0] != tail.split()[0] and not _comparable(closing, core)
+                bool(said["comma"] and label)
+                and label.split()[:1] != tail.split()[:1]
+                and not _comparable(closing, core)
             )
         if again and not _HEDGED_TAIL.search(tail):
             return core.end()

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import random
 import time
 from typing import Any
 
@@ -389,6 +390,20 @@ def test_the_place_is_that_in_the_reply() -> None:
 def test_nothing_is_cut_where_no_rule_applies() -> None:
     for message in ("", "18", "no number", "She has 18 and he has 20", "9 * 2 = 18 dollars"):
         assert answer_end(message) == len(message)
+
+
+PIECES = (
+    "30%", "$30.00", ", or ", "=", "100*.30", "\n", " ", "each", "**", ".", "\t", " is ", "So ", "\u2028", "1/2", "-",
+    "(", " and ", "which is", "(check: ", "14.50", "27 * ", "12 boxes", "per day", " for all", "$391.50",
+)  # fmt: skip
+
+
+def test_whatever_a_reply_is_made_of_it_is_read() -> None:
+    found = final_number("The discount is 30% of the full price, or 100*.30 = $30.00\n")
+    assert found is not None and found.number == 30
+    draw = random.Random(0)
+    for _ in range(2000):
+        final_number("".join(draw.choice(PIECES) for _ in range(draw.randint(1, 14))))
 
 
 def test_linear_in_the_reply() -> None:
