@@ -28,6 +28,7 @@ from sandboxes.sandbox import (
     Snapshot,
 )
 from tasks.assertions.grade import Grade
+from tasks.assertions.run import judge_isolation
 from tasks.judges import JudgeUse
 from tasks.sources import load_tasks
 from tasks.task import Task
@@ -502,13 +503,6 @@ class SandboxedEnv(ConversationEnv):
 
 class ExposedJudge(ValueError):
     """A judge runs code of the agent, and nothing keeps that from the judge: a forged pass could not be told."""
-
-
-def judge_isolation(task: Task, sandbox: Sandbox) -> JudgeIsolation:
-    """Whether the judge of a task is out of reach of the agent's programs, in this sandbox."""
-    if task.judge_use is JudgeUse.NEITHER:
-        return JudgeIsolation.FULL
-    return JudgeIsolation.NONE if task.judge_use is JudgeUse.IN_PROCESS else sandbox.judge_isolation
 
 
 def refuse_exposed(tasks: Sequence[Task], sandbox: Sandbox, allowed: bool) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 from sandboxes.inside.files import BadPath, path_parts
 from sandboxes.inside.frames import pack
-from sandboxes.sandbox import EntryKind, FileEntry, Files, Limits, SandboxUnavailable
+from sandboxes.sandbox import EntryKind, FileEntry, Files, Limits, SandboxUnavailable, Snapshot
 
 # ---------------------------------------------------------------------------------------------------------------------
 # What crosses the wall of a sandbox: folders that a backend cannot mount under the names of tasks, text, and files.
@@ -85,6 +85,10 @@ class PathAlias:
             data = data.replace(real, shown)
         return data
 
+    def outward_text(self, text: str) -> str:
+        """`outward` for the target of a link."""
+        return self.outward(text.encode("utf-8", "surrogateescape")).decode("utf-8", "surrogateescape")
+
 
 def encoded(text: str) -> bytes:
     """Text as bytes; lone surrogates that stand for bytes are given back, others replaced."""
@@ -141,6 +145,25 @@ def rows_of(files: Files, alias: PathAlias) -> tuple[list[list[Any]], bytes]:
         )
         chunks.append(content)
     return rows, b"".join(chunks)
+
+
+def snapshot_of(rows: list[list[Any]], body: bytes | bytearray, cut: bool, alias: PathAlias) -> Snapshot:
+    """The rows and the body that `inside.files.Tree.snapshot` gives, as a snapshot; `cut`: paths are missing."""
+    found = Snapshot(cut=cut)
+    offset = 0
+    for path, kind, mode, size, target, length in rows:
+        content = None
+        if length >= 0:
+            content = alias.outward(bytes(body[offset : offset + length]))
+            offset += length
+        found[path] = FileEntry(
+            kind=EntryKind(kind),
+            content=content,
+            mode=mode,
+            target=None if target is None else alias.outward_text(target),
+            size=(size if content is None else len(content)) if kind == "file" else None,
+        )
+    return found
 
 
 # ---------------------------------------------------------------------------------------------------------------------

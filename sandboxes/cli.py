@@ -31,6 +31,7 @@ from rich.text import Text
 from sandboxes import cgroup
 from sandboxes.boot import check_workdir, system_python
 from sandboxes.client import SupervisedSandbox
+from sandboxes.guard import plain
 from sandboxes.inside.files import BadPath, path_parts
 from sandboxes.inside.frames import write_all
 from sandboxes.inside.kernel import landlock_abi
@@ -94,14 +95,14 @@ def conformance(options: Namespace) -> int:
         for group, checks in groupby(wanted, key=lambda check: check.group):
             print(group)
             for check in checks:
-                print(f"  {check.name}: {_plain(check.about)}")
+                print(f"  {check.name}: {plain(check.about)}")
         return 0
     backend = choose(options.backend)
     verdicts = []
     for verdict in conform(backend, only=options.only):
         verdicts.append(verdict)
         if not options.json:
-            print(_plain(str(verdict)), flush=True)
+            print(plain(str(verdict)), flush=True)
     if options.json:
         rows = [
             {
@@ -117,11 +118,6 @@ def conformance(options: Namespace) -> int:
     else:
         print(f"{backend}: {summary(verdicts)}")
     return 0 if passed(verdicts) else 1
-
-
-def _plain(text: str) -> str:
-    """Text that may hold what a hostile command printed, safe to show."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 # -- What `python -m sandboxes doctor` does: run a command in every backend, and say what stands behind the answers ---

@@ -14,13 +14,12 @@ from dataclasses import replace
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from sandboxes.boot import GRADER, PathAlias, check_path, encoded, rows_of
+from sandboxes.boot import GRADER, PathAlias, check_path, encoded, rows_of, snapshot_of
 from sandboxes.inside.frames import BrokenFrame, FrameBuffer, pack
 from sandboxes.inside.processes import Budget
 from sandboxes.sandbox import (
     Backend,
     CommandResult,
-    EntryKind,
     FileEntry,
     Files,
     JudgeIsolation,
@@ -292,21 +291,7 @@ class SupervisedSandbox:
         return self._snapshot(reply, body)
 
     def _snapshot(self, reply: dict[str, Any], body: bytes) -> Snapshot:
-        found = Snapshot(cut=reply["cut"])
-        offset = 0
-        for path, kind, mode, size, target, length in reply["rows"]:
-            content = None
-            if length >= 0:
-                content = self._alias.outward(body[offset : offset + length])
-                offset += length
-            found[path] = FileEntry(
-                kind=EntryKind(kind),
-                content=content,
-                mode=mode,
-                target=None if target is None else self._shown(target),
-                size=(size if content is None else len(content)) if kind == "file" else None,
-            )
-        return found
+        return snapshot_of(reply["rows"], body, reply["cut"], self._alias)
 
     def snapshot_hash(self) -> str:
         """See `Sandbox.snapshot_hash`: SHA-256 in hexadecimal, computed where the files are.
@@ -315,11 +300,8 @@ class SupervisedSandbox:
         """
         rows = self._request({"op": "digests"})[0]["rows"]
         for row in rows:
-            row[3] = None if row[3] is None else self._shown(row[3])
+            row[3] = None if row[3] is None else self._alias.outward_text(row[3])
         return sha256(json.dumps(rows, separators=(",", ":")).encode()).hexdigest()
-
-    def _shown(self, text: str) -> str:
-        return self._alias.outward(text.encode("utf-8", "surrogateescape")).decode("utf-8", "surrogateescape")
 
     # --- the wire ---------------------------------------------------------------------------------------------------
 

@@ -246,6 +246,11 @@ def add_command(
     return command
 
 
+def plain(text: str) -> str:
+    """Text that may hold what a hostile command wrote, safe to show: one line, nothing a terminal would obey."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
 def leave_with(main: Callable[[], int]) -> NoReturn:
     """Run a command line and end the process with its exit code.
 

@@ -1,4 +1,4 @@
-"""The command line of `python -m tasks`, and what its commands but `show` and `check` do."""
+"""The command line of `python -m tasks`, and what its commands but `check`, `grade` and `show` do."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from sandboxes.sandbox import Backend
 from tasks.assertions.base import leaves
 from tasks.comparable import SHOWN, THRESHOLD, near_twins
 from tasks.judges import JudgeUse
-from tasks.model import Problem, TaskError, collected, counted, unknown_key
+from tasks.model import Problem, TaskError, collected, counted, nearest, unknown_key
 from tasks.sources import is_spec, load_generated, load_library, load_tasks
 from tasks.sources.fieldnotes import SUFFIX as RECORDS
 from tasks.sources.fieldnotes import write
@@ -94,14 +94,9 @@ def list_tasks(spec: str, wanted: Filter = Filter()) -> int:
 def show(spec: str, task_id: str | None, *, as_yaml: bool) -> int:
     """Print one task in full: with colours on a terminal, as plain text elsewhere."""
     tasks = _named(spec)
-    if task_id is not None:
-        chosen = next((task for task in tasks if task.id == task_id), None)
-        if chosen is None:
-            raise TaskError(unknown_key(task_id, [task.id for task in tasks][:20], "task"))
-    else:
-        chosen = tasks[0]
-        if len(tasks) > 1:
-            print(f"the first of {len(tasks)} tasks (--id ID shows another)", file=sys.stderr)
+    chosen = tasks[0] if task_id is None else _with_id(tasks, task_id)
+    if task_id is None and len(tasks) > 1:
+        print(f"the first of {len(tasks)} tasks (--id ID shows another)", file=sys.stderr)
     if as_yaml:
         print(dump_task(chosen), end="")
         return 0
@@ -123,6 +118,15 @@ def _named(spec: str) -> list[Task]:
     if not found:
         message = unknown_key(spec, [task.id for task in shipped], "task")
         raise TaskError(f"{message}. A source works too: generated:FAMILY, a YAML file or a folder")
+    return found
+
+
+def _with_id(tasks: Sequence[Task], task_id: str) -> Task:
+    found = next((task for task in tasks if task.id == task_id), None)
+    if found is None:
+        ids = [task.id for task in tasks]
+        guess = nearest(task_id, ids)
+        raise TaskError(unknown_key(task_id, dict.fromkeys([*([guess] if guess else []), *ids[:20]]), "task"))
     return found
 
 
@@ -343,7 +347,7 @@ def parser() -> argparse.ArgumentParser:
     """Build the command line."""
     main = Parser(
         prog="python -m tasks",
-        description="List, show, prove, write, import, count and split tasks.",
+        description="List, show, prove, grade, write, import, count and split tasks.",
         epilog="example:\n  python -m tasks new tidy-orders && python -m tasks check my_tasks",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -351,6 +355,7 @@ def parser() -> argparse.ArgumentParser:
     _listing(commands)
     _show(commands)
     _check(commands)
+    _grade(commands)
     _new(commands)
     _import(commands)
     _generate(commands)
@@ -411,13 +416,37 @@ def _check(commands: Any) -> None:
         "--sample", type=_positive, default=20, metavar="N", help="tasks per family with --all (default 20)"
     )
     command.add_argument("--seed", type=int, default=0, help="seed of that sample (default 0)")
-    backends = ["auto", *(backend.value for backend in Backend)]
-    command.add_argument("--sandbox", default="auto", choices=backends, help="where commands run (default: auto)")
+    _sandbox(command)
     command.add_argument(
         "--jobs", type=_positive, metavar="N", help="sandboxes at a time (default: one per core, at most 8)"
     )
     command.add_argument("--json", action="store_true", help="print one JSON document instead of lines")
     command.add_argument("--junit", type=Path, metavar="FILE", help="write a JUnit file too")
+
+
+def _sandbox(command: argparse.ArgumentParser) -> None:
+    backends = ["auto", *(backend.value for backend in Backend)]
+    command.add_argument("--sandbox", default="auto", choices=backends, help="where commands run (default: auto)")
+
+
+def _grade(commands: Any) -> None:
+    command = add_command(
+        commands,
+        "grade",
+        "judge a folder that was left as the end of a task",
+        _run_grade,
+        description="Judge a folder, as the workspace at the end of an episode. It is only read; a sandbox with a\n"
+        "copy of it is opened only where an assertion runs commands.\n"
+        f"TASK: id of a library task, or a source: {SPEC}.\n"
+        "Exit code 0 passed, 1 not passed, 2 a wrong command or task or no sandbox, 3 no verdict: an error is no fail.",
+        example="python -m tasks grade my_tasks/tidy-orders.yaml workspace --json",
+    )
+    command.add_argument("task", metavar="TASK", help="the task; a source of several needs --id")
+    command.add_argument("folder", metavar="FOLDER", type=Path, help="what was left")
+    command.add_argument("--id", help="which task of the source")
+    command.add_argument("--reply", type=Path, metavar="FILE", help="the last answer, for assertions that judge it")
+    _sandbox(command)
+    command.add_argument("--json", action="store_true", help="print one JSON object instead of lines")
 
 
 def _new(commands: Any) -> None:
@@ -553,4 +582,20 @@ def _run_check(options: argparse.Namespace) -> int:
         jobs=options.jobs,
         as_json=options.json,
         junit=options.junit,
+    )
+
+
+def _run_grade(options: argparse.Namespace) -> int:
+    from tasks.grading import grade_command  # only here: the other commands need no code of a sandbox's inside
+
+    tasks = _named(options.task)
+    if options.id is None and len(tasks) > 1:
+        some = ", ".join(task.id for task in tasks[:5])
+        raise TaskError(f"{options.task} holds {len(tasks)} tasks ({some}, ...): name one with --id")
+    return grade_command(
+        tasks[0] if options.id is None else _with_id(tasks, options.id),
+        options.folder,
+        reply=options.reply,
+        backend=options.sandbox,
+        as_json=options.json,
     )

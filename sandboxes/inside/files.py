@@ -315,15 +315,23 @@ def _cost(path: str, target: str | None) -> int:
 class Tree:
     """One look at a workspace: unlocks what its mode closes, and gives every mode back.
 
+    Args:
+        root: The workspace.
+        unlock: False: no mode is changed, for a folder that is not ours; what may not be read is named, no more.
+
     Attributes:
-        cut: The last `walk`, `snapshot` or `digests` left paths out: there were too many, too long or too deep ones.
+        cut: The last `walk`, `snapshot` or `digests` left paths out: there were too many, too long or too deep ones, or
+            they lie in directories that may not be read.
+        closed: Paths of the last look that may not be read.
     """
 
-    def __init__(self, root: str) -> None:
+    def __init__(self, root: str, unlock: bool = True) -> None:
         self.cut = False
+        self.closed: list = []
+        self._unlock = unlock
         self._chain: list = []  # names, descriptors and closed modes of the directories on the way to the last file
         mode = stat.S_IMODE(os.lstat(root).st_mode)
-        self._mode = None if mode & 0o500 == 0o500 else mode
+        self._mode = None if not unlock or mode & 0o500 == 0o500 else mode
         if self._mode is not None:
             os.chmod(root, mode | 0o700)
         self._top = os.open(root, DIR_FLAGS)
@@ -337,16 +345,24 @@ class Tree:
             os.fchmod(self._top, self._mode)
         os.close(self._top)
 
-    @staticmethod
-    def _open_dir(name: str, parent: int) -> tuple:
+    def _open_dir(self, name: str, parent: int) -> tuple:
         """A descriptor of a directory, no link followed, and the mode to give back to it; None if it was not closed."""
         mode = None
         try:
             fd = os.open(name, DIR_FLAGS, dir_fd=parent)
         except PermissionError:
+            if not self._unlock:
+                raise
             mode = stat.S_IMODE(os.lstat(name, dir_fd=parent).st_mode)
             os.chmod(name, mode | 0o700, dir_fd=parent)
             return os.open(name, DIR_FLAGS, dir_fd=parent), mode
+        if not self._unlock:
+            try:
+                os.stat(".", dir_fd=fd)  # refused where names may be listed, and nothing be reached
+            except PermissionError:
+                os.close(fd)
+                raise
+            return fd, None
         found = stat.S_IMODE(os.fstat(fd).st_mode)
         if found & 0o500 != 0o500:  # it may be read, and nothing in it be reached
             mode = found
@@ -381,6 +397,7 @@ class Tree:
         kept; `cut` says so. The work is bounded by what is counted, not by a clock, so equal trees give equal answers.
         """
         kept = _Shallowest(limit)
+        self.closed = []
         fd = os.dup(self._top)
         stack: list = [(fd, None, "", self._folders(fd, "", 0, kept))]
         try:
@@ -391,7 +408,14 @@ class Tree:
                     stack.pop()
                     self._close_dir(fd, mode)
                 elif len(stack) < MAX_DEPTH and kept.reaches(len(stack)):
-                    fd, mode = self._open_dir(name, fd)
+                    try:
+                        fd, mode = self._open_dir(name, fd)
+                    except PermissionError:
+                        if self._unlock:
+                            raise
+                        kept.cut = True
+                        self.closed.append(prefix + name)
+                        continue
                     prefix += name + "/"
                     stack.append((fd, mode, prefix, self._folders(fd, prefix, len(stack), kept)))
                 else:
@@ -452,12 +476,13 @@ class Tree:
         if not stat.S_ISREG(status.st_mode):
             raise BadPath(f"{path!r} is a {kind_of(status.st_mode)}, not a regular file")
         mode = stat.S_IMODE(status.st_mode)
-        if not mode & 0o400:
+        locked = self._unlock and not mode & 0o400
+        if locked:
             os.chmod(name, mode | 0o400, dir_fd=parent)
         try:
             return os.open(name, FILE_FLAGS, dir_fd=parent)
         finally:
-            if not mode & 0o400:
+            if locked:
                 os.chmod(name, mode, dir_fd=parent)
 
     def content(self, path: str, size: int) -> bytes:
@@ -488,6 +513,8 @@ class Tree:
             if kind == "file" and status.st_size <= file_bytes and len(body) + status.st_size <= total_bytes:
                 try:
                     data = self.content(path, status.st_size)
+                except PermissionError:
+                    self.closed.append(path)
                 except OSError:
                     pass  # the disk refuses: named, without content
                 else:

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, JsonValue, field_validator
 
-from sandboxes.sandbox import CommandResult, EntryKind, Files, Sandbox
+from sandboxes.sandbox import CommandResult, EntryKind, Files, JudgeIsolation, Sandbox
 from tasks.assertions.base import AssertionKind, AssertionResult, BaseAssertion, GraderHandle, Outcome, Verdict
 from tasks.assertions.on_files import Pattern, TooSlow, as_list, search, shorten
+from tasks.judges import JudgeUse
 from tasks.model import Items, Text, WorkspacePath, fault
 from tasks.workspace import looks_like_script
 
@@ -76,6 +77,13 @@ class SandboxGrader:
         with self._sandbox.twin() as twin:
             twin.open(files, workdir=None if self._task is None else self._task.workdir)
             yield SandboxGrader(twin, self._task)
+
+
+def judge_isolation(task: Task, sandbox: Sandbox) -> JudgeIsolation:
+    """Whether the judge of a task is out of reach of the agent's programs, in this sandbox."""
+    if task.judge_use is JudgeUse.NEITHER:
+        return JudgeIsolation.FULL
+    return JudgeIsolation.NONE if task.judge_use is JudgeUse.IN_PROCESS else sandbox.judge_isolation
 
 
 # -- What `command` and `script` share: text that runs in the sandbox after the agent has ended, and its files --------
