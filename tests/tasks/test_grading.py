@@ -185,6 +185,14 @@ def test_commands_run_on_a_copy(tmp_path: Path, left: Path, capsys: pytest.Captu
     assert state(left) == before
 
 
+def test_a_command_that_runs_out_of_time_fails(tmp_path: Path, left: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It is run once more, in a second sandbox with the same copy."""
+    endless = {"kind": "command", "command": "grep -q one a.txt && sleep 60", "timeout": 0.3}
+    code, found = graded(capsys, write_task(tmp_path, endless), left)
+    assert (code, found["assertions"][0]["verdict"]) == (1, "fail")
+    assert "ran out of time" in found["assertions"][0]["detail"]
+
+
 def test_files_alone_start_no_sandbox(tmp_path: Path, left: Path, opened: list[FakeSandbox]) -> None:
     assert run(["grade", write_task(tmp_path, FILE), str(left)]) == 0
     assert not opened

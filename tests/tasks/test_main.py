@@ -25,7 +25,7 @@ def python(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProc
 def test_help_names_the_commands() -> None:
     done = python("-m", "tasks", "--help")
     assert done.returncode == 0
-    for command in ("list", "show", "check", "new"):
+    for command in ("list", "show", "check", "grade", "new"):
         assert command in done.stdout
 
 
