@@ -52,7 +52,7 @@ from trainers.run.machine import AHEAD, environment_settings, set_threads, unfit
 from trainers.run.pipes import start
 from trainers.run.summary import count_table, measurement_table, percent, wide
 from trainers.settings import EnvArguments
-from trainers.settings.groups import RolloutFields
+from trainers.settings.rollouts import RolloutFields
 from trainers.stats import mean_pass_at_k
 
 READS = {

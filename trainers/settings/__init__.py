@@ -8,7 +8,8 @@ which tasks, which policy and which T2PO switches (`agents.t2po.T2POConfig`). `p
 from typing import TYPE_CHECKING, Any
 
 from trainers.credit.settings import CreditSettings
-from trainers.settings.groups import EnvArguments, GuardFields, HeldOutFields, PolicyArguments, RolloutFields
+from trainers.settings.groups import EnvArguments, GuardFields, HeldOutFields, PolicyArguments
+from trainers.settings.rollouts import RolloutFields
 from trainers.settings.training import TRLFields
 
 if TYPE_CHECKING:

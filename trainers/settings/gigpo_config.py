@@ -14,7 +14,8 @@ from trl import GRPOConfig
 
 from tasks.settings import Need, Rules, never, problems, unless, without
 from trainers.credit.settings import CreditSettings
-from trainers.settings.groups import GuardFields, HeldOutFields, RolloutFields
+from trainers.settings.groups import GuardFields, HeldOutFields
+from trainers.settings.rollouts import RolloutFields
 from trainers.settings.training import AUTOCAST, HELD_OUT, TRLFields
 
 # ---------------------------------------------------------------------------------------------------------------------
