@@ -62,7 +62,7 @@ class GraphStepper:
     def prefill(self, opening: Opening) -> torch.Tensor:
         """See `Stepper`."""
         rows, tokens = padded_prefill(len(opening.ids), opening.tokens, self.waste // 8)
-        read = max(_READ, 1 << (opening.longest - 1).bit_length())
+        read = prefill_read(opening.longest)
         # One position more than is ever read: where the rows that only fill up write.
         self._cache.reserve(opening.slots, read + 1)
         return self._decoder.logits(self._of(self._prefills, _Prefill, (rows, tokens, read)).last(opening))
@@ -326,6 +326,11 @@ def _power_of_four(number: int) -> int:
 def roomy(needed: int, _: int) -> int:
     """Length of slots that must have `needed` positions: a power of two, and a few that are spare."""
     return max(_FEWEST, 1 << (needed - 2).bit_length()) + 64
+
+
+def prefill_read(positions: int) -> int:
+    """Positions that a prefill reads: a power of two, since each number of them is a graph of its own."""
+    return max(_READ, 1 << (positions - 1).bit_length())
 
 
 def _padded_read(positions: int) -> int:

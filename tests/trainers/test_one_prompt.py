@@ -128,6 +128,14 @@ def test_training_goes_on_with_the_caps_of_before(
     assert "max_turn_tokens: 24\n" in capsys.readouterr().out
 
 
+def the_run_measured_what_its_checkpoint_does(run: Path, folder: Path) -> None:
+    """No guard found another policy in the folder, and its episodes played again are those of the last measurement."""
+    assert not (run / "guards.jsonl").exists() or "left_behind" not in (run / "guards.jsonl").read_text()
+    then = episodes(run / "held_out" / "step_000002_greedy.jsonl")
+    now = measured(run / "checkpoint-2", ["--tasks", SHELL[3]], folder)
+    assert {name: now[name] for name in then} == then
+
+
 @pytest.mark.slow
 def test_older_observations_are_lines_in_every_measurement_of_a_policy_that_was_trained_so(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
@@ -140,13 +148,9 @@ def test_older_observations_are_lines_in_every_measurement_of_a_policy_that_was_
     assert any("short_ids" in turn for record in trained for turn in record["turns"])
     metrics = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     assert all(line["sampling/logp_difference_max"] < 1e-4 for line in metrics if "reward" in line)
-    assert not (run / "guards.jsonl").exists() or "left_behind" not in (run / "guards.jsonl").read_text()
-    tasks = ["--tasks", SHELL[3]]
-    then = episodes(run / "held_out" / "step_000002_greedy.jsonl")
-    now = measured(run / "checkpoint-2", tasks, tmp_path / "as trained")
-    assert {name: now[name] for name in then} == then
+    the_run_measured_what_its_checkpoint_does(run, tmp_path / "as trained")
     capsys.readouterr()
-    measured(run / "checkpoint-2", tasks, tmp_path / "append-only", "--keep_observations", "0")
+    measured(run / "checkpoint-2", ["--tasks", SHELL[3]], tmp_path / "append-only", "--keep_observations", "0")
     assert "warning: as asked, keep_observations 0 (in training 1)" in capsys.readouterr().out
     small = [*SMALL, *SHELL, "--model_name_or_path", str(run), "--output_dir", str(tmp_path / "b"), "--dry-run"]
     assert grpo.main(small) == 0
@@ -167,13 +171,9 @@ def test_a_token_budget_holds_in_training_and_in_every_measurement_after_it(
         assert all(r["reward"] is not None and "max_episode_tokens=60" in r["sampling"] for r in records)
         assert any(turn["max_tokens"] < 24 for r in records for turn in r["turns"])
     assert read_card(run / "best").max_episode_tokens == read_card(run / "checkpoint-1").max_episode_tokens == 60
-    assert not (run / "guards.jsonl").exists() or "left_behind" not in (run / "guards.jsonl").read_text()
-    tasks = ["--tasks", SHELL[3]]
-    then = episodes(run / "held_out" / "step_000002_greedy.jsonl")
-    now = measured(run / "checkpoint-2", tasks, tmp_path / "as trained")
-    assert {name: now[name] for name in then} == then
+    the_run_measured_what_its_checkpoint_does(run, tmp_path / "as trained")
     capsys.readouterr()
-    measured(run / "checkpoint-2", tasks, tmp_path / "more", "--max_episode_tokens", "0")
+    measured(run / "checkpoint-2", ["--tasks", SHELL[3]], tmp_path / "more", "--max_episode_tokens", "0")
     assert "warning: as asked, max_episode_tokens 0 (in training 60)" in capsys.readouterr().out
 
 

@@ -8,9 +8,13 @@ from dataclasses import dataclass, replace
 
 import yaml
 
+from agents.policies.cuda import GraphStepper, prefill_read, roomy
+from agents.policies.draw import EagerStepper
+from agents.policies.slots import by_half
 from envs.prompts import LINE_CUT
 from envs.questions import AnswerEnv
 from envs.registry import environment
+from trainers.passes import SHARE
 from trainers.rollouts.rules import SAME, VLLM
 from trainers.run.policy import NAMED, DecoderShape, check_tokenizer, find_shape, what_is_trained
 from trainers.run.setup import Run, most_turns, reply_cap, unseen_text
@@ -45,15 +49,6 @@ DRAW = 28
 float64 with its copy of the weights, and one more in float32 before (see `agents.policies.draw`)."""
 LOGITS = 12
 """The same on a CPU, as far as a peak showed it."""
-FEWEST = 512
-"""Positions of a slot at least, where graphs decode: powers of two, and a block that is spare (see
-`agents.policies.cuda`)."""
-BLOCK = 64
-"""The cache's slots grow in steps of so many positions (see `agents.policies.slots`)."""
-CELLS, GRAPH_CELLS = 2**24, 2**26
-"""Caps on rows x tokens x positions of one prefill, without graphs and with."""
-SHARE = 0.7
-"""Of a GPU's free memory that a pass takes where tokens are chosen by it (see `trainers.passes`)."""
 IN_SAMPLING = ("sampling: first prompts", "sampling: logits")
 IN_LEARNING = ("gradients", "activations of one pass", "log-probabilities")
 """Parts that are there in one phase of a step only; all others stay."""
@@ -153,11 +148,11 @@ def estimate(load: Load) -> MemoryEstimate:
 def cache_length(load: Load) -> int:
     """Positions that the cache has per slot once the longest episode was in it."""
     if load.graphs:
-        return max(FEWEST, _power_of_two(load.longest)) + BLOCK
+        return roomy(load.longest + 1, 0)  # one position is spare
     length = 0
     for need in range(load.first + 1, load.longest + 1):
         if need > length:
-            length = -(-max(need, length + length // 2) // BLOCK) * BLOCK
+            length = by_half(need, length)
     return length
 
 
@@ -166,9 +161,10 @@ def _prefill_bytes(load: Load, size: int) -> int:
     if not load.first:
         return 0
     s, tokens = load.shape, _power_of_two(load.first) if load.graphs else load.first
-    rows = min(load.slots, max(1, (GRAPH_CELLS if load.graphs else CELLS) // tokens**2))
+    cells = GraphStepper.cells if load.graphs else EagerStepper.cells
+    rows, read = min(load.slots, max(1, cells // tokens**2)), prefill_read(load.first) if load.graphs else tokens
     layer = size * (3 * s.feed_forward + 4 * s.hidden + 4 * s.query)
-    return rows * tokens * (layer + (size + 1) * max(tokens, FEWEST * load.graphs))
+    return rows * tokens * (layer + (size + 1) * read)
 
 
 def _power_of_two(number: int) -> int:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from trainers.checkpoint import Checkpoint
-from trainers.errors import ConfigError
+from trainers.errors import ConfigError, OutOfMemoryError
 from trainers.run.device import PeakMemory
 from trainers.run.dry_run import MAIN_MEMORY, estimate, gib, load_of, machine, remedies, too_large
 from trainers.run.policy import find_shape
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 MOST = 3
 """Settings that are named."""
-_NAMES = frozenset(("OutOfMemoryError", "MemoryError"))
-"""Classes of torch, of Python, and ours (`trainers.errors`), which says that a single row does not fit."""
+_KINDS = (torch.OutOfMemoryError, MemoryError, OutOfMemoryError)
+"""Torch's, Python's, and ours, which says that a single row does not fit."""
 _TEXTS = ("out of memory", "can't allocate memory", "CUBLAS_STATUS_ALLOC_FAILED")
 """What torch says in other errors: of CUDA itself, of the allocator of main memory, of the library of matrices."""
 _BEHIND = re.compile(r"\. (?:GPU \d|What helps)")
@@ -43,7 +43,7 @@ def ran_out(error: BaseException) -> BaseException | None:
     found: BaseException | None = error
     while found is not None:
         texts = isinstance(found, RuntimeError) and any(text in str(found) for text in _TEXTS)
-        if found.__cause__ is None and (texts or type(found).__name__ in _NAMES):
+        if found.__cause__ is None and (texts or isinstance(found, _KINDS)):
             return found
         found = found.__cause__
     return None

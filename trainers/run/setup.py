@@ -26,7 +26,7 @@ from trainers.heldout import HeldOut
 from trainers.processes import is_main
 from trainers.rollouts.curriculum import RulesError
 from trainers.rollouts.manner import AUTO, card_of_env, differences, insist
-from trainers.rollouts.rules import IN_PROCESS, SAME, VLLM, make_rules
+from trainers.rollouts.rules import IN_PROCESS, VLLM, make_rules
 from trainers.run.folder import GOES_ON, OCCUPIED, REPLACES, refuse_no_run, refuse_occupied, refuse_unwritable
 from trainers.run.machine import environment_settings, unfit_task
 from trainers.run.policy import find_policy, make_peft
@@ -280,7 +280,7 @@ def _setting_problems(settings: Settings) -> Iterator[str]:
     for part in (env, settings.policy):
         yield from problems(part)
     yield from settings.policy.policy_problems()
-    copies = config.sampler == IN_PROCESS and (bool(config.overlap) or config.sample_dtype != SAME)
+    copies = config.sampler == IN_PROCESS and not config.samples_with_itself
     yield from settings.policy.quantize_problems(copies=copies)
     if config.episode_operator == EpisodeOperator.MAXRL and (why := _negative_rewards(env)):
         yield f"episode_operator=maxrl: it divides by a group's mean reward, and {why}. Use reward=binary."

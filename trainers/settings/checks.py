@@ -25,7 +25,6 @@ from trainers.credit.token import OPERATORS, DelightMode, SepaSchedule, operator
 from trainers.errors import ConfigError
 from trainers.guards.levels import level_problems
 from trainers.rollouts.partial import NO_RESUME
-from trainers.rollouts.rules import IN_PROCESS, SAME
 from trainers.settings import GiGPOConfig
 from trainers.settings.gigpo_config import INHERITED, LORA, REFUSED, SMALLER, WITHOUT_KWARGS
 from trainers.settings.groups import NO_DROPOUT
@@ -72,7 +71,7 @@ def _liger_problems(config: Any) -> Iterator[str]:
         return
     if not is_liger_kernel_available():
         yield "use_liger_kernel: the package liger-kernel is not installed. Install it, or leave this off."
-    if config.sampler == IN_PROCESS and config.sample_dtype == SAME and not config.overlap:
+    if config.samples_with_itself:
         yield LIGER_EXACT
 
 

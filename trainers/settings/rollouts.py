@@ -158,7 +158,12 @@ class RolloutFields(Settings):
     @property
     def samples_exactly(self) -> bool:
         """Sampling surely reads the very weights that are trained (a copy in their own type may, too), in float32."""
-        return self.sampler == IN_PROCESS and self.sample_dtype == SAME and not self.overlap and not self.rounded
+        return self.samples_with_itself and not self.rounded
+
+    @property
+    def samples_with_itself(self) -> bool:
+        """The model that is trained samples: no copy of it is asked for, and no server."""
+        return self.sampler == IN_PROCESS and self.sample_dtype == SAME and not self.overlap
 
     @property
     def _ahead(self) -> int:

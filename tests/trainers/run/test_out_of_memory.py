@@ -13,6 +13,7 @@ from agents.policy import PolicyError
 from sandboxes import probe
 from trainers import grpo
 from trainers.checkpoint import Checkpoint
+from trainers.errors import OutOfMemoryError
 from trainers.gigpo import GiGPOTrainer
 from trainers.run import memory
 from trainers.run.memory import ran_out
@@ -65,10 +66,6 @@ def test_advice_of_an_error_is_not_told_twice(monkeypatch):
     line = memory.told(SimpleNamespace(source=None), ran_out(row), 3)
     assert "(step 3: no memory for a row (CUDA out of memory. Tried to allocate 1 MiB)). What helps most: " in line
     assert line.count("What helps") == 1
-
-
-class OutOfMemoryError(RuntimeError):
-    """As `trainers.errors` has it."""
 
 
 @needs_sandbox
