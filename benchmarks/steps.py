@@ -33,6 +33,8 @@ QUESTIONS = ["--env", "GSM8K-v0", "--tasks", "gsm8k:sample", "--tools", "false",
              "--max_turn_tokens", "256", "--adapter", "lora", "--per_device_train_batch_size", "8",
              "--gradient_accumulation_steps", "8", "--entropy_coef", "0.001", "--prompt_style", "compact"]  # fmt: skip
 ALL = ["--num_generations", "8", "--held_out", "none", "--save_strategy", "no", "--warmup_steps", "0"]
+PASSES = ("auto", "4096")
+"""Tokens of a learning pass: what is fastest, and what needs little memory."""
 ENDING = 11
 """Ids of a reply on average."""
 ROOT = Path(__file__).resolve().parents[1]
@@ -124,10 +126,14 @@ def main() -> None:
             wide = [*SHELL, "--gradient_accumulation_steps", "32", "--slots", "256"]
             show("shell, 256 rows", ours(ROOT, ending, at / "wide", wide, args.steps), args.drop)
         if args.stock:
-            run, peer = ours(ROOT, model, at / "questions", QUESTIONS, args.steps), stock(model, 3)
-            mine, theirs = show("questions, 64 rows x 256", run, args.drop), show("  stock TRL", peer, 1)
-            rate = (run["tokens"][0] / mine) / (peer["tokens"][0] / theirs)
-            print(f"  tokens per second against stock: {rate:.2f} x, memory {run['peak'] / peer['peak']:.2f} x")
+            peer = stock(model, 3)
+            theirs = show("questions, 64 rows: stock TRL", peer, 1)
+            for tokens in PASSES:
+                more = [*QUESTIONS, "--micro_batch_tokens", tokens]
+                run = ours(ROOT, model, at / f"questions-{tokens}", more, args.steps)
+                mine = show(f"  ours, passes of {tokens}", run, args.drop)
+                rate = (run["tokens"][0] / mine) / (peer["tokens"][0] / theirs)
+                print(f"  tokens per second against stock: {rate:.2f} x, memory {run['peak'] / peer['peak']:.2f} x")
 
 
 if __name__ == "__main__":

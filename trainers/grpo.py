@@ -13,6 +13,7 @@ failed, 2 a setting, a task or the machine is not right, 3 a guard ended the run
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -303,6 +304,8 @@ class TrainingRun:
         if self._begin.over and checkpoint:
             trainer.stand_at(checkpoint.folder)
         else:
+            gc.collect()
+            gc.freeze()  # what stands now stays: looking through it again took a second of some steps
             trainer.train(resume_from_checkpoint=str(checkpoint.folder) if checkpoint else None)
         if trainer.ended_by_guard():
             self.ending.why = Stopped.GUARD

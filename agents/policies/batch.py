@@ -10,18 +10,36 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 
 from agents.policies.decoder import Decoder
 from agents.policies.draw import Feed, Opening, Sampled, Stepper, sample, top_mean
-from agents.policies.slots import Row, SlotTable
+from agents.policies.slots import Row, Slot, SlotTable, sent
 from agents.policy import FinishReason, PolicyError, TopControl
+
+
+@dataclass(frozen=True, slots=True)
+class _Launched:
+    """What the device computes, or has computed: ids of rows, which nobody has read yet.
+
+    Attributes:
+        rows: They, in the order of the sampled ids, and their slots, wherever those are moved meanwhile.
+        fed: The cache then holds each row's former last id, and all new ones but the last.
+    """
+
+    rows: Sequence[Row]
+    slots: Sequence[Slot]
+    sampled: Sampled
+    fed: bool
 
 
 class Batch:
     """Replies under way with one temperature. Batches may take turns at one table: each comes back to the front.
+
+    What is computed is launched, and read later: on a GPU it runs while the host does something else in between.
 
     Args:
         decoder: The model.
@@ -48,43 +66,34 @@ class Batch:
         self._decoder, self._table, self._stepper = decoder, table, stepper
         self._eos_ids, self._temperature, self._share = eos_ids, temperature, share
         self.rows: list[Row] = []
+        self._launched: list[_Launched] = []
 
     @property
     def under_way(self) -> int:
-        """Replies that have not ended."""
+        """Replies that have not ended, as far as is known."""
         return sum(row.live for row in self.rows)
 
-    def admit(self, rows: Sequence[Row]) -> list[Row]:
-        """Begin these replies behind those under way: compute what the cache lacks, and sample each one's first id.
+    def launch(self, rows: Sequence[Row] = ()) -> None:
+        """Begin replies behind those under way, and go on with all of them; `land` brings the ids.
 
-        Returns:
-            Rows that ended with it.
+        Args:
+            rows: The new ones: what the cache lacks of their prompts is computed, and each one's first id.
         """
-        self._close_up(at_once=False)
-        first = len(self.rows)
-        groups = self._table.place(rows, self.rows, waste=self._stepper.waste, share=self._share)
-        logits = self._prefill(first, groups)
-        new = self._table.order[first:]
-        self.rows = self._table.order
-        draws = self._draws(new, 1)
-        sampled = sample(logits, self._temperature, None if draws is None else draws[:, 0])
-        return self._take(first, new, sampled, fed=False)
+        assert not self._launched, "land() comes before the next launch()"
+        if rows:
+            self._open(rows)
+        # Who looks at each id looks at the first one, too.
+        if not rows or (self._stepper.runs_behind and not self._looked_at()):
+            self._go_on()
 
-    def step(self) -> list[Row]:
-        """Go on by one call of the stepper; returns the rows that ended. Nothing happens where none is under way."""
-        self._let_leave()
-        rows = self.rows
-        if not rows:
-            return []
-        left = max(row.cap - len(row.ids) for row in rows if row.live)
-        looked_at = any(row.live and (row.control is not None or row.top) for row in rows)
-        steps = 1 if looked_at else min(self._stepper.pace(), left)
-        ids = torch.tensor([row.ids[-1] for row in rows], device=self._decoder.device)
-        lengths = [len(slot.ids) for slot in self._table.slots[: len(rows)]]
-        feed = Feed(ids, lengths, self._draws(rows, steps), self._temperature, steps, keep=looked_at)
-        with _forward():
-            sampled = self._stepper.advance(feed)
-        return self._take(0, rows, sampled, fed=True)
+    def land(self) -> list[Row]:
+        """Read what was launched, which may be waited for; returns the rows that ended."""
+        launched, self._launched = self._launched, []
+        return [row for part in launched for row in self._take(part)]
+
+    def drop(self) -> None:
+        """No reply is under way any more, and what was launched is of no interest."""
+        self.rows, self._launched = [], []
 
     # -- Where rows stand ---------------------------------------------------------------------------------------------
 
@@ -106,12 +115,53 @@ class Batch:
 
     # -- What they compute --------------------------------------------------------------------------------------------
 
-    def _draws(self, rows: Sequence[Row], steps: int) -> torch.Tensor | None:
-        """Each row's next uniforms `[rows, steps]`; `None` where greedy."""
+    def _open(self, rows: Sequence[Row]) -> None:
+        """Launch the prefills of new rows, and the draw of their first ids."""
+        self._close_up(at_once=False)
+        first = len(self.rows)
+        groups = self._table.place(rows, self.rows, waste=self._stepper.waste, share=self._share)
+        logits = self._prefill(first, groups)
+        self.rows = self._table.order
+        new = self.rows[first:]
+        draws = self._draws([0] * len(new), new, 1)
+        sampled = sample(logits, self._temperature, None if draws is None else draws[:, 0])
+        self._launched.append(_Launched(new, self._table.slots[first : len(self.rows)], sampled, fed=False))
+
+    def _go_on(self) -> None:
+        """Launch one call of the stepper for all rows; nothing where none is under way."""
+        if not self._launched:
+            self._let_leave()
+        rows, unread = self.rows, self._launched[-1] if self._launched else None
+        counts = [len(row.ids) for row in rows]
+        new = len(rows) - len(unread.rows) if unread is not None else len(rows)
+        counts[new:] = [1] * (len(rows) - new)
+        left = max((row.cap - count for row, count in zip(rows, counts, strict=True) if row.live), default=0)
+        if left <= 0:
+            return
+        looked_at = self._looked_at()
+        steps = 1 if looked_at else min(self._stepper.pace(), left)
+        ids = sent([row.ids[-1] for row in rows[:new]], self._decoder.device)
+        if unread is not None:
+            ids = torch.cat([ids.long(), unread.sampled.ids[0]])
+        slots = self._table.slots[: len(rows)]
+        feed = Feed(
+            ids, [len(slot.ids) for slot in slots], self._draws(counts, rows, steps), self._temperature, steps,
+            keep=looked_at,
+        )  # fmt: skip
+        with _forward():
+            sampled = self._stepper.advance(feed)
+        self._launched.append(_Launched(rows, slots, sampled, fed=True))
+
+    def _looked_at(self) -> bool:
+        """Whether somebody looks at each id of a row before the next one is sampled."""
+        return any(row.live and (row.control is not None or row.top) for row in self.rows)
+
+    def _draws(self, counts: Sequence[int], rows: Sequence[Row], steps: int) -> torch.Tensor | None:
+        """Each row's uniforms from that place in its reply on, `[rows, steps]`; `None` where greedy."""
         if self._temperature == 0.0:
             return None
-        ahead = np.stack([row.draws[len(row.ids) : len(row.ids) + steps] for row in rows])
-        return torch.from_numpy(ahead).to(self._decoder.device)
+        ahead = np.stack([row.draws[count : count + steps] for count, row in zip(counts, rows, strict=True)])
+        return sent(ahead, self._decoder.device)
 
     def _prefill(self, begin: int, groups: list[tuple[int, int]]) -> torch.Tensor:
         """Compute what the cache lacks of the rows from slot `begin` on.
@@ -137,7 +187,7 @@ class Batch:
             table.cache.move(targets, sources, max(len(row.prompt) for row in followers))
             for source, target in zip(sources, targets, strict=True):
                 table.slots[target].ids = list(table.slots[source].ids)
-            index = torch.tensor(sources, device=logits.device) - begin
+            index = sent(sources, logits.device) - begin
             logits = torch.cat([logits, logits[index]])
         return logits
 
@@ -151,12 +201,9 @@ class Batch:
             self._table.slots[first + offset].ids = list(row.prompt)
         return logits
 
-    def _take(self, first: int, rows: Sequence[Row], sampled: Sampled, *, fed: bool) -> list[Row]:
-        """Append what was sampled to the rows (in the slots from `first` on) that have not ended.
-
-        What follows an end is dropped. `fed`: the cache now holds each row's former last id, and all new ones but the
-        last.
-        """
+    def _take(self, launched: _Launched) -> list[Row]:
+        """Append what was sampled to the rows that have not ended; what follows an end is dropped."""
+        rows, sampled = launched.rows, launched.sampled
         tops = _top_means(rows, sampled)
         forced = _forced(rows, sampled, tops)
         if forced:
@@ -176,8 +223,8 @@ class Batch:
             row.know(*(values[at][:taken] for values in facts), forced=at in forced)
             if row.finish is not None:
                 ended.append(row)
-            if fed:
-                self._table.slots[first + at].ids += row.ids[before - 1 : -1]
+            if launched.fed:
+                launched.slots[at].ids += row.ids[before - 1 : -1]
         self._stepper.ended([len(row.ids) for row in ended])
         return ended
 

@@ -17,7 +17,7 @@ import torch
 from agents.policies.decoder import Decoder, Hidden
 from agents.policies.draw import Feed, Knowledge, Opening, Sampled, sample
 from agents.policies.fused import FusedDecoder
-from agents.policies.slots import SlotCache
+from agents.policies.slots import SlotCache, sent
 from agents.policy import PolicyError
 
 MOST = 16
@@ -47,6 +47,7 @@ class GraphStepper:
 
     most = MOST
     cells = 2**26
+    runs_behind = True
 
     def __init__(self, decoder: Decoder, cache: SlotCache, *, capture: bool = True) -> None:
         self._decoder, self._cache = decoder, cache
@@ -174,10 +175,9 @@ class _Prefill:
             self._replay = self._graphs.capture(self._run)
         count, device = len(opening.ids), self._ids.device
         tokens = opening.tokens
-        ids = torch.tensor([[*row, *[0] * (tokens - len(row))] for row in opening.ids])
-        self._ids[:count, :tokens] = ids.to(device)
+        self._ids[:count, :tokens] = sent([[*row, *[0] * (tokens - len(row))] for row in opening.ids], device)
         slots = range(opening.first, opening.first + count)
-        numbers = torch.tensor([opening.kept, [len(row) for row in opening.ids], slots]).to(device)
+        numbers = sent([opening.kept, [len(row) for row in opening.ids], slots], device)
         self._kept[:count], self._pending[:count], self._slots[:count] = numbers
         self._pending[count:] = 0
         self._replay()
@@ -214,7 +214,7 @@ class _Step:
         """See `Stepper`."""
         count, device, spare = len(feed.lengths), self._ids.device, self._cache.length - 1
         fill = self._key[0] - count
-        numbers = torch.tensor([[*feed.lengths, *[spare] * fill], [1] * count + [0] * fill]).to(device)
+        numbers = sent([[*feed.lengths, *[spare] * fill], [1] * count + [0] * fill], device)
         self._ids[:count] = feed.ids
         self._positions.copy_(numbers[0])
         self._advance.copy_(numbers[1])

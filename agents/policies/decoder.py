@@ -32,6 +32,7 @@ class Decoder:
 
     Attributes:
         limit: The longest context whose positions the model knows, and knows alike in every batch; `None` for any.
+        layer_count: Layers that have keys and values; 0 where the configuration does not say.
 
     Raises:
         PolicyError: The model keeps a state that is not keys and values (linear attention, chunks, an encoder).
@@ -56,6 +57,7 @@ class Decoder:
         self._scale, self._cap = _head_settings(base.config.get_text_config())
         self._window, self._mixed = _window(self.config)
         self.limit = _limit(base.config.get_text_config())
+        self.layer_count = int(getattr(base.config.get_text_config(), "num_hidden_layers", 0))
         self._checked = False
 
     @property

@@ -175,6 +175,8 @@ class Stepper(Protocol):
     """Padding (in ids) that is cheaper to compute than another prefill."""
     cells: int
     """Cap on rows * tokens * positions of one prefill: bounds the memory of its mask."""
+    runs_behind: bool
+    """Calls return before what they launched is computed: only who reads it waits."""
 
     def prefill(self, opening: Opening) -> torch.Tensor:
         """Compute what the cache lacks of these rows; logits after each one's last id, `[rows, vocabulary]`."""
@@ -201,6 +203,7 @@ class EagerStepper:
     most = 1
     waste = WASTE
     cells = 2**24
+    runs_behind = False
 
     def __init__(self, decoder: Decoder, cache: SlotCache) -> None:
         self._decoder, self._cache = decoder, cache

@@ -20,11 +20,20 @@ from agents.policy import Completion, FinishReason, TokenControl
 
 _BLOCK = 64
 """Slot lengths grow in steps of this many positions."""
+_PLANES = 16
+"""Keys or values of so many layers at most lie in one tensor: moving slots takes few launches, and growing, which has
+the old and the new one at the same time, little more room."""
 
 
 def by_half(needed: int, had: int) -> int:
     """Length of slots that must have `needed` positions and had `had`: half as much again."""
     return -(-max(needed, had + had // 2) // _BLOCK) * _BLOCK
+
+
+def sent(numbers: Any, device: torch.device) -> torch.Tensor:
+    """Numbers of the host on a device; a GPU goes on with what it computes, and the host does not wait for that."""
+    tensor = torch.as_tensor(numbers)
+    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
 
 
 class SlotCache(Cache):
@@ -38,6 +47,7 @@ class SlotCache(Cache):
         length: Positions allocated per slot.
         generation: Grows whenever the tensors are allocated anew.
         grown: The length to allocate, from the one that is needed and the one that was.
+        layer_count: Layers of the model; 0 where nobody knows.
     """
 
     def __init__(self) -> None:
@@ -46,8 +56,13 @@ class SlotCache(Cache):
         self.length = 0
         self.generation = 0
         self.grown: Callable[[int, int], int] = by_half
-        self._keys: dict[int, torch.Tensor] = {}
-        self._values: dict[int, torch.Tensor] = {}
+        self.layer_count = 0
+        self._blocks: list[torch.Tensor] = []
+        """`[planes, slots, heads, length, dim]` each; a plane holds the keys or the values of a layer."""
+        self._planes: dict[tuple[int, bool], tuple[int, int]] = {}
+        """Layer, and whether values are meant: block and plane."""
+        self._free: dict[tuple[object, ...], list[tuple[int, int]]] = {}
+        """Planes that no layer has yet, by heads, dim, type and device."""
         self._first = 0
         self._rows = 0
         self._picked: torch.Tensor | None = None
@@ -64,11 +79,10 @@ class SlotCache(Cache):
         if slots > self.slots:  # conversations come one by one in a stream: not every one may move all of it
             slots = max(slots, self.slots + self.slots // 4)
         slots, length = max(slots, self.slots), max(length, self.length)
-        for store in (self._keys, self._values):
-            for layer, old in store.items():
-                new = old.new_zeros(slots, old.shape[1], length, old.shape[3])
-                new[: self.slots, :, : self.length] = old
-                store[layer] = new
+        for at, old in enumerate(self._blocks):
+            new = old.new_zeros(old.shape[0], slots, old.shape[2], length, old.shape[4])
+            new[:, : self.slots, :, : self.length] = old
+            self._blocks[at] = new
         self.slots, self.length = slots, length
         self.generation += 1
 
@@ -102,10 +116,21 @@ class SlotCache(Cache):
 
     def stored(self, layer: int, states: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """All keys and values of a layer, `[slots, heads, length, dim]`, for states `[rows, heads, tokens, dim]`."""
-        for store in (self._keys, self._values):
-            if layer not in store:
-                store[layer] = states.new_zeros(self.slots, states.shape[1], self.length, states.shape[3])
-        return self._keys[layer], self._values[layer]
+        return self._plane((layer, False), states), self._plane((layer, True), states)
+
+    def _plane(self, key: tuple[int, bool], states: torch.Tensor) -> torch.Tensor:
+        place = self._planes.get(key)
+        if place is None:
+            heads, dim = states.shape[1], states.shape[3]
+            free = self._free.setdefault((heads, dim, states.dtype, states.device), [])
+            if not free:
+                blocks = -(-2 * self.layer_count // _PLANES)
+                planes = -(-2 * self.layer_count // blocks) if blocks else 1
+                free += [(len(self._blocks), plane) for plane in reversed(range(planes))]
+                self._blocks.append(states.new_zeros(planes, self.slots, heads, self.length, dim))
+            place = self._planes[key] = free.pop()
+        block, plane = place
+        return self._blocks[block][plane]
 
     def seen(self, kept: torch.Tensor) -> torch.Tensor:
         """Of keys or values of a layer what the forward reads: a view, or a copy of the slots that were picked."""
@@ -132,12 +157,12 @@ class SlotCache(Cache):
 
     def move(self, targets: list[int], sources: list[int], length: int) -> None:
         """`targets[i]` takes what `sources[i]` held before the call: its first `length` positions."""
-        index = torch.tensor([targets, sources])
-        for store in (self._keys, self._values):
-            for tensor in store.values():
-                index = index.to(tensor.device)
-                held = tensor[:, :, :length]
-                held.index_copy_(0, index[0], held.index_select(0, index[1]))
+        moves: dict[torch.device, torch.Tensor] = {}
+        for block in self._blocks:
+            if (index := moves.get(block.device)) is None:
+                index = moves[block.device] = sent([targets, sources], block.device)
+            held = block[:, :, :, :length]
+            held.index_copy_(1, index[0], held.index_select(1, index[1]))
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
         """Positions the selected forward sees."""

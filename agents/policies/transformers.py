@@ -85,6 +85,7 @@ class TransformersPolicy:
             raise ValueError(f"max_context is {max_context}, and this model knows {limit} positions")
         self.max_context = max_context if max_context is not None else limit
         self._table = SlotTable()
+        self._table.cache.layer_count = self._decoder.layer_count
         devices = {parameter.device for parameter in self._decoder.base.parameters()}
         one_gpu = len(devices) == 1 and self._decoder.device.type == "cuda"
         if graphs and not one_gpu:
@@ -120,10 +121,13 @@ class TransformersPolicy:
         with self._engine():
             self._notice_changes()
             with self._decoder.sampling():
+                self._land()
                 batch = self._batch(sampling)
-                batch.admit(rows)
+                batch.launch(rows)
+                batch.land()
                 while batch.under_way:
-                    batch.step()
+                    batch.launch()
+                    batch.land()
         return [row.completion() for row in rows]
 
     def stream(self, sampling: Sampling, wake: Callable[[], None]) -> TransformersStream:
@@ -166,6 +170,12 @@ class TransformersPolicy:
             self._copy.renew()
             if self._frozen:
                 self._copy.refresh()
+
+    def _land(self, but: TransformersStream | None = None) -> None:
+        """Read what other streams launched: slots may move now, and only with what is known to stand in them."""
+        for stream in self._streams:
+            if stream is not but:
+                stream._land()
 
     def _empty(self, reason: str, *, over: bool) -> None:
         """Nothing that is cached counts any more, so no reply that is under way can go on."""
@@ -280,12 +290,13 @@ class TransformersStream:
             try:
                 self._check()
                 with self._policy._engine(), self._policy._decoder.sampling(self._held):
+                    self._policy._land(but=self)
                     ended = self._compute()
             except BaseException:
                 self._give_up(None)
                 raise
         ready, self._ready = self._ready, []
-        return ready + [(row.conversation, row.completion()) for row in ended]
+        return ready + _answers(ended)
 
     def close(self) -> None:
         """Give up what is under way; the cache keeps what it has computed. Idempotent."""
@@ -294,14 +305,30 @@ class TransformersStream:
         self._policy._streams.discard(self)
 
     def _compute(self) -> list[Row]:
-        ended: list[Row] = []
+        """Launch what comes next, and read what has ended: on a GPU that of the call before.
+
+        So the GPU computes while the caller takes care of the replies that have ended. Who computes while it launches
+        has no such gain, and would hear of each end one step later.
+        """
+        behind = self._policy._stepper.runs_behind
+        ended = self._batch.land() if behind else []
+        rows: list[Row] = []
         if self._waiting and self._admits():
             rows, self._waiting, self._waited = self._waiting, [], 0
-            ended = self._batch.admit(rows)
-        if self._batch.under_way and not ended:
-            ended = self._batch.step()
-            self._waited = self._waited + 1 if self._waiting else 0
+        elif self._waiting:
+            self._waited += 1
+        self._batch.launch(rows)
+        if behind:
+            return ended
+        ended = self._batch.land()
+        if rows and not ended:
+            self._batch.launch()
+            ended = self._batch.land()
         return ended
+
+    def _land(self) -> None:
+        """Read what was launched, now; the next `advance` brings it."""
+        self._ready += _answers(self._batch.land())
 
     def _admits(self) -> bool:
         """Whether those who wait join now: as soon as they are a quarter of what is under way, or have waited enough.
@@ -332,7 +359,7 @@ class TransformersStream:
         self._waiting = [row for row in self._waiting if row.live]
         self._ready = [] if gone is None else [(name, answer) for name, answer in self._ready if name not in gone]
         if not self._batch.under_way:
-            self._batch.rows = []
+            self._batch.drop()
         if gone is None:
             self._lost = None
 
@@ -342,7 +369,11 @@ class TransformersStream:
             self._lost = reason
         if over:
             self._over = self._over or reason
-        self._batch.rows = []
+        self._batch.drop()
+
+
+def _answers(ended: Iterable[Row]) -> list[tuple[str, Answer]]:
+    return [(row.conversation, row.completion()) for row in ended]
 
 
 def end_ids(listed: int | list[int] | None, tokenizer: Any) -> frozenset[int]:

@@ -16,7 +16,7 @@ def filled(slots: int = 4, length: int = 8) -> SlotCache:
 
 
 def stored(cache: SlotCache, slots: int, length: int) -> torch.Tensor:
-    return cache._keys[0][:slots, :, :length].clone()
+    return cache._blocks[0][0][:slots, :, :length].clone()
 
 
 def test_rows_write_at_their_own_positions_and_read_a_view() -> None:
@@ -26,7 +26,7 @@ def test_rows_write_at_their_own_positions_and_read_a_view() -> None:
     new = torch.full((2, 2, 1, 3), 999.0)
     keys, values = cache.update(new, new, 0)
     assert keys.shape == values.shape == (2, 2, 7, 3)
-    assert keys.data_ptr() == cache._keys[0][1].data_ptr()
+    assert keys.data_ptr() == cache._blocks[0][0][1].data_ptr()
     expected = before.clone()
     expected[1, :, 3] = expected[2, :, 6] = 999.0
     assert torch.equal(stored(cache, 4, 8), expected)
