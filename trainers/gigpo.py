@@ -43,6 +43,7 @@ from trainers.credit.batch import batch_of, joined, padded
 from trainers.errors import ConfigError
 from trainers.heldout import HeldOut
 from trainers.heldout.selection import satisfy_callbacks
+from trainers.lora import keep_less
 from trainers.loss import (
     POLICY_ADAPTER,
     active_dropout,
@@ -197,6 +198,7 @@ class GiGPOTrainer(LearnsInPasses):
             for parameter in self.model.parameters():
                 if parameter.requires_grad:
                     parameter.data = kept.get(id(parameter), parameter.data).float()
+        keep_less(self.model)
         self.mask_truncated_completions = False  # TRL's rule; ours acts in `play`
         torch.backends.cuda.enable_cudnn_sdp(False)  # attention of it plans anew for each shape: up to a second of each
         if reference is not None:

@@ -184,8 +184,7 @@ def _layer_bytes(load: Load) -> int:
     """Of one block: what its norms, attention and gated layer hold.
 
     A norm holds its input in float32, and its normalised input where its own weight is trained. A linear layer holds
-    its input where its weight, or an adapter on it, is trained; an adapter in float32 holds a float32 copy for each of
-    the layers that read it.
+    its input where its weight, or an adapter on it, is trained (see `trainers.lora`).
     """
     s, size = load.shape, BYTES[load.dtype]
     attention = 2 * s.query + 2 * s.key + s.qk_norm * (s.query + s.key)
@@ -193,10 +192,8 @@ def _layer_bytes(load: Load) -> int:
         norms = 2 * s.hidden * (4 + 2 * size) + s.qk_norm * (s.query + s.key) * size
         return norms + size * (attention + 4 * s.feed_forward)
     inner = LINEAR_LAYERS * load.lora_r * 4
-    if size == 4:
-        return 4 * (4 * s.hidden + attention + 4 * s.feed_forward) + inner
-    copies = 4 * (5 * s.hidden + s.query + s.feed_forward)
-    return 2 * s.hidden * 4 + size * (attention + 3 * s.feed_forward) + copies + inner
+    inputs = size * 2 * s.hidden
+    return 2 * s.hidden * 4 + inputs + size * (attention + 4 * s.feed_forward) + inner
 
 
 def _head_bytes(load: Load) -> int:

@@ -15,6 +15,7 @@ from agents.policies.slots import SlotCache
 from sandboxes import probe
 from tests.trainers.toy import make_model, make_tokenizer
 from trainers import grpo
+from trainers.lora import keep_less
 from trainers.run.dry_run import (
     GIB,
     PROGRAM,
@@ -132,6 +133,7 @@ def held(model, batch: int, length: int, lora_r: int, checkpointing: bool) -> in
     if lora_r:
         adapter = LoraConfig(r=lora_r, target_modules="all-linear", task_type="CAUSAL_LM")
         model = get_peft_model(model, adapter)
+        keep_less(model)
     model.train()
     if checkpointing:
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
