@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, TextIO, TypeVar
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
-from pydantic_core import PydanticCustomError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic_core import InitErrorDetails, PydanticCustomError
 
 # -- What is wrong with task files: one line per problem, with file, line, key and remedy, all of them in one error ---
 
@@ -105,6 +105,12 @@ class StrictModel(BaseModel):
 def fault(message: str, *at: str | int) -> PydanticCustomError:
     """Build a validation error whose text is `message`; `at` leads from the model that raises it to the faulty key."""
     return PydanticCustomError("task", "{message}", {"message": message, "at": at})
+
+
+def faults(found: Iterable[tuple[str, tuple[str | int, ...]]]) -> ValidationError:
+    """Build one validation error of several: the text of each, and what leads from the model to its faulty key."""
+    errors = [InitErrorDetails(type=fault(message, *at), input=None) for message, at in found]
+    return ValidationError.from_exception_data("task", errors)
 
 
 def nearest(word: str, choices: Iterable[str]) -> str | None:

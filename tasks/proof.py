@@ -21,8 +21,11 @@ from sandboxes.sandbox import CommandResult, EntryKind, FileEntry, Sandbox
 from tasks.answers import AnswerAssertion
 from tasks.assertions.base import Outcome, Verdict, cut_short, leaves
 from tasks.assertions.grade import Grade, grade
+from tasks.assertions.on_files import TooSlow
 from tasks.assertions.run import SandboxGrader
+from tasks.oracle import NotRead, Step, command_of, read, resolve
 from tasks.task import Task
+from tasks.turns import prove_turns
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Wrong ends of an episode, made from the right one: damaged results, and cheap cheats. No task may pass with one.
@@ -344,6 +347,7 @@ class Run:
         outcome: The end.
         grade: Its grade.
         complaints: Commands that failed, wrote to stderr, ran out of time or printed too much, a line each.
+        unread: Commands that printed nothing for a name that they read, a line each.
     """
 
     before: str
@@ -351,6 +355,7 @@ class Run:
     outcome: Outcome
     grade: Grade
     complaints: tuple[str, ...]
+    unread: tuple[str, ...] = ()
 
 
 _FLOOD = "printed more than the sandbox keeps"
@@ -377,6 +382,10 @@ def prove(task: Task, sandbox: Sandbox) -> Proof:
             notes.append(
                 f"the {name} leaves another workspace each time (clock, random numbers or process ids in a file?)"
             )
+    if task.turns is not None and ways and not problems:
+        found, wrong = prove_turns(task, partial(play, task, sandbox))
+        notes += found
+        problems += wrong
     solved = ways[0] if ways else []
     if solved and not problems:
         problems += _judge_wrong_ends(task, sandbox, solved[0].outcome, idle[0].grade)
@@ -395,15 +404,24 @@ def prove(task: Task, sandbox: Sandbox) -> Proof:
     )
 
 
-def play(task: Task, sandbox: Sandbox, commands: Sequence[str], answer: str | None = None, name: str = "oracle") -> Run:
+def play(
+    task: Task,
+    sandbox: Sandbox,
+    commands: Sequence[Step],
+    answer: str | None = None,
+    name: str = "oracle",
+    together: Collection[int] = (),
+) -> Run:
     """Run commands as an agent would, each a turn, and grade the end.
 
     Args:
         task: What is done.
         sandbox: Where; its workspace is laid anew.
-        commands: Bash texts.
-        answer: The submitting reply.
+        commands: Bash texts; each `{{name}}` in them becomes what an earlier one read.
+        answer: The submitting reply; likewise.
         name: What complaints call the commands.
+        together: Positions of commands that stand in one reply with the one before, and so do not know what the
+            commands of that reply print; the number of commands stands for the answer.
 
     Raises:
         SandboxError: The machinery failed.
@@ -412,21 +430,33 @@ def play(task: Task, sandbox: Sandbox, commands: Sequence[str], answer: str | No
     initial = sandbox.snapshot()
     before = sandbox.snapshot_hash()
     complaints: list[str] = []
+    unread: list[str] = []
+    known: dict[str, str] = {}
+    fresh: dict[str, str] = {}
     transcript: list[dict[str, object]] = [{"role": "user", "content": task.intent}]
-    for number, command in enumerate(commands, start=1):
+    for position, step in enumerate(commands):
+        if position not in together:
+            known, fresh = known | fresh, {}
+        command = resolve(command_of(step), known)
         result = sandbox.run(command, timeout=task.budget.command_seconds)
+        printed = result.stdout_text + result.stderr_text
         transcript.append({"role": "assistant", "content": command})
-        transcript.append({"role": "user", "content": result.stdout_text + result.stderr_text})
-        complaint = _complaint(f"{name} command {number}", result)
+        transcript.append({"role": "user", "content": printed})
+        complaint = _complaint(f"{name} command {position + 1}", result)
         if complaint:
             complaints.append(complaint)
+        try:
+            fresh |= read(step, printed)
+        except (NotRead, TooSlow) as error:
+            unread.append(f"{name} command {position + 1} {error}")
     if answer is not None:
+        answer = resolve(answer, known if len(commands) in together else known | fresh)
         transcript.append({"role": "assistant", "content": answer})
     after = sandbox.snapshot_hash()  # before the grade: what a grader's command leaves is not the agent's
     files = sandbox.snapshot()
     unseen = cut_short(files)
     outcome = Outcome(files, initial, answer, tuple(transcript), SandboxGrader(sandbox, task), unseen)
-    return Run(before, after, outcome, grade(task, outcome), tuple(complaints))
+    return Run(before, after, outcome, grade(task, outcome), tuple(complaints), tuple(unread))
 
 
 def _complaint(what: str, result: CommandResult) -> str | None:
@@ -463,6 +493,7 @@ def _judge_oracle(task: Task, run: Run, commands: int, name: str) -> list[str]:
     turns = commands + 1
     if turns > task.budget.max_turns:
         problems.append(f"the {name} needs {turns} turns (submitting is one), but max_turns is {task.budget.max_turns}")
+    problems += run.unread
     if not run.grade.passed:
         problems += run.complaints
         problems += [

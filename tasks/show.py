@@ -12,6 +12,7 @@ from rich.text import Text
 
 from sandboxes.sandbox import EntryKind, FileEntry
 from tasks.judges import REMEDY, JudgeUse
+from tasks.oracle import Reading, Step, command_of
 from tasks.task import HAND_WRITTEN, Task
 
 # -- A task in words: what `python -m tasks show` prints where there is no terminal -----------------------------------
@@ -35,6 +36,7 @@ def describe(task: Task) -> str:
     budget = task.budget
     lines += ["", f"Budget  {budget.max_turns} turns, {budget.command_seconds:g} s a command, "]
     lines[-1] += f"{budget.turn_tokens} tokens a turn"
+    lines += [f"Needs   {task.turns} turns at least"] if task.turns else []
     lines += ["", "Judged by (all must hold)"]
     for assertion in task.assertions:
         weight = f"  (weight {assertion.weight:g})" if assertion.weight not in (0, 1) else ""
@@ -49,11 +51,17 @@ def describe(task: Task) -> str:
         for way, commands in enumerate(task.oracle.ways):
             lines += [f"  another way ({way})"] if way else []
             for number, command in enumerate(commands, start=1):
-                first, *rest = command.rstrip("\n").split("\n")
+                first, *rest = command_of(command).rstrip("\n").split("\n")
                 lines += [f"  {number}$ {first}", *(f"     {line}" for line in rest)]
+                lines += [f"     {line}" for line in _reads(command)]
         if task.oracle.answer is not None:
             lines += ["  answer:", *_indent(task.oracle.answer)]
     return "\n".join(lines) + "\n"
+
+
+def _reads(step: Step) -> list[str]:
+    """Say what a command of an oracle reads, a line each."""
+    return [f"reads {name}: {pattern}" for name, pattern in step.reads.items()] if isinstance(step, Reading) else []
 
 
 def judge_lines(task: Task) -> list[str]:
@@ -161,10 +169,10 @@ def _oracle(task: Task) -> RenderableType:
     for number, commands in enumerate(task.oracle.ways):
         if number:
             parts.append(Text(f"or, another way ({number})", "dim"))
-        parts += [
-            Syntax(_printable(command.rstrip("\n")), "bash", background_color="default", word_wrap=True)
-            for command in commands
-        ]
+        for step in commands:
+            command = _printable(command_of(step).rstrip("\n"))
+            parts.append(Syntax(command, "bash", background_color="default", word_wrap=True))
+            parts += [Text(_printable(line), "dim") for line in _reads(step)]
     if task.oracle.answer is not None:
         parts.append(Text(_printable(f"answer: {task.oracle.answer}")))
     return Group(*parts)

@@ -37,7 +37,8 @@ from tasks.assertions.on_files import stands_at
 from tasks.assertions.run import Command, GraderAssertion, Script
 from tasks.assertions.tables import CsvCell, CsvRows, JsonFileValue, YamlFileValue
 from tasks.judges import Finding, JudgeUse, read_judge, worst
-from tasks.model import Items, StrictModel, TaskError, Text, fault
+from tasks.model import Items, StrictModel, TaskError, Text, fault, faults
+from tasks.oracle import Oracle
 from tasks.plugins import ASSERTIONS, load_plugin, plugins
 from tasks.workspace import Workspace
 
@@ -169,51 +170,8 @@ class Budget(StrictModel):
     turn_tokens: int = Field(default=512, ge=1)
 
 
-class Oracle(StrictModel):
-    """One way to solve the task, or several.
-
-    Attributes:
-        commands: What to run, each command one turn.
-        answer: What to say when submitting, for tasks that judge the answer too.
-        alternatives: Other lists of commands that solve the task as well, each with the same answer; a proof plays all.
-        may_survive: What may pass although a proof calls it wrong (such as `notes.txt: junk appended`), and why.
-    """
-
-    commands: Items[Text] = ()
-    answer: Text | None = None
-    alternatives: Items[Items[Text]] = ()
-    may_survive: dict[Text, Text] = Field(default_factory=dict)
-
-    @field_validator("commands")
-    @classmethod
-    def _plain_lines(cls, commands: tuple[str, ...]) -> tuple[str, ...]:
-        for number, command in enumerate(commands):
-            if problem := _command_problem(command):
-                raise fault(f"oracle command {number + 1} {problem}", number)
-        return commands
-
-    @field_validator("alternatives")
-    @classmethod
-    def _each_plain(cls, alternatives: tuple[tuple[str, ...], ...]) -> tuple[tuple[str, ...], ...]:
-        for which, commands in enumerate(alternatives):
-            if not commands:
-                raise fault(f"oracle alternative {which + 1} needs at least 1 command", which)
-            for number, command in enumerate(commands):
-                if problem := _command_problem(command):
-                    raise fault(f"command {number + 1} of oracle alternative {which + 1} {problem}", which, number)
-        return alternatives
-
-    @model_validator(mode="after")
-    def _does_something(self) -> Oracle:
-        if not self.commands and self.answer is None:
-            raise fault("is empty: an oracle needs at least 1 command, or an answer")
-        return self
-
-    @property
-    def ways(self) -> tuple[tuple[str, ...], ...]:
-        """Every list of commands that solves the task: `commands` first, then the alternatives."""
-        return (self.commands, *self.alternatives)
-
+VERSION_2: tuple[tuple[str, ...], ...] = (("turns",),)
+"""Keys that `schema_version: 2` unlocks."""
 
 HAND_WRITTEN = "hand-written"
 """What stands for the family of a task that has none."""
@@ -236,9 +194,10 @@ class Task(StrictModel):
         assertions: How the end is judged; at least one. Unnamed ones are named here, so that every name is unique.
         oracle: One way to solve it; without it a task cannot be proven.
         split: Where the task must go; None lets `split_tasks` decide.
+        turns: It needs at least so many replies, since only what is printed says what to do next; a proof tries it.
     """
 
-    schema_version: Literal[1] = 1
+    schema_version: Literal[1, 2] = 1
     id: str = Field(pattern=ID_PATTERN, max_length=120)
     intent: Text
     persona: Persona | None = None
@@ -251,6 +210,7 @@ class Task(StrictModel):
     assertions: Items[Assertion] = Field(min_length=1)
     oracle: Oracle | None = None
     split: Annotated[SplitName, Field(strict=False)] | None = None
+    turns: int | None = Field(default=None, ge=2, le=1000)
 
     @field_validator("intent")
     @classmethod
@@ -292,6 +252,23 @@ class Task(StrictModel):
         return tuple(named)
 
     @model_validator(mode="after")
+    def _of_its_version(self) -> Task:
+        if self.schema_version == 1:
+            newer: list[tuple[str | int, ...]] = [place for place in VERSION_2 if _given(self, place)]
+            newer += [("oracle", *place, "reads") for place in (self.oracle.reading() if self.oracle else ())]
+            if newer:
+                raise faults(
+                    (f"unknown key '{place[-1]}' in version 1: write schema_version: 2", place) for place in newer
+                )
+        elif self.oracle is not None and (wrong := list(self.oracle.unread())):
+            raise faults((message, ("oracle", *place)) for message, place in dict.fromkeys(wrong))
+        if self.turns is not None and self.turns > self.budget.max_turns:
+            raise fault(
+                f"a task that needs {self.turns} turns cannot be done in max_turns: {self.budget.max_turns}", "turns"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _comparable(self) -> Task:
         entries = self.workspace.entries()
         compared = ((number, leaf) for number, item in enumerate(self.assertions) for leaf in leaves(item))
@@ -318,7 +295,7 @@ class Task(StrictModel):
 
     def canonical(self) -> dict[str, Any]:
         """Return what defines the task, JSON-able: all but id, split, family and tags; defaults left out."""
-        return {**self._problem(), **self._dump("budget", "difficulty", "oracle")}
+        return {**self._problem(), **self._dump("budget", "difficulty", "oracle", "turns")}
 
     @cached_property
     def content_hash(self) -> str:
@@ -373,12 +350,12 @@ class Task(StrictModel):
         return self.model_dump(mode="json", include=set(names), exclude_defaults=True)
 
 
-def _command_problem(command: str) -> str | None:
-    if "\r" in command:
-        return "holds a carriage return: bash would take it as text"
-    if "\0" in command:
-        return "holds a NUL character, which no command can"
-    return None if command.strip() else "is blank"
+def _given(model: StrictModel, place: tuple[str, ...]) -> bool:
+    """Whether a key, at a place that leads through models, has another value than its default."""
+    value = getattr(model, place[0])
+    if len(place) > 1:
+        return value is not None and _given(value, place[1:])
+    return bool(value != type(model).model_fields[place[0]].get_default(call_default_factory=True))
 
 
 def _fingerprint(entry: FileEntry) -> list[str]:

@@ -10,6 +10,8 @@ import jinja2
 from agents.policy import Completion, FinishReason, PolicyError, Request, Sampling
 from agents.trajectory import Trajectory
 from envs.actions import STOP_WORD, fenced
+from tasks.assertions.on_files import TooSlow
+from tasks.oracle import NotRead, command_of, names_of, read, resolve
 
 if TYPE_CHECKING:
     from tasks.task import Task
@@ -147,16 +149,50 @@ class ScriptedPolicy:
 
 
 class OraclePolicy(ScriptedPolicy):
-    """Plays the task's oracle, one command a turn, then submits with its answer, if it has one."""
+    """Plays the task's oracle, one command a turn, then submits with its answer, if it has one.
+
+    What a command reads (`oracle.commands[].reads`) is searched in what the conversation says since that command.
+    """
+
+    def __init__(self, tokenizer: Any = None) -> None:
+        super().__init__(tokenizer)
+        self._known: dict[str, dict[str, str]] = {}
+        self._said: dict[str, str] = {}
+
+    def begin(self, conversation: str, task: Task) -> None:
+        """Remember the task; nothing is read yet."""
+        super().begin(conversation, task)
+        self._known[conversation] = {}
+
+    def forget(self, conversations: Sequence[str]) -> None:
+        """These conversations are over."""
+        super().forget(conversations)
+        for conversation in conversations:
+            self._known.pop(conversation, None)
+            self._said.pop(conversation, None)
 
     def text(self, task: Task, turn: int, request: Request) -> str:
-        """The command of the turn."""
+        """The command of the turn.
+
+        Raises:
+            PolicyError: There is no oracle, or nothing to read where the last command was to show it.
+        """
         if task.oracle is None:
             raise PolicyError(f"task '{task.id}' has no oracle: nothing to play")
         commands = task.oracle.commands
+        known = self._known[request.conversation]
+        if 0 < turn <= len(commands) and names_of(commands[turn - 1]):
+            prompt = self.tokenizer.decode(request.prompt_ids, skip_special_tokens=True)
+            _, said, shown = prompt.rpartition(self._said[request.conversation])
+            try:
+                known |= read(commands[turn - 1], shown if said else "")
+            except (NotRead, TooSlow) as error:
+                raise PolicyError(f"task '{task.id}': oracle command {turn} {error}") from error
         if turn < len(commands):
-            return fenced(commands[turn])
-        return STOP_WORD if task.oracle.answer is None else f"{task.oracle.answer}\n{STOP_WORD}"
+            self._said[request.conversation] = fenced(resolve(command_of(commands[turn]), known))
+            return self._said[request.conversation]
+        answer = task.oracle.answer
+        return STOP_WORD if answer is None else f"{resolve(answer, known)}\n{STOP_WORD}"
 
 
 class NoOpPolicy(ScriptedPolicy):

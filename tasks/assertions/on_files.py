@@ -204,10 +204,29 @@ def search(pattern: str, text: str) -> bool:
     Raises:
         TooSlow: not within `REGEX_SECONDS`.
     """
+    return _searched(pattern, text) is not None
+
+
+def first_group(pattern: str, text: str) -> str | None:
+    """Return what the first group of the pattern holds where it is found first; None where it is not found.
+
+    Raises:
+        TooSlow: not within `REGEX_SECONDS`.
+    """
+    match = _searched(pattern, text)
+    return None if match is None else match[1]
+
+
+def groups(pattern: str) -> int:
+    """Return how many groups a pattern that compiles has."""
+    return int(regex.compile(pattern).groups)
+
+
+def _searched(pattern: str, text: str) -> regex.Match[str] | None:
     for number in range(_TRIES):
         start = time.thread_time()
         try:
-            return regex.search(pattern, text, timeout=REGEX_SECONDS * 2**number) is not None
+            return regex.search(pattern, text, timeout=REGEX_SECONDS * 2**number)
         except TimeoutError:  # counted for all threads of the process, so others may have used it up
             if time.thread_time() - start > REGEX_SECONDS / 2:
                 break

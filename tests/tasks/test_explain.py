@@ -60,7 +60,7 @@ def complaints(text: str) -> list[str]:
         ("id: demo", "id: demo\nsplit: heldout", "my.yaml:2: split: 'heldout' is not valid: did you mean 'held_out'?"),
         ("id: demo", "id: demo\nsplit: no", 'put it in quotes: "no"'),
         ("id: demo", 'id: demo\nschema_version: "1"', "my.yaml:2: schema_version: '1' is a text, and a number is needed: leave the quotes out"),
-        ("id: demo", "id: demo\nschema_version: 2", "schema_version: '2' is not valid: (valid: 1)"),
+        ("id: demo", "id: demo\nschema_version: 3", "schema_version: '3' is not valid: (valid: 1, 2)"),
         ("id: demo", "id: demo\nbudget: {max_turns: many}", 'budget.max_turns: must be a valid integer, but is the text "many"'),
         ("id: demo", "id: demo\nbudget: {turns: 3}", "budget.turns: unknown key 'turns': did you mean 'max_turns'?"),
         ("id: demo", "id: demo\nbudget: 3", "budget: needs a mapping of keys to values, but has a number"),

@@ -125,7 +125,7 @@ def test_one_text_or_a_list_of_texts() -> None:
         ({"id": "Big Name"}, "pattern"),
         ({"id": ""}, "pattern"),
         ({"difficulty": "tough"}, "easy"),
-        ({"schema_version": 2}, "1"),
+        ({"schema_version": 3}, "1 or 2"),
         ({"budget": {"max_turns": 0}}, "greater than or equal to 1"),
         ({"budget": {"max_turns": "3"}}, "valid integer"),
         ({"budget": {"max_turns": True}}, "valid integer"),

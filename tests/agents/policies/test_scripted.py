@@ -48,6 +48,27 @@ def test_oracle_says_its_answer_with_the_stop_word() -> None:
     assert isinstance(action, Submit) and action.text == said
 
 
+def test_the_oracle_reads_what_was_shown_since_its_command() -> None:
+    policy = OraclePolicy()
+    steps = [{"run": "cat log", "reads": {"file": r"refused (\S+)"}}, "mv {{file}} away"]
+    policy.begin("a", task(schema_version=2, oracle={"commands": steps, "answer": "Moved {{file}}."}))
+
+    def reply(shown: str) -> str:
+        prompt = policy.tokenizer.encode(f"<|im_start|>user\n{shown}<|im_end|>\n<|im_start|>assistant\n")
+        return str(policy.tokenizer.decode(policy.complete([Request("a", prompt, seed=0)], SAMPLING)[0].ids[:-1]))
+
+    first = reply("Which was refused x.csv?")
+    before = f"refused x.csv<|im_end|>\n<|im_start|>assistant\n{first}<|im_end|>\n<|im_start|>user\n"
+    assert reply(before + "exit code: 0\nstdout:\nrefused b.csv") == "```bash\nmv b.csv away\n```"
+    assert reply(before + "ok") == "Moved b.csv.\nTASK_COMPLETE"
+    policy.begin("a", policy._tasks["a"])
+    assert reply("start") == first
+    with pytest.raises(
+        PolicyError, match="oracle command 1 printed nothing that the pattern 'refused .*of 'file' finds"
+    ):
+        reply(before + "nothing")
+
+
 def test_cap_cuts_a_scripted_reply() -> None:
     policy = OraclePolicy()
     policy.begin("a", task())
