@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 import os
 import posixpath
 import re
@@ -111,6 +112,23 @@ def faults(found: Iterable[tuple[str, tuple[str | int, ...]]]) -> ValidationErro
     """Build one validation error of several: the text of each, and what leads from the model to its faulty key."""
     errors = [InitErrorDetails(type=fault(message, *at), input=None) for message, at in found]
     return ValidationError.from_exception_data("task", errors)
+
+
+def not_json(value: object, at: tuple[str | int, ...] = ()) -> Iterator[tuple[str, tuple[str | int, ...]]]:
+    """Yield what in a value JSON cannot hold, and where: dates, numbers that are none, keys that are no text."""
+    if isinstance(value, dict):
+        for key, item in value.items():
+            if isinstance(key, str):
+                yield from not_json(item, (*at, key))
+            else:
+                yield f"the key {key!r} is no text: put it in quotes", at
+    elif isinstance(value, list | tuple):
+        for number, item in enumerate(value):
+            yield from not_json(item, (*at, number))
+    elif isinstance(value, float) and not math.isfinite(value):
+        yield f"the number {value} has no form in JSON: write it as text, in quotes", at
+    elif value is not None and not isinstance(value, str | bool | int | float):
+        yield f"{value} is a {type(value).__name__}, which JSON cannot hold: write it as text, in quotes", at
 
 
 def nearest(word: str, choices: Iterable[str]) -> str | None:

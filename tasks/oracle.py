@@ -43,6 +43,10 @@ def _name(name: str) -> str:
     return name
 
 
+Name = Annotated[str, AfterValidator(_name)]
+"""What may stand between the braces."""
+
+
 def _one_group(pattern: str) -> str:
     if groups(pattern) != 1:
         raise fault(
@@ -66,7 +70,7 @@ class Reading(StrictModel):
     """
 
     run: Text
-    reads: dict[Annotated[str, AfterValidator(_name)], Annotated[Pattern, AfterValidator(_one_group)]]
+    reads: dict[Name, Annotated[Pattern, AfterValidator(_one_group)]]
 
     @field_validator("reads")
     @classmethod

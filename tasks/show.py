@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import IO
 
 from rich.console import Console, Group, RenderableType
@@ -23,7 +24,8 @@ SHOWN_LINES = 40
 
 def describe(task: Task) -> str:
     """Write a task for people: what the agent is asked and finds, how it is judged, and how it can be done."""
-    lines = [f"{task.id}  ({task.family or HAND_WRITTEN}, {task.difficulty})  hash {task.content_hash[:12]}", ""]
+    lines = [f"{task.id}  ({task.family or HAND_WRITTEN}, {task.difficulty})  hash {task.content_hash[:12]}"]
+    lines += [*(f"  {line}" for line in metadata_lines(task)), ""]
     if task.persona is not None:
         context = f": {task.persona.context}" if task.persona.context else ""
         lines.append(f"Asked by a {task.persona.role}{context}")
@@ -62,6 +64,14 @@ def describe(task: Task) -> str:
 def _reads(step: Step) -> list[str]:
     """Say what a command of an oracle reads, a line each."""
     return [f"reads {name}: {pattern}" for name, pattern in step.reads.items()] if isinstance(step, Reading) else []
+
+
+def metadata_lines(task: Task) -> list[str]:
+    """Return what the author wrote under `metadata`, a line each; what is no text as JSON."""
+    return [
+        f"{key}: {value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)}"
+        for key, value in task.metadata.items()
+    ]
 
 
 def judge_lines(task: Task) -> list[str]:
@@ -119,6 +129,8 @@ def render(task: Task, stream: IO[str] | None = None, *, width: int | None = Non
     console.print(head)
     if task.tags:
         console.print(Text(f"tags: {', '.join(task.tags)}", "dim"))
+    for line in metadata_lines(task):
+        console.print(Text(_printable(line), "dim"))
     asked = f"{task.persona.role}{': ' if task.persona.context else ''}{task.persona.context}" if task.persona else None
     console.print(
         Panel(

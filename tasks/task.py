@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from functools import cached_property
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, ValidatorFunctionWrapHandler, WrapValidator, field_validator, model_validator
 
@@ -37,7 +37,7 @@ from tasks.assertions.on_files import stands_at
 from tasks.assertions.run import Command, GraderAssertion, Script
 from tasks.assertions.tables import CsvCell, CsvRows, JsonFileValue, YamlFileValue
 from tasks.judges import Finding, JudgeUse, read_judge, worst
-from tasks.model import Items, StrictModel, TaskError, Text, fault, faults
+from tasks.model import Items, StrictModel, TaskError, Text, fault, faults, not_json
 from tasks.oracle import Oracle
 from tasks.plugins import ASSERTIONS, load_plugin, plugins
 from tasks.workspace import Workspace
@@ -170,7 +170,7 @@ class Budget(StrictModel):
     turn_tokens: int = Field(default=512, ge=1)
 
 
-VERSION_2: tuple[tuple[str, ...], ...] = (("turns",),)
+VERSION_2: tuple[tuple[str, ...], ...] = (("turns",), ("metadata",))
 """Keys that `schema_version: 2` unlocks."""
 
 HAND_WRITTEN = "hand-written"
@@ -194,8 +194,12 @@ class Task(StrictModel):
         assertions: How the end is judged; at least one. Unnamed ones are named here, so that every name is unique.
         oracle: One way to solve it; without it a task cannot be proven.
         split: Where the task must go; None lets `split_tasks` decide.
+        metadata: What else is to be known: author, source, licence, whatever JSON can hold. Not part of the hashes.
         turns: It needs at least so many replies, since only what is printed says what to do next; a proof tries it.
     """
+
+    only_in_files: ClassVar[tuple[str, ...]] = ("parameters",)
+    """Keys of a task file that are gone once it is read: a template makes tasks without them."""
 
     schema_version: Literal[1, 2] = 1
     id: str = Field(pattern=ID_PATTERN, max_length=120)
@@ -210,6 +214,7 @@ class Task(StrictModel):
     assertions: Items[Assertion] = Field(min_length=1)
     oracle: Oracle | None = None
     split: Annotated[SplitName, Field(strict=False)] | None = None
+    metadata: dict[Text, Any] = Field(default_factory=dict)
     turns: int | None = Field(default=None, ge=2, le=1000)
 
     @field_validator("intent")
@@ -228,6 +233,13 @@ class Task(StrictModel):
             except ValueError as error:
                 raise fault(str(error)) from error
         return path
+
+    @field_validator("metadata")
+    @classmethod
+    def _plain_data(cls, metadata: dict[str, Any]) -> dict[str, Any]:
+        if wrong := list(not_json(metadata)):
+            raise faults(wrong)
+        return metadata
 
     @field_validator("assertions")
     @classmethod
@@ -254,12 +266,10 @@ class Task(StrictModel):
     @model_validator(mode="after")
     def _of_its_version(self) -> Task:
         if self.schema_version == 1:
-            newer: list[tuple[str | int, ...]] = [place for place in VERSION_2 if _given(self, place)]
+            newer: list[tuple[str | int, ...]] = [place for place in VERSION_2 if given(self, place)]
             newer += [("oracle", *place, "reads") for place in (self.oracle.reading() if self.oracle else ())]
             if newer:
-                raise faults(
-                    (f"unknown key '{place[-1]}' in version 1: write schema_version: 2", place) for place in newer
-                )
+                raise faults((newer_key(str(place[-1])), place) for place in newer)
         elif self.oracle is not None and (wrong := list(self.oracle.unread())):
             raise faults((message, ("oracle", *place)) for message, place in dict.fromkeys(wrong))
         if self.turns is not None and self.turns > self.budget.max_turns:
@@ -350,11 +360,16 @@ class Task(StrictModel):
         return self.model_dump(mode="json", include=set(names), exclude_defaults=True)
 
 
-def _given(model: StrictModel, place: tuple[str, ...]) -> bool:
+def newer_key(key: str) -> str:
+    """Word the complaint about a key that version 1 does not know."""
+    return f"unknown key '{key}' in version 1: write schema_version: 2"
+
+
+def given(model: StrictModel, place: tuple[str, ...]) -> bool:
     """Whether a key, at a place that leads through models, has another value than its default."""
     value = getattr(model, place[0])
     if len(place) > 1:
-        return value is not None and _given(value, place[1:])
+        return value is not None and given(value, place[1:])
     return bool(value != type(model).model_fields[place[0]].get_default(call_default_factory=True))
 
 

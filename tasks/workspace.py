@@ -1,20 +1,24 @@
-"""The workspace of a task: which files, folders and links the agent finds."""
+"""The workspace of a task: which files, folders and links the agent finds, written out or read from a folder."""
 
 from __future__ import annotations
 
 import base64
 import binascii
+import os
 import posixpath
-from collections.abc import Mapping
-from typing import Annotated, Any
+import stat
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
-from sandboxes.sandbox import EntryKind, FileEntry
+from sandboxes.sandbox import EntryKind, FileEntry, Limits
 from tasks.model import Items, Mode, StrictModel, Text, WorkspacePath, fault
 
 MAX_FILE_BYTES = 16 * 1024 * 1024
-"""Largest file that `size:` may ask for."""
+"""Largest file that `size:` may ask for, and largest one of a folder that `from:` names."""
 
 _MAX_LINKS = 40
 """Links that the kernel follows before it gives up on a path."""
@@ -88,6 +92,9 @@ class Workspace(StrictModel):
         dirs: Folders that exist although they may be empty. Folders of files need not be listed.
     """
 
+    only_in_files: ClassVar[tuple[str, ...]] = ("from",)
+    """Keys of a task file that are gone once it is read: what lies there then stands under `files` and `dirs`."""
+
     files: dict[WorkspacePath, Annotated[FileSpec, BeforeValidator(_file_spec)]] = Field(default_factory=dict)
     dirs: Items[WorkspacePath] = ()
 
@@ -110,7 +117,11 @@ class Workspace(StrictModel):
         for path, spec in self.files.items():
             _check_file(path, spec)
             if spec.symlink is not None and not _stays_inside(path, self.files):
-                raise fault(f"the link '{path}' leaves the workspace: '{spec.symlink}'", "files", path)
+                raise fault(
+                    f"the link '{path}' leaves the workspace: '{spec.symlink}': give one in it, relative to the link",
+                    "files",
+                    path,
+                )
         for path in (*self.files, *self.dirs):
             for parent in parents(path):
                 if parent in self.files:
@@ -177,3 +188,122 @@ def _stays_inside(path: str, files: Mapping[str, FileSpec]) -> bool:
             at.pop()
             waiting += spec.symlink.split("/")[::-1]
     return True
+
+
+# -- `from:`: a folder that lies beside the task file, laid as if all in it were written under `files` and `dirs` -----
+
+
+class NotLaid(ValueError):
+    """A folder cannot be laid; the text says what is wrong and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Laid:
+    """What a folder holds.
+
+    Attributes:
+        files: Files and links by path, sorted.
+        dirs: Folders with nothing in them, sorted.
+    """
+
+    files: Mapping[str, FileSpec]
+    dirs: tuple[str, ...]
+
+    def under(self, files: Iterable[str], dirs: Iterable[str]) -> Laid:
+        """Leave out what gives way to other files and folders: those paths, what they lie in, and what lies in them."""
+        taken = set(files)
+        folders = {folder for path in (*taken, *dirs) for folder in parents(path)} | set(dirs)
+
+        def stays(path: str) -> bool:
+            return path not in taken and not any(parent in taken for parent in parents(path))
+
+        kept = {path: spec for path, spec in self.files.items() if stays(path) and path not in folders}
+        return Laid(kept, tuple(path for path in self.dirs if stays(path) and path not in folders))
+
+
+def read_folders(base: Path, names: Iterable[str]) -> Laid:
+    """Read folders for a workspace; what a later one holds wins over an earlier one.
+
+    Files keep their bytes and whether their owner may execute them (mode 0755, else 0644), links their target.
+
+    Args:
+        base: Where the task file lies.
+        names: The folders, relative to it.
+
+    Raises:
+        NotLaid: No such folder, one outside of `base`, or something in it that no workspace can hold.
+    """
+    laid = Laid({}, ())
+    for name in names:
+        new = _read_folder(base, name)
+        old = laid.under(new.files, new.dirs)
+        laid = Laid({**old.files, **new.files}, (*old.dirs, *new.dirs))
+    return laid
+
+
+def _read_folder(base: Path, name: str) -> Laid:
+    normal = posixpath.normpath(name)
+    if name.startswith(("/", "~")) or ".." in name.split("/") or normal == "." or "\0" in name:
+        raise NotLaid(f"'{name}' is no folder below this file's: write its path from there, such as fixtures/orders")
+    folder = base / normal
+    if not folder.exists():
+        raise NotLaid(f"there is no folder '{name}' beside this file: make it, or correct the path")
+    if not folder.is_dir():
+        raise NotLaid(f"'{name}' is no folder: name the one that it lies in, or write its content under files")
+    if not folder.resolve().is_relative_to(base.resolve()):
+        raise NotLaid(f"'{name}' leads out of this file's folder by a link: put the folder itself there")
+    files: dict[str, FileSpec] = {}
+    dirs: list[str] = []
+    size = 0
+    try:
+        for path, entry in _walk(folder, ""):
+            if entry is None:
+                dirs.append(path)
+            else:
+                files[path] = _spec(f"{normal}/{path}", entry)
+                size += 0 if entry.is_symlink() else entry.stat(follow_symlinks=False).st_size
+            _check_sum(name, size, len(files) + len(dirs))
+    except OSError as error:
+        raise NotLaid(f"{error.filename} cannot be read ({error.strerror}): check its permissions") from error
+    return Laid(files, tuple(dirs))
+
+
+def _walk(folder: Path, below: str) -> Iterator[tuple[str, os.DirEntry[str] | None]]:
+    """Yield files, links and whatever else lies in a folder, and empty folders (without an entry), sorted by path."""
+    with os.scandir(folder) as listing:
+        entries = sorted(listing, key=lambda entry: entry.name)
+    if not entries and below:
+        yield below.removesuffix("/"), None
+    for entry in entries:
+        if entry.is_dir(follow_symlinks=False):
+            yield from _walk(Path(entry.path), f"{below}{entry.name}/")
+        else:
+            yield f"{below}{entry.name}", entry
+
+
+def _spec(shown: str, entry: os.DirEntry[str]) -> FileSpec:
+    try:
+        shown.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise NotLaid(f"{shown!r} has a name that is not UTF-8: rename it") from error
+    if entry.is_symlink():
+        return FileSpec(symlink=os.readlink(entry.path))
+    status = entry.stat(follow_symlinks=False)
+    if not stat.S_ISREG(status.st_mode):
+        raise NotLaid(f"'{shown}' is neither file, folder nor link (a fifo, a socket or a device): remove it")
+    if status.st_size > MAX_FILE_BYTES:
+        raise NotLaid(f"'{shown}' has {status.st_size} bytes, and a file may have {MAX_FILE_BYTES}: make it smaller")
+    content = Path(entry.path).read_bytes()
+    mode = "0755" if status.st_mode & stat.S_IXUSR else "0644"
+    try:
+        return FileSpec(text=content.decode("utf-8"), mode=mode)
+    except UnicodeDecodeError:
+        return FileSpec(base64=base64.b64encode(content).decode("ascii"), mode=mode)
+
+
+def _check_sum(name: str, size: int, entries: int) -> None:
+    limits = Limits()
+    if size > limits.workspace_mb * 1024 * 1024:
+        raise NotLaid(f"'{name}' holds more than the {limits.workspace_mb} MiB of a workspace: make it smaller")
+    if entries > limits.snapshot_entries:
+        raise NotLaid(f"'{name}' holds more than the {limits.snapshot_entries} paths of a workspace: make it smaller")

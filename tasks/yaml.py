@@ -1,190 +1,40 @@
-"""Task files in and out: YAML without its surprises, the line and the remedy of each fault."""
+"""Task files in and out: the line and the remedy of each fault, templates made into tasks."""
 
 from __future__ import annotations
 
 import json
 import logging
+import posixpath
 import re
 import types
 import typing
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import yaml
 from pydantic import ValidationError
 
-from tasks.model import BAD_SCALAR, MAX_NUMBER, Problem, StrictModel, TaskError, unknown_key
+from tasks.document import Document, Place, parse, quote_hint
+from tasks.model import Problem, StrictModel, TaskError, counted, unknown_key
 from tasks.plugins import ASSERTIONS, load_plugin, plugins
-from tasks.task import Task
-
-# -- YAML without its surprises: plain data, where each value stands, and what is wrong with the YAML itself ----------
-
-Place = tuple[str | int, ...]
-"""Where a value stands in a document: keys and list positions from the top."""
-
-_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-_TAG = "tag:yaml.org,2002:"
-_PLAIN = ("str", "int", "float", "bool", "null", "timestamp", "value", "seq", "map")
-_PLAIN_TAGS = {_TAG + name for name in _PLAIN}
-
-MAX_NODES = 100_000
-"""Values that one file may hold, anchors counted as often as they are used."""
-
-
-class _Hopeless(Exception):
-    """Reading the rest of a document makes no sense; why is among its problems."""
-
-
-@dataclass(slots=True)
-class Document:
-    """A YAML file as plain data, with what is needed to complain about it.
-
-    Attributes:
-        file: Name for messages.
-        data: The content.
-        lines: Line (from 1) of each key or list item.
-        raw: How a scalar was written, before YAML gave it a type.
-        nodes: Values read so far.
-        problems: What is wrong with the YAML itself.
-    """
-
-    file: str
-    data: Any = None
-    lines: dict[Place, int] = field(default_factory=dict)
-    raw: dict[Place, str] = field(default_factory=dict)
-    nodes: int = 0
-    problems: list[Problem] = field(default_factory=list)
-
-    def complain(self, message: str, place: Place, line: int | None = None) -> Problem:
-        """Build the problem at `place`; the line is that of the nearest known key above it."""
-        known = place
-        while line is None and known and known not in self.lines:
-            known = known[:-1]
-        return Problem(message, self.file, line or self.lines.get(known, 1), dotted(place))
-
-
-def parse(text: str, file: str) -> Document:
-    """Read YAML text into plain data; what is wrong with it is in the document's `problems`."""
-    document = Document(file)
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError as error:
-        line = text.count("\n", 0, error.start) + 1
-        document.problems.append(Problem("holds half a surrogate pair, which is no character", file, line))
-        return document
-    loader = _LOADER(text)
-    try:
-        root = loader.get_single_node()
-        if root is not None:
-            document.data = _plain(loader, root, (), document, set())
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        why = error.problem or "cannot be read"
-        if "another document" in why:
-            why = "holds two documents (a line `---`): give each a file of its own"
-        elif "\\t" in why or "cannot start any token" in why:
-            why += " (indent with spaces; put text that starts with @, ` or % in quotes)"
-        elif "mapping values are not allowed" in why:
-            why += " (put a text that holds `: ` in quotes)"
-        document.problems.append(Problem(f"not valid YAML: {why}", file, mark.line + 1 if mark else None))
-    except yaml.YAMLError as error:
-        document.problems.append(Problem(f"not valid YAML: {error}", file))
-    except RecursionError:
-        document.problems.append(Problem("is nested too deeply", file))
-    except _Hopeless:
-        pass
-    finally:
-        loader.dispose()
-    return document
-
-
-def _plain(loader: Any, node: yaml.Node, place: Place, document: Document, above: set[int]) -> Any:
-    """Turn a YAML node into plain data, noting lines; `above` holds the nodes on the way here."""
-    line = node.start_mark.line + 1
-    document.lines.setdefault(place, line)
-    document.nodes += 1
-    if document.nodes > MAX_NODES or id(node) in above:
-        document.problems.append(
-            document.complain("an anchor (`&`, `*`) repeats without end: write it out", place, line)
-        )
-        raise _Hopeless
-    if node.tag not in _PLAIN_TAGS:
-        document.problems.append(
-            document.complain(f"YAML tags such as {_short_tag(node.tag)} are not used", place, line)
-        )
-        return None
-    if isinstance(node, yaml.ScalarNode):
-        document.raw[place] = node.value
-        if len(node.value) > MAX_NUMBER and node.tag != _TAG + "str":
-            message = f"is a number of {len(node.value)} characters; if text is meant, put it in quotes"
-            document.problems.append(document.complain(message, place, line))
-            return None
-        try:
-            return node.value if node.tag == _TAG + "value" else loader.construct_object(node)
-        except (*BAD_SCALAR, yaml.YAMLError):  # an impossible date such as 2024-99-99, or a tag such as !!bool maybe
-            document.problems.append(document.complain(quote_hint(node.value, "a broken date or number"), place, line))
-            return None
-    above = above | {id(node)}
-    if isinstance(node, yaml.SequenceNode):
-        return [_plain(loader, item, (*place, index), document, above) for index, item in enumerate(node.value)]
-    assert isinstance(node, yaml.MappingNode)
-    data: dict[str, Any] = {}
-    for key_node, value_node in node.value:
-        key_line = key_node.start_mark.line + 1
-        if key_node.tag == _TAG + "merge":
-            document.problems.append(
-                document.complain("merge keys (`<<`) are not used: write the keys out", place, key_line)
-            )
-            continue
-        if key_node.tag != _TAG + "str" or not isinstance(key_node, yaml.ScalarNode):
-            written = getattr(key_node, "value", "?")
-            shown = written if isinstance(written, str) else "?"
-            message = f'the key `{shown}` is not read as text: put it in quotes: "{shown}"'
-            document.problems.append(document.complain(message, place, key_line))
-            continue
-        key = key_node.value
-        if key in data:
-            first = document.lines[(*place, key)]
-            message = f"the key '{key}' stands here twice (first in line {first}): remove or rename one"
-            document.problems.append(document.complain(message, (*place, key), key_line))
-            continue
-        document.lines[(*place, key)] = key_line
-        data[key] = _plain(loader, value_node, (*place, key), document, above)
-    return data
-
-
-def quote_hint(written: str, read_as: str) -> str:
-    """Word the complaint about a bare word that YAML takes for something else than text."""
-    quoted = json.dumps(written, ensure_ascii=False)
-    return f"`{written}` is read by YAML as {read_as}, but text is meant here: put it in quotes: {quoted}"
-
-
-def dotted(place: Place) -> str:
-    """Write a place as people do: `assertions[1].path`."""
-    text = ""
-    for part in place:
-        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
-    return text
-
-
-def _short_tag(tag: str) -> str:
-    return tag.replace(_TAG, "!!")
-
+from tasks.task import Task, newer_key
+from tasks.templates import Heading, Template, Value
+from tasks.workspace import NotLaid, read_folders
 
 # -- From what pydantic found to what a person can act on: file, line, key, and what to do ----------------------------
 
 
-def explain(error: ValidationError, document: Document) -> list[Problem]:
-    """Say in plain words what pydantic found, in the order of the file."""
+def explain(error: ValidationError, document: Document, root: type[StrictModel] = Task) -> list[Problem]:
+    """Say in plain words what pydantic found in a document that is to be a `root`, in the order of the file."""
     problems: list[Problem] = []
     meant: set[Place] = set()  # missing keys that an unknown key probably stands for
     details = error.errors(include_url=False)
     for item in details:
         if item["type"] == "extra_forbidden":
             place = _place(item["loc"], document)
-            valid = _valid_keys(item["loc"][:-1], document.data)
+            valid = _valid_keys(item["loc"][:-1], document.data, root)
             problems.append(document.complain(unknown_key(place[-1], valid), place))
             meant |= {(*place[:-1], key) for key in valid if f"'{key}'?" in problems[-1].message}
     for item in details:
@@ -268,9 +118,9 @@ def _kinds() -> list[str]:
     return [str(model.model_fields["kind"].default) for model in _models(Task.model_fields["assertions"].annotation)]
 
 
-def _valid_keys(loc: tuple[str | int, ...], data: Any) -> list[str]:
+def _valid_keys(loc: tuple[str | int, ...], data: Any, root: type[StrictModel]) -> list[str]:
     """Return the keys that the model at pydantic's location `loc` in a file's `data` knows."""
-    models: list[Any] = [Task]
+    models: list[Any] = [root]
     for part in loc:
         if isinstance(data, dict):
             data = data.get(part, data)
@@ -287,7 +137,7 @@ def _valid_keys(loc: tuple[str | int, ...], data: Any) -> list[str]:
         kind = data.get("kind") if loc[0] == "assertions" and isinstance(data, dict) else None
         if isinstance(kind, str) and kind not in _kinds() and (entry := plugins(ASSERTIONS).get(kind)):
             models = [load_plugin(entry)]  # a kind of another package: no part of the union of ours
-    return [key for model in models[:1] for key in model.model_fields]
+    return [key for model in models[:1] for key in (*model.model_fields, *getattr(model, "only_in_files", ()))]
 
 
 def _models(annotation: Any) -> list[Any]:
@@ -303,7 +153,16 @@ logger = logging.getLogger(__name__)
 
 
 def load_task(path: Path) -> Task:
-    """Read one task file.
+    """Read a file of one task.
+
+    Raises:
+        TaskError: as `load_file`; or the file is a template.
+    """
+    return _only(load_file(path), str(path))
+
+
+def load_file(path: Path) -> list[Task]:
+    """Read a task file: one task, or those of a template.
 
     Raises:
         TaskError: the file cannot be read or is no valid task; lists every problem found.
@@ -317,15 +176,25 @@ def load_task(path: Path) -> Task:
     except UnicodeDecodeError as error:
         line = content[: error.start].count(b"\n") + 1
         raise TaskError(Problem("is not UTF-8 text: save it as UTF-8", str(path), line)) from error
-    return parse_task(text, str(path))
+    return _parsed(text, str(path), path.parent)
 
 
 def parse_task(text: str, file: str = "<text>") -> Task:
-    """Read one task from YAML text; `file` is its name in messages.
+    """Read one task from YAML text, which can name no folders; `file` is its name in messages.
 
     Raises:
         TaskError: as `load_task`.
     """
+    return _only(_parsed(text, file, None), file)
+
+
+def _only(tasks: list[Task], file: str) -> Task:
+    if len(tasks) > 1:
+        raise TaskError(Problem(f"is a template of {len(tasks)} tasks, where one task is wanted", file))
+    return tasks[0]
+
+
+def _parsed(text: str, file: str, folder: Path | None) -> list[Task]:
     if "\r\n" in text:
         logger.warning("%s has CRLF line endings; they are read as plain line ends, in scripts too", file)
         text = text.replace("\r\n", "\n")
@@ -338,13 +207,118 @@ def parse_task(text: str, file: str = "<text>") -> Task:
         )
     if document.problems and not isinstance(document.data, dict):
         raise TaskError(*document.problems)
+    if document.data.get("schema_version") != 2:
+        _refuse_newer(document)
+    elif "parameters" in document.data:
+        return _tasks_of(document, folder)
+    _lay(document, folder)
     try:
         task = Task.model_validate(document.data)
     except ValidationError as error:
         raise TaskError(*document.problems, *_elsewhere(explain(error, document), document.problems)) from error
     if document.problems:
         raise TaskError(*document.problems)
-    return task
+    return [task]
+
+
+def _refuse_newer(document: Document) -> None:
+    """Complain about the keys of version 2 that are gone when a task is made; the others are the task's to refuse."""
+    workspace = document.data.get("workspace")
+    for holder, place in ((document.data, ("parameters",)), (workspace, ("workspace", "from"))):
+        if isinstance(holder, dict) and place[-1] in holder:
+            document.problems.append(document.complain(newer_key(place[-1]), place))
+            del holder[place[-1]]
+
+
+def _lay(document: Document, folder: Path | None) -> None:
+    """Put what lies in the folders that `workspace.from` names under `files` and `dirs`; `files` wins."""
+    workspace = document.data.get("workspace")
+    if not isinstance(workspace, dict) or "from" not in workspace:
+        return
+    place = ("workspace", "from")
+    given = {key: value for key, value in workspace.items() if key != "from"}
+    files, dirs = given.get("files", {}), given.get("dirs", [])
+    names = workspace["from"] if isinstance(workspace["from"], list) else [workspace["from"]]
+    document.data = {**document.data, "workspace": given}
+    problem = None
+    if not names or not all(isinstance(name, str) and name for name in names):
+        problem = "needs a folder, or a list of folders, by their paths from this file's"
+    elif folder is None:
+        problem = "a task that is read from no file has no folder beside it: write its content under files"
+    if problem is not None or folder is None:
+        document.problems.append(document.complain(problem or "", place))
+        return
+    if not isinstance(files, dict) or not isinstance(dirs, list):
+        return  # the task complains about these
+    try:
+        laid = read_folders(folder, names).under(*(map(_normal, paths) for paths in (files, dirs)))
+    except NotLaid as error:
+        document.problems.append(document.complain(str(error), place))
+        return
+    given["files"] = {**laid.files, **files}
+    given["dirs"] = [*dirs, *laid.dirs]
+    document.origin.update({("workspace", "files", path): place for path in laid.files})
+    document.origin.update({("workspace", "dirs", len(dirs) + index): place for index in range(len(laid.dirs))})
+
+
+def _normal(path: object) -> str:
+    return posixpath.normpath(path) if isinstance(path, str) else ""
+
+
+def _tasks_of(document: Document, folder: Path | None) -> list[Task]:
+    """Make the tasks of a template: as many as it asks for, no two of them twins."""
+    try:
+        heading = Heading.model_validate(document.data)
+    except ValidationError as error:
+        found = explain(error, document, Heading)
+        raise TaskError(*document.problems, *_elsewhere(found, document.problems)) from error
+    del document.data["parameters"]
+    template = Template(document, heading.parameters)
+    if document.problems or (found := template.problems()):
+        raise TaskError(*(document.problems or found))
+    wanted = heading.parameters.n
+    tasks: dict[str, Task] = {}
+    as_text: set[Place] = set()
+    for tries, values in enumerate(heading.parameters.draws()):
+        task = _filled_in(template, values, len(tasks) + 1, as_text, folder)
+        tasks.setdefault(task.meaning_hash, task)
+        if len(tasks) == wanted:
+            return list(tasks.values())
+        if tries >= TRIES * wanted:
+            break
+    message = f"asks for {counted(wanted, 'task')}, but the values make only {len(tasks)} that differ in what they "
+    message += "ask, lay out or check: give a parameter more values, or lower n"
+    raise TaskError(document.complain(message, ("parameters", "n")))
+
+
+TRIES = 50
+"""Choices of values that a template may try for each task that it is to make."""
+
+
+def _filled_in(
+    template: Template, values: Mapping[str, Value], number: int, as_text: set[Place], folder: Path | None
+) -> Task:
+    """Make one task of a template; a number that stands alone is written as text where its key takes no number."""
+    numbers = template.numbers
+    while True:
+        document = template.filled(values, number, as_text)
+        _lay(document, folder)
+        try:
+            task = Task.model_validate(document.data)
+        except ValidationError as error:
+            places = (_place(item["loc"], document) for item in error.errors(include_url=False, include_input=False))
+            texts = {document.written(place) for place in places} & numbers - as_text
+            if texts:
+                as_text |= texts
+                continue
+            found = explain(error, document)
+        else:
+            found = []
+        found = [*document.problems, *_elsewhere(found, document.problems)]
+        if not found:
+            return task
+        shown = ", ".join(f"{name}={value}" for name, value in values.items())
+        raise TaskError(*(replace(problem, message=f"{problem.message} (with {shown})") for problem in found))
 
 
 def _elsewhere(found: Iterable[Problem], known: Sequence[Problem]) -> list[Problem]:

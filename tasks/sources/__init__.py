@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import os
+import posixpath
+import re
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from importlib import import_module
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
+from pydantic import ValidationError
+
+from tasks.document import parse
 from tasks.model import Problem, TaskError, collected, nearest, unknown_key
 from tasks.plugins import TASKS, load_plugin, plugins
 from tasks.sources.clawgym import SCHEME as CLAWGYM
@@ -18,7 +23,8 @@ from tasks.sources.fieldnotes import SCHEME as FIELDNOTES
 from tasks.sources.fieldnotes import SUFFIX as RECORDS
 from tasks.sources.fieldnotes import load as load_records
 from tasks.task import Task
-from tasks.yaml import load_task
+from tasks.templates import Heading
+from tasks.yaml import load_file
 
 # -- Task files: one YAML file is one task, a folder is all of them in it and below -----------------------------------
 
@@ -58,7 +64,39 @@ def task_files(path: Path) -> list[Path]:
         raise TaskError(
             Problem(f"holds no task files (*.yaml): `python -m tasks new NAME --dir {path}` writes one", str(path))
         )
-    return found
+    return _without_fixtures(found)
+
+
+_FROM = re.compile(rb"\bfrom[\"']?\s*:")
+
+
+def _without_fixtures(files: Sequence[Path]) -> list[Path]:
+    """Leave out what lies in a folder that a task lays by `workspace.from`: a YAML file in it is no task."""
+    laid: set[Path] = set()
+    for file in sorted(files, key=lambda file: len(file.parts)):
+        if laid.isdisjoint(file.parents):
+            laid.update(file.parent / name for name in _laid_by(file))
+    return [file for file in files if laid.isdisjoint(file.parents)]
+
+
+def _laid_by(file: Path) -> list[str]:
+    """The folders that a task file names under `workspace.from`, as far as they can be told before it is loaded."""
+    try:
+        content = file.read_bytes()
+        data = parse(content.decode("utf-8"), str(file)).data if _FROM.search(content) else None
+    except (OSError, UnicodeDecodeError):
+        return []  # loading it says what is wrong
+    if not isinstance(data, dict) or data.get("schema_version") != 2 or not isinstance(data.get("workspace"), dict):
+        return []
+    given = data["workspace"].get("from")
+    names = [name for name in (given if isinstance(given, list) else [given]) if isinstance(name, str)]
+    if "parameters" in data:
+        try:
+            parameters = Heading.model_validate(data).parameters
+        except ValidationError:
+            return []
+        names = [spelt for name in names for spelt in parameters.spellings(name)]
+    return [normal for name in names if (normal := posixpath.normpath(name)) != "."]
 
 
 def unreadable(path: Path, error: OSError) -> TaskError:
@@ -76,16 +114,17 @@ def load_files(files: Iterable[Path]) -> list[Task]:
     errors: list[TaskError] = []
     for file in files:
         try:
-            task = load_task(file)
+            loaded = load_file(file)
         except TaskError as error:
             errors.append(error)
             continue
-        if task.id in tasks:
-            first = tasks[task.id][1]
-            message = f"the id '{task.id}' is taken by {first}: ids must be unique, rename one"
-            errors.append(TaskError(Problem(message, str(file), key="id")))
-            continue
-        tasks[task.id] = (task, file)
+        for task in loaded:
+            if task.id in tasks:
+                first = tasks[task.id][1]
+                message = f"the id '{task.id}' is taken by {first}: ids must be unique, rename one"
+                errors.append(TaskError(Problem(message, str(file), key="id")))
+                continue
+            tasks[task.id] = (task, file)
     if errors:
         raise collected(errors)
     return [task for task, _ in tasks.values()]
@@ -223,7 +262,7 @@ def _file_of(task_id: str, part: str | Path) -> str:
     if (isinstance(part, str) and is_spec(part)) or not path.exists() or is_clawgym(path):
         return str(part)
     files = task_files(path) if path.is_dir() or path.suffix.lower() in SUFFIXES else []
-    return next((str(file) for file in files if load_task(file).id == task_id), str(part))
+    return next((str(file) for file in files if any(task.id == task_id for task in load_file(file))), str(part))
 
 
 def specs(spec: Spec) -> list[str | Path]:

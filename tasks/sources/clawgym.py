@@ -23,9 +23,10 @@ from pydantic import ValidationError
 
 from sandboxes.sandbox import EntryKind, FileEntry
 from tasks.assertions.run import OnFailure
+from tasks.document import Document
 from tasks.model import Problem, TaskError, collected, unknown_key
 from tasks.task import Task
-from tasks.yaml import Document, explain
+from tasks.yaml import explain
 
 # -- Reading upstream ClawGym task folders, from a directory or straight from a tar archive, each file once -----------
 

@@ -15,9 +15,10 @@ from typing import Any
 from pydantic import ValidationError
 
 from sandboxes.sandbox import EntryKind, FileEntry
+from tasks.document import Document
 from tasks.model import Problem, TaskError, each, unknown_key
-from tasks.task import Task
-from tasks.yaml import Document, explain
+from tasks.task import VERSION_2, Task, given
+from tasks.yaml import explain
 
 logger = logging.getLogger(__name__)
 
@@ -39,7 +40,7 @@ _BACK = {ours: (theirs, {ours_key: key for key, ours_key in keys.items()}) for t
 _NEEDED = ("task_id", "intent", "workspace_seed", "verifiable_assertions")
 _KNOWN = (*_NEEDED, "persona", "skills_required", "difficulty", "estimated_steps", EXTRA)
 _SKILL, _STEPS = "skill:", "steps:"
-_KEPT = ("budget", "oracle", "split", "family")
+_KEPT = ("schema_version", "budget", "oracle", "split", "family", "turns", "metadata")
 
 
 def load(rest: str | Path) -> list[Task]:
@@ -129,6 +130,11 @@ def to_record(task: Task) -> dict[str, Any]:
     problems: list[Problem] = []
     if task.workdir is not None:
         problems.append(Problem("a fixed workspace path has no place in the format", task.id, key="workdir"))
+    problems += [
+        Problem("has no place in the format", task.id, key=".".join(place))
+        for place in VERSION_2
+        if place[0] not in _KEPT and given(task, place)
+    ]
     files: list[dict[str, Any]] = []
     folders: list[str] = []
     for path, entry in task.files().items():

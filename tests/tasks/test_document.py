@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from tasks.yaml import dotted, parse
+from tasks.document import dotted, parse
 
 
 def problems(text: str) -> list[str]:

@@ -18,9 +18,9 @@ from typing import Any
 from trl import TrlParser
 
 from agents.t2po import T2POConfig
+from tasks.document import Document
+from tasks.document import parse as parse_yaml
 from tasks.settings import NO_RULES, plain, rules_of, written
-from tasks.yaml import Document
-from tasks.yaml import parse as parse_yaml
 from trainers.errors import ConfigError
 from trainers.settings import EnvArguments, GiGPOConfig, PolicyArguments
 from trainers.settings.help import CONFIGS, QUICKSTART, asks_for_help, short_help
