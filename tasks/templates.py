@@ -23,6 +23,10 @@ Value = str | int | float
 """What stands for a name in one task."""
 
 
+LARGEST = 10**15
+"""Largest number of a range: up to here whole numbers stay exact in JSON, CSV and floating point."""
+
+
 class Range(StrictModel):
     """Whole numbers.
 
@@ -31,8 +35,8 @@ class Range(StrictModel):
         max: The largest.
     """
 
-    min: int
-    max: int
+    min: int = Field(ge=-LARGEST, le=LARGEST)
+    max: int = Field(ge=-LARGEST, le=LARGEST)
 
     @model_validator(mode="after")
     def _holds_a_number(self) -> Range:
@@ -158,12 +162,11 @@ class Template:
                     found.append(complain(unknown_key(name, known, "parameter"), place))
         if "family" in self.document.data:
             found.append(complain("the family of a template's tasks is the template's id: leave it out", ("family",)))
-        found += [
+        return found or [  # where a name is unknown, an unused one is most likely its other half
             complain(f"nothing holds {{{{{name}}}}}: use it, or remove it", ("parameters", "values", name))
             for name in values
             if name not in used
         ]
-        return found
 
     @cached_property
     def numbers(self) -> frozenset[Place]:

@@ -67,6 +67,7 @@ def task_files(path: Path) -> list[Path]:
     return _without_fixtures(found)
 
 
+_VERSION_2 = re.compile(rb"schema_version\W+2")
 _FROM = re.compile(rb"\bfrom[\"']?\s*:")
 
 
@@ -83,7 +84,11 @@ def _laid_by(file: Path) -> list[str]:
     """The folders that a task file names under `workspace.from`, as far as they can be told before it is loaded."""
     try:
         content = file.read_bytes()
-        data = parse(content.decode("utf-8"), str(file)).data if _FROM.search(content) else None
+        data = (
+            parse(content.decode("utf-8"), str(file)).data
+            if _VERSION_2.search(content) and _FROM.search(content)
+            else None
+        )
     except (OSError, UnicodeDecodeError):
         return []  # loading it says what is wrong
     if not isinstance(data, dict) or data.get("schema_version") != 2 or not isinstance(data.get("workspace"), dict):

@@ -18,6 +18,7 @@ _WORDS = """
 id intent persona role context tags difficulty family workspace files dirs text base64 size symlink mode workdir budget
 max_turns command_seconds turn_tokens assertions kind path contains pattern name weight oracle commands answer
 alternatives split pool held_out easy hard file_exists file_contains file_matches file_unchanged script command
+schema_version metadata turns reads run from parameters values n seed min max {{n}} {{kind}}
 json_value csv_cell any_of not yes 0755 1e3 ~ null a/b ../x /x a.txt
 """
 WORDS = st.sampled_from(_WORDS.split())
@@ -97,6 +98,16 @@ def damaged(draw: st.DrawFn) -> dict[str, Any]:
         ],
         "oracle": {"commands": ["ls"], "alternatives": [["ls"]], "answer": "yes"},
     }
+    if draw(st.booleans()):
+        task |= {
+            "schema_version": 2,
+            "metadata": {"source": "x", "level": [1]},
+            "turns": 2,
+            "parameters": {"n": 1, "seed": 0, "values": {"a": ["x", "y"], "b": {"min": 1, "max": 3}}},
+            "intent": "{{a}}",
+            "tags": ["{{b}}"],
+            "oracle": {"commands": [{"run": "ls", "reads": {"c": "(x)"}}, "echo {{c}}"], "answer": "{{c}}"},
+        }
     for _ in range(draw(st.integers(1, 2))):
         node: Any = task
         while True:

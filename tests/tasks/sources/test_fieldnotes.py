@@ -62,6 +62,15 @@ def test_a_record_becomes_a_task_that_grades(tmp_path: Path) -> None:
     assert grade(task, Outcome(sandbox.snapshot(), initial)).passed
 
 
+def test_a_task_of_version_2_comes_back_as_it_was() -> None:
+    steps = [{"run": "cat a.txt", "reads": {"word": "(h.*)"}}, "echo {{word}} > b.txt"]
+    plain = from_record(record())
+    newer = {"schema_version": 2, "turns": 2, "metadata": {"author": "Ann"}, "oracle": {"commands": steps}}
+    task = Task.model_validate({**plain.model_dump(), **newer})
+    again = from_record(to_record(task))
+    assert (again.content_hash, again.oracle, again.metadata) == (task.content_hash, task.oracle, task.metadata)
+
+
 def test_records_come_back_as_they_went_out() -> None:
     given = record()
     written = to_record(from_record(given))
