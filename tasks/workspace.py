@@ -245,18 +245,12 @@ def _read_folder(base: Path, name: str) -> Laid:
     normal = posixpath.normpath(name)
     if name.startswith(("/", "~")) or ".." in name.split("/") or normal == "." or "\0" in name:
         raise NotLaid(f"'{name}' is no folder below this file's: write its path from there, such as fixtures/orders")
-    folder = base / normal
-    if not folder.exists():
-        raise NotLaid(f"there is no folder '{name}' beside this file: make it, or correct the path")
-    if not folder.is_dir():
-        raise NotLaid(f"'{name}' is no folder: name the one that it lies in, or write its content under files")
-    if not folder.resolve().is_relative_to(base.resolve()):
-        raise NotLaid(f"'{name}' leads out of this file's folder by a link: put the folder itself there")
     files: dict[str, FileSpec] = {}
     dirs: list[str] = []
     size = 0
     try:
-        for path, entry in _walk(folder, ""):
+        _check_folder(base, base / normal, name)
+        for path, entry in _walk(base / normal, ""):
             if entry is None:
                 dirs.append(path)
             else:
@@ -264,8 +258,18 @@ def _read_folder(base: Path, name: str) -> Laid:
                 size += 0 if entry.is_symlink() else entry.stat(follow_symlinks=False).st_size
             _check_sum(name, size, len(files) + len(dirs))
     except OSError as error:
-        raise NotLaid(f"{error.filename} cannot be read ({error.strerror}): check its permissions") from error
+        where = os.path.relpath(error.filename, base) if error.filename else name
+        raise NotLaid(f"'{where}' cannot be read ({error.strerror}): check path and permissions") from error
     return Laid(files, tuple(dirs))
+
+
+def _check_folder(base: Path, folder: Path, name: str) -> None:
+    if not folder.exists():
+        raise NotLaid(f"there is no folder '{name}' beside this file: make it, or correct the path")
+    if not folder.is_dir():
+        raise NotLaid(f"'{name}' is no folder: name the one that it lies in, or write its content under files")
+    if not folder.resolve().is_relative_to(base.resolve()):
+        raise NotLaid(f"'{name}' leads out of this file's folder by a link: put the folder itself there")
 
 
 def _walk(folder: Path, below: str) -> Iterator[tuple[str, os.DirEntry[str] | None]]:

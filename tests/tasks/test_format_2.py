@@ -96,6 +96,7 @@ WRONG: dict[str, list[tuple[str, str]]] = {
         ("workspace: {from: fixtures/crlf}", "5: workspace.from: 'run.sh' is a script with CRLF line endings (its line 1)"),
         ("workspace: {from: fixtures/control}", "5: workspace.from: path 'a\\tb' holds a control character"),
         ("workspace: {from: fixtures/orders}\nworkdir: x", "6: workdir: "),
+        ("workspace: {from: fixtures/" + "x" * 300 + "}", "5: workspace.from: 'fixtures/" + "x" * 300 + "' cannot be read (File name too long): check path and permissions"),
     ],
     "parameters": [
         (PARAMETERS + "{}", "8: parameters.values: is empty: name at least one parameter and its values"),
