@@ -8,9 +8,8 @@ import posixpath
 import re
 import types
 import typing
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +18,10 @@ from pydantic import ValidationError
 
 from tasks.document import Document, Place, parse, quote_hint
 from tasks.model import Problem, StrictModel, TaskError, counted, unknown_key
+from tasks.parameters import Heading, Template, Value
 from tasks.plugins import ASSERTIONS, load_plugin, plugins
 from tasks.task import Task, newer_key
-from tasks.templates import Heading, Template, Value
-from tasks.workspace import Laid, NotLaid, read_folders
+from tasks.workspace import NotLaid, read_folders
 
 # -- From what pydantic found to what a person can act on: file, line, key, and what to do ----------------------------
 
@@ -212,7 +211,7 @@ def _parsed(text: str, file: str, folder: Path | None) -> list[Task]:
         _refuse_newer(document)
     elif "parameters" in document.data:
         return _tasks_of(document, folder)
-    _lay(document, None if folder is None else partial(read_folders, folder))
+    _lay(document, folder)
     try:
         task = Task.model_validate(document.data)
     except ValidationError as error:
@@ -231,11 +230,7 @@ def _refuse_newer(document: Document) -> None:
             del holder[place[-1]]
 
 
-ReadFolders = Callable[[tuple[str, ...]], Laid]
-"""What reads the folders that a file names, relative to it."""
-
-
-def _lay(document: Document, read: ReadFolders | None) -> None:
+def _lay(document: Document, folder: Path | None) -> None:
     """Put what lies in the folders that `workspace.from` names under `files` and `dirs`; `files` wins."""
     workspace = document.data.get("workspace")
     if not isinstance(workspace, dict) or "from" not in workspace:
@@ -248,15 +243,15 @@ def _lay(document: Document, read: ReadFolders | None) -> None:
     problem = None
     if not names or not all(isinstance(name, str) and name for name in names):
         problem = "needs a folder, or a list of folders, by their paths from this file's"
-    elif read is None:
+    elif folder is None:
         problem = "a task that is read from no file has no folder beside it: write its content under files"
-    if problem is not None or read is None:
+    if problem is not None or folder is None:
         document.problems.append(document.complain(problem or "", place))
         return
     if not isinstance(files, dict) or not isinstance(dirs, list):
         return  # the task complains about these
     try:
-        laid = read(tuple(names)).under(*(map(_normal, paths) for paths in (files, dirs)))
+        laid = read_folders(folder, names).under(*(map(_normal, paths) for paths in (files, dirs)))
     except NotLaid as error:
         document.problems.append(document.complain(str(error), place))
         return
@@ -284,9 +279,8 @@ def _tasks_of(document: Document, folder: Path | None) -> list[Task]:
     wanted = heading.parameters.n
     tasks: dict[str, Task] = {}
     as_text: set[Place] = set()
-    read = None if folder is None else cache(partial(read_folders, folder))
     for tries, values in enumerate(heading.parameters.draws()):
-        task = _filled_in(template, values, len(tasks) + 1, as_text, read)
+        task = _filled_in(template, values, len(tasks) + 1, as_text, folder)
         tasks.setdefault(task.meaning_hash, task)
         if len(tasks) == wanted:
             return list(tasks.values())
@@ -302,13 +296,13 @@ TRIES = 50
 
 
 def _filled_in(
-    template: Template, values: Mapping[str, Value], number: int, as_text: set[Place], read: ReadFolders | None
+    template: Template, values: Mapping[str, Value], number: int, as_text: set[Place], folder: Path | None
 ) -> Task:
     """Make one task of a template; a number that stands alone is written as text where its key takes no number."""
     numbers = template.numbers
     while True:
         document = template.filled(values, number, as_text)
-        _lay(document, read)
+        _lay(document, folder)
         try:
             task = Task.model_validate(document.data)
         except ValidationError as error:

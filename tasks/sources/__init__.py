@@ -15,6 +15,7 @@ from pydantic import ValidationError
 
 from tasks.document import parse
 from tasks.model import Problem, TaskError, collected, nearest, unknown_key
+from tasks.parameters import Heading
 from tasks.plugins import TASKS, load_plugin, plugins
 from tasks.sources.clawgym import SCHEME as CLAWGYM
 from tasks.sources.clawgym import is_clawgym
@@ -23,7 +24,6 @@ from tasks.sources.fieldnotes import SCHEME as FIELDNOTES
 from tasks.sources.fieldnotes import SUFFIX as RECORDS
 from tasks.sources.fieldnotes import load as load_records
 from tasks.task import Task
-from tasks.templates import Heading
 from tasks.yaml import load_file
 
 # -- Task files: one YAML file is one task, a folder is all of them in it and below -----------------------------------

@@ -1,4 +1,4 @@
-"""Templates: a task file with `parameters` stands for a family of tasks, one for each choice of values."""
+"""`parameters`: a task file that has them is a template of a family of tasks, one for each choice of values."""
 
 from __future__ import annotations
 
