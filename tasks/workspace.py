@@ -250,7 +250,7 @@ def _read_folder(base: Path, name: str) -> Laid:
     size = 0
     try:
         _check_folder(base, base / normal, name)
-        for path, entry in _walk(base / normal, ""):
+        for path, entry in _walk(base / normal):
             if entry is None:
                 dirs.append(path)
             else:
@@ -260,7 +260,7 @@ def _read_folder(base: Path, name: str) -> Laid:
     except OSError as error:
         where = os.path.relpath(error.filename, base) if error.filename else name
         raise NotLaid(f"'{where}' cannot be read ({error.strerror}): check path and permissions") from error
-    return Laid(files, tuple(dirs))
+    return Laid(dict(sorted(files.items())), tuple(sorted(dirs)))
 
 
 def _check_folder(base: Path, folder: Path, name: str) -> None:
@@ -272,17 +272,21 @@ def _check_folder(base: Path, folder: Path, name: str) -> None:
         raise NotLaid(f"'{name}' leads out of this file's folder by a link: put the folder itself there")
 
 
-def _walk(folder: Path, below: str) -> Iterator[tuple[str, os.DirEntry[str] | None]]:
-    """Yield files, links and whatever else lies in a folder, and empty folders (without an entry), sorted by path."""
-    with os.scandir(folder) as listing:
-        entries = sorted(listing, key=lambda entry: entry.name)
-    if not entries and below:
-        yield below.removesuffix("/"), None
-    for entry in entries:
-        if entry.is_dir(follow_symlinks=False):
-            yield from _walk(Path(entry.path), f"{below}{entry.name}/")
-        else:
-            yield f"{below}{entry.name}", entry
+def _walk(folder: Path) -> Iterator[tuple[str, os.DirEntry[str] | None]]:
+    """Yield files, links and whatever else lies in a folder, and empty folders (without an entry)."""
+    waiting = [""]
+    while waiting:
+        below = waiting.pop()
+        with os.scandir(folder / below) as listing:
+            entries = list(listing)
+        if not entries and below:
+            yield below, None
+        for entry in entries:
+            path = posixpath.join(below, entry.name)
+            if entry.is_dir(follow_symlinks=False):
+                waiting.append(path)
+            else:
+                yield path, entry
 
 
 def _spec(shown: str, entry: os.DirEntry[str]) -> FileSpec:
