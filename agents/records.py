@@ -70,7 +70,8 @@ _STOPS = {
     "task_complete": StopReason.SUBMITTED,
     "max_turns": StopReason.MAX_TURNS,
     _AGENT_ERROR: StopReason.INFRASTRUCTURE,
-    "max_tokens": StopReason.MAX_TOKENS,  # ours, like the next: their rollouts know no such end
+    "max_tokens": StopReason.MAX_TOKENS,  # ours, like those that follow: their rollouts know no such ends
+    "max_seconds": StopReason.MAX_SECONDS,
     "lost": StopReason.LOST,
 }
 _BACK = {ours: theirs for theirs, ours in _STOPS.items()}
@@ -226,7 +227,8 @@ def to_record(episode: Trajectory) -> dict[str, Any]:
     prompts that show older observations as lines: such an episode is written without their ids, and reads back as text.
     `stdout` holds the whole observation, as the agent saw it first. An `infrastructure` episode is an `agent_error`
     there, without a grade.
-    `max_tokens` and `lost` are stops of ours. Their grade counts every assertion alike, so weights are lost.
+    `max_tokens`, `max_seconds` and `lost` are stops of ours. Their grade counts every assertion alike, so weights are
+    lost.
     """
     checks = [_their_check(item) for item in episode.assertions]
     grade = None

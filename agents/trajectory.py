@@ -286,7 +286,8 @@ class Trajectory:
         attempt: 0..K-1 within the group.
         seed: The episode's seed; `None` where a foreign record does not say it.
         prompt_ids: Ids before the first reply.
-        stop_reason: `submitted`, `max_turns`, `max_tokens`, `lost` or `infrastructure` (see `envs.episode`).
+        stop_reason: `submitted`, `max_turns`, `max_seconds`, `max_tokens`, `lost` or `infrastructure` (see
+            `envs.episode`).
         reward: `None` when the episode has none (infrastructure): it enters no mean.
         passed: All assertions pass; `None` without a grade.
         rate: Mean assertion score in [0, 1]; `None` without a grade.

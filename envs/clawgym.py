@@ -13,6 +13,7 @@ from sandboxes.sandbox import CommandResult, Snapshot
 from tasks.assertions.base import Outcome, cut_short
 from tasks.assertions.grade import grade_files
 from tasks.assertions.run import SandboxGrader
+from tasks.place import begin
 from tasks.task import Task
 
 
@@ -43,7 +44,7 @@ class ClawGymEnv(SandboxedEnv):
 
     def _lay(self, task: Task) -> str:
         sandbox = self._place.take()
-        sandbox.open(task.files(), workdir=task.workdir)
+        begin(task, sandbox)
         self._admit(task)
         self._initial = sandbox.snapshot()
         self._last = ObservationClass.START
@@ -86,9 +87,7 @@ class ClawGymEnv(SandboxedEnv):
         return result
 
     def _show(self, files: Snapshot, digest: str) -> None:
-        """Take `files` as the workspace now; `digest` is their hash."""
-        self._files = files
-        self._hash = digest
+        super()._show(files, digest)
         self._cut_short = cut_short(files)
         outcome = Outcome(files, self._initial, cut_short=self._cut_short)
         self._file_rate = grade_files(self.task, outcome, broken_errs=self.agent_errors is AgentErrors.ERROR)

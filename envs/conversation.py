@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import time
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -228,14 +229,16 @@ class ConversationEnv(gymnasium.Env[str, str]):
                 except BaselineError as error:
                     raise BaselineError(f"task '{self._task.id}': {error}") from None
         self._phase = Phase.RUNNING
+        self._began = time.monotonic()
         return observation, self._info(None)
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
         """Take one reply.
 
         Returns:
-            Observation, reward, terminated (the agent submitted), truncated (the turn budget is spent), `info`.
-            Never both: a submission on the last turn is a submission. An episode that ends as `lost` is truncated.
+            Observation, reward, terminated (the agent submitted), truncated (the turns or the time of the episode are
+            spent), `info`. Never both: a submission on the last turn is a submission. An episode that ends as `lost` is
+            truncated.
 
         Raises:
             SandboxError: The machinery failed. There is no reward.
@@ -260,14 +263,15 @@ class ConversationEnv(gymnasium.Env[str, str]):
             if exchange.malformed is not None:
                 self._malformed[exchange.malformed.value] += 1
             terminated = exchange.final_message is not None
-            truncated = not terminated and self._turns >= self.max_turns
+            spent = StopReason.MAX_TURNS if self._turns >= self.max_turns else self._out_of_time()
+            truncated = not terminated and spent is not None
             if self._lost is not None:
                 reward = self._end(StopReason.LOST)
             elif terminated:
                 self._final = exchange.final_message
                 reward = self._end(StopReason.SUBMITTED)
-            elif truncated:
-                reward = self._end(StopReason.MAX_TURNS)
+            elif spent is not None:
+                reward = self._end(spent)
             else:
                 reward = self._progress()
             if self._lost is not None:
@@ -376,6 +380,21 @@ class ConversationEnv(gymnasium.Env[str, str]):
         self._limit = min(filter(None, (self.step_limit, time_limit(self))), default=None)
 
     # -- inside -----------------------------------------------------------------------------------------------------
+
+    def _out_of_time(self) -> StopReason | None:
+        """`max_seconds` once the wall time since the end of `reset` is more than the task allows.
+
+        It is looked at after each turn, so that a turn that began in time is the last one and counts as any other. The
+        end pays what a submission in that turn would pay.
+        """
+        seconds = self.task.budget.episode_seconds
+        if seconds is None or time.monotonic() - self._began - self._uncounted() < seconds:
+            return None
+        return StopReason.MAX_SECONDS
+
+    def _uncounted(self) -> float:
+        """Seconds of this episode that are not the agent's."""
+        return 0.0
 
     def _end(self, reason: StopReason) -> float:
         """Grade, and give the reward of the last turn."""

@@ -20,6 +20,8 @@ class StopReason(StrEnum):
     """The agent said that it is done (`terminated`)."""
     MAX_TURNS = "max_turns"
     """The turn budget is spent (`truncated`)."""
+    MAX_SECONDS = "max_seconds"
+    """The wall time of the episode is spent (`truncated`)."""
     MAX_TOKENS = "max_tokens"
     """The caller's token budget is spent (`finish`)."""
     LOST = "lost"

@@ -65,11 +65,12 @@ class MixedEnv(ConversationEnv):
             **settings: As in `ConversationEnv`; `prompt_style` is `standard` or `compact`, which every set has.
 
         Raises:
-            tasks.task.TaskError: The tasks could not be loaded.
+            tasks.task.TaskError: The tasks could not be loaded, or ask for what the sandbox cannot give.
             ValueError: A setting is not among its choices, or has no effect.
         """
         super().__init__(resolve_tasks(tasks), task=task, **settings)
         self._place = sandbox if isinstance(sandbox, Workplace) else Workplace(sandbox)
+        self._place.refuse([*self._tasks, *([self._fixed] if self._fixed else [])])
         self._settings = settings
         self.tools, self.revisions = tools, revise
         self._members: dict[type[SandboxedEnv], SandboxedEnv] = {}

@@ -19,6 +19,7 @@ from tasks.answers.math.extraction import find_answer
 from tasks.assertions.base import AssertionResult, BaseAssertion, Outcome, Verdict, cut_short, leaves
 from tasks.assertions.grade import Grade
 from tasks.assertions.run import SandboxGrader
+from tasks.place import begin, prepared
 from tasks.task import Task
 
 # -- Environments that ask a question: the agent may run bash blocks, and a reply without one is its answer -----------
@@ -139,6 +140,8 @@ class AnswerEnv(SandboxedEnv):
         self._last = ObservationClass.START
         self._answers: list[Answer] = []
         self._after_stop = 0
+        if prepared(task):
+            self._lay_out()
         return self.style.first(self._shown_task(), listing(self._files))
 
     def _exchange(self, reply: str) -> Exchange:
@@ -197,7 +200,7 @@ class AnswerEnv(SandboxedEnv):
         if self._laid:
             return
         sandbox = self._place.take()
-        sandbox.open(self.task.files(), workdir=self.task.workdir)
+        begin(self.task, sandbox)
         self._files = self._initial = sandbox.snapshot()
         self._laid = True
 

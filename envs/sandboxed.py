@@ -17,6 +17,7 @@ from envs.episode import AgentErrors, LostTwice
 from envs.rewards import workspace_hash
 from sandboxes import SandboxPool, open_sandbox
 from sandboxes.client import JudgeFailed, SupervisedSandbox
+from sandboxes.opening import choose
 from sandboxes.pool import Wait
 from sandboxes.sandbox import (
     Backend,
@@ -30,6 +31,7 @@ from sandboxes.sandbox import (
 from tasks.assertions.grade import Grade
 from tasks.assertions.run import judge_isolation
 from tasks.judges import JudgeUse
+from tasks.place import CannotBegin, begin, image_of, refuse_unplaceable
 from tasks.sources import load_tasks
 from tasks.task import Task
 
@@ -71,6 +73,17 @@ class Workplace:
     def wait(self) -> Wait:
         """Cancelled by `abort` and `release`: who does several things in a row looks at it in between."""
         return self._wait
+
+    def refuse(self, tasks: Sequence[Task]) -> None:
+        """Refuse tasks that ask for what the sandbox cannot give; which one `auto` is, is found out if one asks.
+
+        Raises:
+            TaskError: Each of them with the reason.
+            SandboxUnavailable: No safe backend works here.
+        """
+        if any(image_of(task) is not None for task in tasks):
+            held = self._pool or self._given
+            refuse_unplaceable(tasks, choose(self._backend) if held is None else held.backend)
 
     def take(self, seconds: float = POOL_SECONDS) -> Sandbox:
         """The sandbox that is held; without one it is opened, or borrowed.
@@ -258,6 +271,8 @@ class Recovery:
 
     def __init__(self, task: Task, place: Workplace, agent_errors: AgentErrors) -> None:
         self.losses: list[Loss] = []
+        self.seconds = 0.0
+        """What playing commands again took, with the commands that ended their sandbox run once more."""
         self._task, self._place, self._agent_errors = task, place, agent_errors
         self._played: list[Played] = []
         self._left = REPLAY_SECONDS
@@ -298,10 +313,13 @@ class Recovery:
             first = error
         loss = Loss(turn, shortened(command or ""), _line(first))
         self.losses.append(loss)
+        begun = time.monotonic()
         try:
-            again = self._again(do, _Window(time.monotonic() + self._left, wait))
+            again = self._again(do, _Window(begun + self._left, wait))
         except SandboxError as error:
             raise SandboxError(f"{first}; not made good: {error}") from error
+        finally:
+            self.seconds += time.monotonic() - begun
         if not isinstance(again, _Lost):
             loss.end = LossEnd.REPLAYED
             return again
@@ -335,7 +353,10 @@ class Recovery:
     def _replay(self, window: _Window) -> None:
         """Bring a fresh sandbox to where the lost one stood."""
         sandbox = self._place.renew(window.left())
-        sandbox.open(self._task.files(), workdir=self._task.workdir)
+        try:
+            begin(self._task, sandbox)
+        except CannotBegin as error:
+            raise SandboxError(f"it does not begin a second time: {error}") from error
         for number, played in enumerate(self._played, 1):
             seconds = min(self._task.budget.command_seconds, window.left())
             try:
@@ -434,13 +455,16 @@ class SandboxedEnv(ConversationEnv):
             **settings: As in `ConversationEnv`.
 
         Raises:
-            tasks.task.TaskError: The tasks could not be loaded.
+            tasks.task.TaskError: The tasks could not be loaded, or ask for what the sandbox cannot give.
             ValueError: A setting is not among its choices, or has no effect.
         """
         super().__init__(resolve_tasks(tasks), **settings)
         self._place = sandbox if isinstance(sandbox, Workplace) else Workplace(sandbox)
+        self._place.refuse([*self._tasks, *([self._fixed] if self._fixed else [])])
         self._recovery: Recovery | None = None
         self._isolation = JudgeIsolation.FULL
+        self._ending = False
+        """The grade of the end is being made, not one in between."""
 
     @property
     def losses(self) -> list[dict[str, Any]]:
@@ -474,16 +498,37 @@ class SandboxedEnv(ConversationEnv):
         super()._choose(seed, options)
         self._recovery = Recovery(self.task, self._place, self.agent_errors)
 
+    def _uncounted(self) -> float:
+        return 0.0 if self._recovery is None else self._recovery.seconds
+
     def _graded(self) -> Grade:
         if not self._turns:  # nothing of the agent has run yet: a loss is the machinery's
-            return super()._graded()
+            return self._judged()
         assert self._recovery is not None
-        return self._recovery.keep(super()._graded, self._turns)
+        return self._recovery.keep(self._judged, self._turns)
+
+    def _judged(self) -> Grade:
+        if self._ending and self.task.services:
+            self._settle()
+        return super()._graded()
+
+    def _settle(self) -> None:
+        """End the services of the task; what they left then is what is graded."""
+        sandbox = self._place.take()
+        sandbox.end_services()
+        files = sandbox.snapshot()
+        self._show(files, workspace_hash(files))
+
+    def _show(self, files: Snapshot, digest: str) -> None:
+        """Take `files` as the workspace now; `digest` is their hash."""
+        self._files, self._hash = files, digest
 
     def _end(self, reason: StopReason) -> float:
+        self._ending = True
         try:
             return super()._end(reason)
         finally:
+            self._ending = False
             self._place.give_back()  # of an episode that is over only the snapshot is needed
 
     def _release(self) -> None:

@@ -26,7 +26,7 @@ from sandboxes.boot import (
     system_python,
 )
 from sandboxes.sandbox import Backend, Limits, SandboxUnavailable
-from sandboxes.transport import PipeTransport, launch
+from sandboxes.transport import PipeTransport, launch, no_images
 
 NOBODY = 65534
 _HIDDEN = tuple(f"/proc/{name}" for name in ("cmdline", "keys", "key-users", "timer_list", "kallsyms", "config.gz"))
@@ -82,6 +82,11 @@ class BubblewrapLauncher:
             filter="namespaces",
         )
         return transport, bundle() + settings.frame(), PathAlias(workspace, workspace)
+
+    def varied(self, limits: Limits, image: str | None) -> BubblewrapLauncher:
+        """See `sandboxes.transport.Launcher`."""
+        no_images(self.backend, image)
+        return BubblewrapLauncher(limits)
 
     def _arguments(self, workspace: str, etc: dict[str, int]) -> list[str]:
         limits = self.limits

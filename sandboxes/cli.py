@@ -35,7 +35,7 @@ from sandboxes.guard import plain
 from sandboxes.inside.files import BadPath, path_parts
 from sandboxes.inside.frames import write_all
 from sandboxes.inside.kernel import landlock_abi
-from sandboxes.opening import AUTO, Probe, choose, open_sandbox, probe
+from sandboxes.opening import AUTO, LACKS, Probe, choose, open_sandbox, probe
 from sandboxes.sandbox import Backend, EntryKind, FileEntry, Limits, SandboxError, SandboxUnavailable
 from sandboxes.terminal import SandboxSpawn
 
@@ -135,7 +135,14 @@ def doctor(*, as_json: bool = False) -> int:
     known = facts()
     if as_json:
         rows = [
-            {"backend": str(p.backend), "ok": p.ok, "safe": p.backend in AUTO, "reason": p.reason, "remedy": p.remedy}
+            {
+                "backend": str(p.backend),
+                "ok": p.ok,
+                "safe": p.backend in AUTO,
+                "reason": p.reason,
+                "remedy": p.remedy,
+                "lacks": LACKS.get(p.backend, ""),
+            }
             for p in probes
         ]
         auto = None if chosen is None else str(chosen)
@@ -153,7 +160,8 @@ def _backends(probes: list[Probe]) -> Table:
     for title in ("backend", "works", "what was seen", "remedy"):
         table.add_column(title, overflow="fold", header_style="bold")
     for found in probes:
-        seen = found.reason + (" (unsafe: no confinement, never chosen by auto)" if found.backend not in AUTO else "")
+        seen = "; ".join(filter(None, (found.reason, LACKS.get(found.backend) if found.ok else None)))
+        seen += " (unsafe: no confinement, never chosen by auto)" if found.backend not in AUTO else ""
         answer = Text("yes", "green") if found.ok else Text("no", "red" if found.backend in AUTO else "yellow")
         table.add_row(Text(found.backend), answer, Text(seen), Text(found.remedy))
     return table

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 from sandboxes.boot import GRADER, PathAlias, check_path, encoded, rows_of, snapshot_of
 from sandboxes.inside.frames import BrokenFrame, FrameBuffer, pack
 from sandboxes.inside.processes import Budget
+from sandboxes.inside.shell import NO_BASH
 from sandboxes.sandbox import (
     Backend,
     CommandResult,
@@ -27,6 +28,7 @@ from sandboxes.sandbox import (
     SandboxError,
     SandboxUnavailable,
     Snapshot,
+    Terms,
 )
 from sandboxes.transport import DeadlinePassed, Launcher, Transport, TransportClosed, make_room, no_room
 
@@ -70,6 +72,7 @@ class SupervisedSandbox:
         self._transport: Transport | None = None
         self._alias = PathAlias("/workspace", "/workspace")
         self._workdir: str | None = None
+        self._terms = Terms()
         self._buffer = FrameBuffer()
         self._next_id = 0
         self._failure: SandboxError | None = None
@@ -91,29 +94,35 @@ class SupervisedSandbox:
 
     def warm(self) -> None:
         """Start the supervisor now, so that the first episode need not wait for it."""
-        self._ensure(self._workdir)
+        self._ensure(self._workdir, self._terms)
 
-    def open(self, files: Files, *, workdir: str | None = None) -> None:
+    def open(self, files: Files, *, workdir: str | None = None, terms: Terms | None = None) -> None:
         """See `Sandbox.open`. A dead sandbox is started anew (at most `STARTS` tries)."""
-        entries, body = rows_of(files, self._alias_of(workdir))
-        if not self._ensure(workdir):
+        terms = terms or Terms()
+        rows = rows_of(files, self._alias_of(workdir))
+        if not self._ensure(workdir, terms):
             try:
-                self._request({"op": "open", "entries": entries}, body)
+                self._lay(rows, terms)
                 return
             except _Retired:  # the last episode's doing, and no error of this one
                 self._drop()
-                self._ensure(workdir)
-        entries, body = rows_of(files, self._alias)
-        self._request({"op": "put", "entries": entries}, body)
+                self._ensure(workdir, terms)
+        self._lay(rows_of(files, self._alias), terms)
+
+    def _lay(self, rows: tuple[list[list[Any]], bytes], terms: Terms) -> None:
+        entries, body = rows
+        inward = {name: self._alias.inward(encoded(value)) for name, value in terms.environment.items()}
+        environment = {name: value.decode("utf-8", "surrogateescape") for name, value in inward.items()}
+        self._request({"op": "open", "entries": entries, "environment": environment}, body)
 
     def reset(self) -> None:
         """See `Sandbox.reset`. Starts a fresh supervisor when there is none, and when the old one retires."""
-        if not self._ensure(self._workdir):
+        if not self._ensure(self._workdir, self._terms):
             try:
                 self._request({"op": "reset"})
             except _Retired:
                 self._drop()
-                self._ensure(self._workdir)
+                self._ensure(self._workdir, self._terms)
 
     def twin(self) -> SupervisedSandbox:
         """See `Sandbox.twin`."""
@@ -155,6 +164,18 @@ class SupervisedSandbox:
         """`run` and then `snapshot`, in one round trip."""
         reply, body = self._run("run_snapshot", command, timeout, state, keep_background)
         return self._result(reply, body), self._snapshot(reply, body[reply["out"] + reply["err"] :])
+
+    def serve(self, command: str) -> None:
+        """See `Sandbox.serve`."""
+        self._request({"op": "serve"}, self._alias.inward(encoded(command)))
+
+    def services(self) -> list[int | None]:
+        """See `Sandbox.services`."""
+        return list(self._request({"op": "services"})[0]["codes"])
+
+    def end_services(self) -> None:
+        """See `Sandbox.end_services`."""
+        self._request({"op": "end_services"})
 
     def _run(
         self, op: str, command: str, timeout: float | None, state: str, keep_background: bool
@@ -230,7 +251,7 @@ class SupervisedSandbox:
         if self.backend is Backend.LOCAL:  # what a command changed outside of the workspace is there for every judge
             return JudgeIsolation.NONE
         if self._isolation is None:
-            self._ensure(self._workdir)
+            self._ensure(self._workdir, self._terms)
             self._isolation = self._prove_isolation()
         return self._isolation
 
@@ -308,11 +329,12 @@ class SupervisedSandbox:
     def _alias_of(self, workdir: str | None) -> PathAlias:
         return self._alias if workdir is None or workdir == self._alias.shown else PathAlias(workdir, workdir)
 
-    def _ensure(self, workdir: str | None) -> bool:
-        """Have a supervisor with this workdir; True when it was started just now."""
+    def _ensure(self, workdir: str | None, terms: Terms) -> bool:
+        """Have a supervisor with this workdir, image and limits; True when it was started just now."""
         if self._closed:
             raise SandboxError("this sandbox was closed; open a new one with open_sandbox()")
-        if self._transport is not None and workdir == self._workdir:
+        wanted = workdir, terms.image, dict(terms.limits)
+        if self._transport is not None and wanted == (self._workdir, self._terms.image, dict(self._terms.limits)):
             return False
         self._drop()
         last: SandboxError | None = None
@@ -322,7 +344,7 @@ class SupervisedSandbox:
             if self._closed:  # by another thread meanwhile
                 raise self._dead()
             try:
-                self._start(workdir)
+                self._start(workdir, terms)
                 return True
             except SandboxUnavailable:
                 raise
@@ -330,20 +352,23 @@ class SupervisedSandbox:
                 last = error
         raise SandboxError(f"no {self.backend} sandbox could be started in {STARTS} tries: {last}") from last
 
-    def _start(self, workdir: str | None) -> None:
+    def _start(self, workdir: str | None, terms: Terms) -> None:
         """Start a supervisor. Where no open file is left for it, wherever that shows, the error has the remedy."""
         make_room()
         try:
-            self._started(workdir)
+            self._started(workdir, terms)
         except (OSError, SandboxError) as error:
             full = _full(error)
             if full is None:
                 raise
             raise full from error
 
-    def _started(self, workdir: str | None) -> None:
-        self._transport, first, self._alias = self._launcher.start(workdir)
-        self._workdir = workdir
+    def _started(self, workdir: str | None, terms: Terms) -> None:
+        launcher = self._launcher
+        if terms.image is not None or terms.limits:
+            launcher = launcher.varied(replace(launcher.limits, **terms.limits), terms.image)
+        self._transport, first, self._alias = launcher.start(workdir)
+        self._workdir, self._terms, self.limits = workdir, terms, launcher.limits
         self._buffer = FrameBuffer()
         self._failure = self._isolation = None
         self.starts += 1
@@ -352,7 +377,14 @@ class SupervisedSandbox:
             self._transport.send(first, deadline)
         except SandboxError as error:
             raise self._lost(error) from error
-        self._request({"op": "ping"}, b"", START_SECONDS)
+        try:
+            self._request({"op": "ping"}, b"", START_SECONDS)
+        except SandboxError as error:
+            if NO_BASH not in str(error):
+                raise
+            image = getattr(launcher, "image", None)  # of docker alone
+            where = "this sandbox" if image is None else f"the image {image!r}"
+            raise SandboxUnavailable(f"{where}: {NO_BASH}; remedy: install bash and python3 in it") from error
         try:
             self._transport.ready()
         except SandboxError as error:

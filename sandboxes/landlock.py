@@ -13,7 +13,7 @@ from sandboxes.boot import PathAlias, system_python
 from sandboxes.inside.kernel import landlock_abi
 from sandboxes.local import launch_in_folder
 from sandboxes.sandbox import Backend, Limits, SandboxUnavailable
-from sandboxes.transport import PipeTransport
+from sandboxes.transport import PipeTransport, no_images
 
 _READABLE = (
     *("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/proc"),
@@ -49,3 +49,8 @@ class LandlockLauncher:
             devices=_DEVICES,
             filter="sockets",
         )
+
+    def varied(self, limits: Limits, image: str | None) -> LandlockLauncher:
+        """See `sandboxes.transport.Launcher`."""
+        no_images(self.backend, image)
+        return LandlockLauncher(limits)

@@ -33,7 +33,7 @@ from sandboxes.inside.files import wipe
 from sandboxes.inside.processes import process_state
 from sandboxes.owner import owner, owner_lives, run_id
 from sandboxes.sandbox import Backend, Limits, SandboxError, SandboxUnavailable
-from sandboxes.transport import PipeTransport, as_user, launch
+from sandboxes.transport import PipeTransport, as_user, launch, no_images
 
 # -- A private folder on the host's disk, for backends without a file system of their own (landlock, local) -----------
 #     <tmp>/turngym-<n>/owner         who uses it: the token of `sandboxes.owner`, and the run it belongs to
@@ -347,6 +347,11 @@ class LocalLauncher:
                 stacklevel=2,
             )
         return launch_in_folder(self.limits, workdir, system_python(), own_user=False)
+
+    def varied(self, limits: Limits, image: str | None) -> LocalLauncher:
+        """See `sandboxes.transport.Launcher`."""
+        no_images(self.backend, image)
+        return LocalLauncher(limits, allow_root=self._allow_root)
 
 
 def launch_in_folder(

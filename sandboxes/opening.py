@@ -49,6 +49,13 @@ _ENVIRONMENT = {
 }
 """Variables that a backend reads: a probe made with other values says nothing."""
 
+LACKS = {
+    Backend.BUBBLEWRAP: "gives tasks no image of their own",
+    Backend.LANDLOCK: "gives tasks no image of their own and their services no sockets",
+    Backend.LOCAL: "gives tasks no image of their own",
+}
+"""What tasks may ask for and a backend cannot give, in words that follow its name."""
+
 _LAUNCHERS: dict[Backend, Callable[..., Launcher]] = {
     Backend.BUBBLEWRAP: BubblewrapLauncher,
     Backend.LANDLOCK: LandlockLauncher,

@@ -14,7 +14,7 @@ Failure model
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Literal, Protocol, Self, runtime_checkable
 
@@ -148,6 +148,21 @@ class Limits:
     snapshot_entries: int = 20_000
 
 
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What one episode asks of its sandbox, beside or instead of what the sandbox has.
+
+    Attributes:
+        environment: Variables of every command of the episode: of the agent's, graders', and services.
+        image: Image of the container, instead of the one the sandbox was opened with. Only docker has images.
+        limits: Names and values of `Limits`, instead of those the sandbox was opened with.
+    """
+
+    environment: Mapping[str, str] = field(default_factory=dict)
+    image: str | None = None
+    limits: Mapping[str, int] = field(default_factory=dict)
+
+
 @runtime_checkable
 class Sandbox(Protocol):
     """A place where commands run. One user at a time; not thread-safe, but each may live on its own thread."""
@@ -155,8 +170,12 @@ class Sandbox(Protocol):
     backend: Backend
     limits: Limits
 
-    def open(self, files: Files, *, workdir: str | None = None) -> None:
-        """Start an episode: leave nothing of the last one, then put `files` into the empty workspace."""
+    def open(self, files: Files, *, workdir: str | None = None, terms: Terms | None = None) -> None:
+        """Start an episode: leave nothing of the last one, then put `files` into the empty workspace.
+
+        Raises:
+            SandboxUnavailable: The terms ask for what this backend has not.
+        """
 
     def run(
         self,
@@ -180,6 +199,20 @@ class Sandbox(Protocol):
         Raises:
             SandboxError: The machinery failed or its own deadline passed.
         """
+
+    def serve(self, command: str) -> None:
+        """Start a service: a command from clean state that runs on when others end, time out or flood.
+
+        It must stay in the foreground: what it leaves without a parent ends with the next command. What it prints goes
+        nowhere. Services end before a judge, and with the episode; what they use counts against the limits of the
+        sandbox. Commands of the agent have the same user, and may be able to end them.
+        """
+
+    def services(self) -> list[int | None]:
+        """Exit codes of the episode's services, in the order of `serve`; None for one that runs."""
+
+    def end_services(self) -> None:
+        """Kill the services of the episode."""
 
     @property
     def judge_isolation(self) -> JudgeIsolation:

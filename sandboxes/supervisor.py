@@ -4,7 +4,7 @@ Requests, each `{"id": n, "op": name, ...}`; every reply repeats the id and is e
 `{"ok": false, "kind": ..., "message": ...}`:
 
     ping                                        -> {}
-    open      entries + body                    -> {}   reset, then put
+    open      entries, environment, body = contents -> {}   reset, then put
     reset                                       -> {}
     run       timeout, clean, keep_background, body = command    -> facts, out; body = stdout + stderr
     run_snapshot  the same                      -> facts, out, rows, cut; body = stdout + stderr + contents
@@ -14,13 +14,17 @@ Requests, each `{"id": n, "op": name, ...}`; every reply repeats the id and is e
     listing                                     -> paths, cut
     snapshot                                    -> rows, cut; body = contents
     digests                                     -> rows, cut
+    serve     body = command                    -> {}   starts a service, which outlives commands
+    services                                    -> codes: exit codes, null for what runs, in the order of `serve`
+    end_services                                -> {}
     spawn     rows, columns, body = program     -> frames of `sandboxes.inside.terminal`, at its end: exit_code
 
 `cut`: paths are missing, because there were too many (see `sandboxes.inside.files`). Every answer is bounded, whatever
 commands left behind. A `reset` that would take too long is refused with the kind `retired`: another sandbox takes over.
 
-It keeps the shell state and ends all processes after each command, so nothing a command does outlives it. The first
-frame carries the settings (`sandboxes.boot.Settings`). When the host's end closes, everything is killed and wiped.
+It keeps the shell state and ends all processes but services after each command, so nothing a command does outlives it.
+Services end before a judge, and with the episode. The first frame carries the settings (`sandboxes.boot.Settings`).
+When the host's end closes, everything is killed and wiped.
 """
 
 from __future__ import annotations
@@ -124,7 +128,7 @@ class Supervisor:
             pass
         finally:
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
-            self._processes.end_all()
+            self._processes.end_all(services=True)
             limit = time.monotonic() + WIPE_SECONDS
             with contextlib.suppress(Unfinished):  # the host removes what is on its disk
                 for root in self._settings["wipe"]:
@@ -171,8 +175,8 @@ class Supervisor:
         return {"python": sys.version.split()[0], "pid": os.getpid(), "landlock": kernel.landlock_abi()}, b""
 
     def _op_reset(self, head: dict, body: bytes) -> tuple:
-        self._shell.reset()
-        self._processes.end_all()
+        self._shell.reset(head.get("environment"))
+        self._processes.end_all(services=True)
         limit = time.monotonic() + WIPE_SECONDS
         for root, mode in self._modes.items():
             wipe(root, mode, limit - time.monotonic())
@@ -192,7 +196,7 @@ class Supervisor:
 
     def _op_run(self, head: dict, body: bytes) -> tuple:
         facts, out, err = self._shell.run(body, head["timeout"], head["clean"], head["keep_background"])
-        if self._settings["own_ipc"] and not head["keep_background"]:
+        if self._settings["own_ipc"] and not head["keep_background"] and not self._processes.serving:
             kernel.clear_ipc()  # nothing outlives its command; what would is counted as memory of the next one
         facts["out"], facts["err"] = len(out), len(err)
         return facts, out + err
@@ -207,6 +211,21 @@ class Supervisor:
         facts, out, err = self._judges.run(head, body)
         facts["out"], facts["err"] = len(out), len(err)
         return facts, out + err
+
+    def _op_serve(self, head: dict, body: bytes) -> tuple:
+        self._shell.serve(body)
+        return {}, b""
+
+    def _op_services(self, head: dict, body: bytes) -> tuple:
+        self._processes.reap()
+        return {"codes": list(self._processes.services.values())}, b""
+
+    def _op_end_services(self, head: dict, body: bytes) -> tuple:
+        self._shell.stand_down()
+        self._processes.end_all(services=True)
+        if self._settings["own_ipc"]:
+            kernel.clear_ipc()
+        return {}, b""
 
     def _op_read(self, head: dict, body: bytes) -> tuple:
         with self._shell.still(), Tree(self._settings["workspace"]) as tree:

@@ -114,6 +114,19 @@ class Launcher(Protocol):
             SandboxError: It could not be started this time.
         """
 
+    def varied(self, limits: Limits, image: str | None) -> Launcher:
+        """A launcher like this one with other limits and, unless it is None, another image.
+
+        Raises:
+            SandboxUnavailable: An image is named, and this backend has none.
+        """
+
+
+def no_images(backend: Backend, image: str | None) -> None:
+    """Refuse an image where a backend has none. Raises SandboxUnavailable."""
+    if image is not None:
+        raise SandboxUnavailable(f"the {backend} sandbox has no images, and {image!r} is asked for; remedy: docker")
+
 
 class PipeTransport:
     """A supervisor that is a child process, spoken to through its standard input and output.

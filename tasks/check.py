@@ -21,6 +21,7 @@ from sandboxes.sandbox import Sandbox, SandboxError, SandboxUnavailable
 from tasks.comparable import twin_notes
 from tasks.judges import JudgeUse, in_process_line
 from tasks.model import Problem, TaskError, counted
+from tasks.place import lacking
 from tasks.proof import Proof, Status, prove
 from tasks.sources import GENERATED, LIBRARY, is_spec, load_library, load_tasks, task_files
 from tasks.sources.clawgym import is_clawgym
@@ -132,10 +133,12 @@ def check(
     jobs: int | None,
     as_json: bool = False,
     junit: Path | None = None,
+    build: bool = False,
 ) -> int:
     """Prove the tasks of all specs and print one line each, or one JSON document at the end.
 
-    Broken files are listed and make the exit code 1, but the tasks of the other files are still proven.
+    Broken files are listed and make the exit code 1, but the tasks of the other files are still proven. With `build`
+    the images of their Dockerfiles are built first.
 
     Returns:
         Exit code: 0 nothing failed, 1 a task or file is broken, 2 no sandbox works here, or one failed.
@@ -146,6 +149,8 @@ def check(
     if junit is not None:
         refuse_to_overwrite(junit)
     tasks, problems = gather(specs if specs or every else [LIBRARY], every=every, sample=sample, seed=seed)
+    if build:
+        problems += build_images(tasks)
     for problem in problems:
         print(problem, file=sys.stderr)
     proofs: list[Proof] = []
@@ -236,6 +241,20 @@ def gather(specs: Sequence[str], *, every: bool, sample: int, seed: int) -> tupl
     return list(tasks.values()), problems
 
 
+def build_images(tasks: Sequence[Task]) -> list[Problem]:
+    """Build the images of tasks' Dockerfiles that are not on the engine yet; returns what could not be built."""
+    from sandboxes.docker.dockerfile import BuildFailed, build  # only here: few tasks have one
+
+    problems: list[Problem] = []
+    for task in tasks:
+        if task.dockerfile is not None:
+            try:
+                build(task.dockerfile.text, say=lambda line: print(line, file=sys.stderr))
+            except (BuildFailed, SandboxError) as error:
+                problems.append(Problem(f"the image was not built: {error}", task.id, key="dockerfile"))
+    return problems
+
+
 def prove_all(tasks: Sequence[Task], make: Callable[[], Sandbox], workers: int) -> Iterator[Proof]:
     """Prove tasks on `workers` threads, each with a sandbox of its own; yields in the order of `tasks`.
 
@@ -256,6 +275,8 @@ def prove_all(tasks: Sequence[Task], make: Callable[[], Sandbox], workers: int) 
         reason = ""
         for _ in range(2):
             sandbox = getattr(own, "sandbox", None) or fresh()
+            if why := lacking(task, sandbox.backend):
+                return Proof(task.id, task.content_hash, None, None, (), (), problems=(why,), undecided=True)
             try:
                 return with_judges(task, prove(task, sandbox))
             except SandboxUnavailable:  # nor will it work for the next task

@@ -422,6 +422,11 @@ def _check(commands: Any) -> None:
     )
     command.add_argument("--json", action="store_true", help="print one JSON document instead of lines")
     command.add_argument("--junit", type=Path, metavar="FILE", help="write a JUnit file too")
+    command.add_argument(
+        "--build",
+        action="store_true",
+        help="build the images of tasks' Dockerfiles first, for tasks that are trusted",
+    )
 
 
 def _sandbox(command: argparse.ArgumentParser) -> None:
@@ -582,6 +587,7 @@ def _run_check(options: argparse.Namespace) -> int:
         jobs=options.jobs,
         as_json=options.json,
         junit=options.junit,
+        build=options.build,
     )
 
 

@@ -32,6 +32,7 @@ from tasks.assertions.grade import Grade, grade
 from tasks.assertions.run import GraderAssertion, SandboxGrader, Script, judge_isolation
 from tasks.judges import JudgeUse, in_process_line
 from tasks.model import Problem, TaskError
+from tasks.place import lay, limits_of, prepared, refuse_unplaceable, start_of
 from tasks.task import Task
 
 # -- Reading a folder that is not ours: no mode is changed, no link followed, nothing but regular files opened ---------
@@ -201,7 +202,7 @@ class CopyGrader:
     ) -> CommandResult:
         if not self._laid:
             assert self._files is not None
-            self._sandbox.open(self._files, workdir=self._task.workdir)
+            lay(self._task, self._sandbox, self._files)
             self._laid = True
         return self._inner.run(command, files, timeout, private=private, env=env)
 
@@ -248,15 +249,19 @@ def grade_folder(task: Task, folder: Path, *, reply: str | None = None, backend:
         )
     with ExitStack() as stack:
         limits, sandbox, isolation = Limits(), None, JudgeIsolation.FULL
-        if not all(leaf.on_files or leaf.on_answer for leaf in parts):
+        judging = not all(leaf.on_files or leaf.on_answer for leaf in parts)
+        if judging or prepared(task):
             sandbox = stack.enter_context(open_sandbox(backend))
+            refuse_unplaceable([task], sandbox.backend)
             limits, isolation = sandbox.limits, judge_isolation(task, sandbox)
-        left = read_folder(folder, limits, whole=sandbox is not None)
+        limits = limits_of(task, limits)
+        left = read_folder(folder, limits, whole=judging)
+        start = start_of(task, sandbox) if sandbox and prepared(task) else _as_shown(task.files(), limits)
         said = [{"role": "user", "content": task.intent}]
         said += [{"role": "assistant", "content": reply}] if reply else []
         outcome = Outcome(
             files=left.files,
-            initial=_as_shown(task.files(), limits),
+            initial=start,
             final_message=reply or None,
             transcript=tuple(said),
             grader=None if sandbox is None else CopyGrader(sandbox, task, left.whole),

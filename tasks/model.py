@@ -187,6 +187,20 @@ Text = Annotated[str, Field(min_length=1)]
 """Text that is not empty."""
 
 
+def _bash(command: str) -> str:
+    if "\r" in command:
+        raise fault("holds a carriage return: bash would take it as text")
+    if "\0" in command:
+        raise fault("holds a NUL character, which no command can")
+    if not command.strip():
+        raise fault("is blank: write a command, or leave it out")
+    return command
+
+
+Bash = Annotated[str, AfterValidator(_bash)]
+"""Text that bash runs."""
+
+
 def _octal(mode: str) -> str:
     if not re.fullmatch(r"0?[0-7]{3}", mode):
         raise fault(f"mode '{mode}' is not three octal digits: write for example mode: \"0755\"")

@@ -24,6 +24,7 @@ from tasks.assertions.grade import Grade, grade
 from tasks.assertions.on_files import TooSlow
 from tasks.assertions.run import SandboxGrader
 from tasks.oracle import NotRead, Step, command_of, read, resolve
+from tasks.place import CannotBegin, begin, lay, prepared
 from tasks.task import Task
 from tasks.turns import prove_turns
 
@@ -367,6 +368,14 @@ def prove(task: Task, sandbox: Sandbox) -> Proof:
     Raises:
         SandboxError: the machinery failed; that says nothing about the task.
     """
+    try:
+        return _proof(task, sandbox)
+    except CannotBegin as error:
+        problems = tuple(f"{problem.key}: {problem.message}" for problem in error.problems)
+        return Proof(task.id, task.content_hash, None, None, (), (), problems)
+
+
+def _proof(task: Task, sandbox: Sandbox) -> Proof:
     idle = [play(task, sandbox, ()) for _ in range(2)]
     problems = [*_judge_idle(idle[0]), *_judge_repeats(idle, "doing nothing"), *_judge_golds(task)]
     notes: list[str] = []
@@ -391,7 +400,8 @@ def prove(task: Task, sandbox: Sandbox) -> Proof:
         problems += _judge_wrong_ends(task, sandbox, solved[0].outcome, idle[0].grade)
     hashes = tuple(run.before for runs in (idle, *ways) for run in runs)
     if len(set(hashes)) > 1:
-        problems.append("the workspace differs from one start to the next")
+        why = ": what `setup` and services leave there must come out the same (clock, random numbers, process ids?)"
+        problems.append("the workspace differs from one start to the next" + why * prepared(task))
     return Proof(
         task_id=task.id,
         task_hash=task.content_hash,
@@ -426,7 +436,7 @@ def play(
     Raises:
         SandboxError: The machinery failed.
     """
-    sandbox.open(task.files(), workdir=task.workdir)
+    begin(task, sandbox)
     initial = sandbox.snapshot()
     before = sandbox.snapshot_hash()
     complaints: list[str] = []
@@ -452,6 +462,8 @@ def play(
     if answer is not None:
         answer = resolve(answer, known if len(commands) in together else known | fresh)
         transcript.append({"role": "assistant", "content": answer})
+    if task.services:
+        sandbox.end_services()
     after = sandbox.snapshot_hash()  # before the grade: what a grader's command leaves is not the agent's
     files = sandbox.snapshot()
     unseen = cut_short(files)
@@ -553,7 +565,7 @@ def grade_end(task: Task, sandbox: Sandbox, end: Outcome, *, whole: bool = False
     known = grade(task.model_copy(update={"assertions": plain}), replace(end, grader=None))
     if len(plain) == len(task.assertions) or (plain and not whole and not known.passed):
         return known
-    sandbox.open(_layable(end.files), workdir=task.workdir)
+    lay(task, sandbox, _layable(end.files))
     return grade(task, replace(end, grader=SandboxGrader(sandbox, task)))
 
 

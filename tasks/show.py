@@ -35,9 +35,12 @@ def describe(task: Task) -> str:
     for path, entry in entries.items():
         if entry.kind is EntryKind.FILE:
             lines += ["", f"  --- {path}", *content_lines(entry)]
+    place = place_lines(task)
+    lines += ["", "Place", *(f"  {line}" for line in place)] if place else []
     budget = task.budget
     lines += ["", f"Budget  {budget.max_turns} turns, {budget.command_seconds:g} s a command, "]
     lines[-1] += f"{budget.turn_tokens} tokens a turn"
+    lines[-1] += f", {budget.episode_seconds:g} s an episode" if budget.episode_seconds else ""
     lines += [f"Needs   {task.turns} turns at least"] if task.turns else []
     lines += ["", "Judged by (all must hold)"]
     for assertion in task.assertions:
@@ -59,6 +62,20 @@ def describe(task: Task) -> str:
         if task.oracle.answer is not None:
             lines += ["  answer:", *_indent(task.oracle.answer)]
     return "\n".join(lines) + "\n"
+
+
+def place_lines(task: Task) -> list[str]:
+    """Return what makes the start of a task beside its files; mostly nothing."""
+    limits = ", ".join(f"{name} {value}" for name, value in task.limits.model_dump(exclude_none=True).items())
+    lines = [f"image {task.image}"] if task.image is not None else []
+    lines += [f"Dockerfile| {line}" for line in task.dockerfile.text.splitlines()] if task.dockerfile else []
+    lines += [f"limits {limits}"] if limits else []
+    lines += [f"{name}={value!r}" for name, value in task.environment.items()]
+    lines += [f"setup$ {line}" for command in task.setup for line in command.rstrip("\n").split("\n")]
+    for service in task.services:
+        lines += [f"service {service.name}$ {line}" for line in service.command.rstrip("\n").split("\n")]
+        lines.append(f"  ready within {service.ready_seconds:g} s: {service.ready}")
+    return lines
 
 
 def _reads(step: Step) -> list[str]:
@@ -138,11 +155,14 @@ def render(task: Task, stream: IO[str] | None = None, *, width: int | None = Non
         )
     )
     console.print(Panel(_workspace(task), title="workspace", title_align="left"))
+    if place := place_lines(task):
+        console.print(Panel(Text(_printable("\n".join(place))), title="place", title_align="left"))
     console.print(_assertions(task))
     for line in judge_lines(task):
         console.print(Text(_printable(line), "yellow"))
     budget = task.budget
     spends = f"{budget.max_turns} turns, {budget.command_seconds:g} s a command, {budget.turn_tokens} tokens a turn"
+    spends += f", {budget.episode_seconds:g} s an episode" if budget.episode_seconds else ""
     console.print(Text(f"budget: {spends}"))
     console.print(Panel(_oracle(task), title="oracle", title_align="left"))
 

@@ -37,8 +37,9 @@ from tasks.assertions.on_files import stands_at
 from tasks.assertions.run import Command, GraderAssertion, Script
 from tasks.assertions.tables import CsvCell, CsvRows, JsonFileValue, YamlFileValue
 from tasks.judges import Finding, JudgeUse, read_judge, worst
-from tasks.model import Items, StrictModel, TaskError, Text, fault, faults, not_json
+from tasks.model import Bash, Items, StrictModel, TaskError, Text, fault, faults, not_json
 from tasks.oracle import Oracle
+from tasks.place import PLACE, Dockerfiles, Environment, Image, Needs, Services, prepared
 from tasks.plugins import ASSERTIONS, load_plugin, plugins
 from tasks.workspace import Workspace
 
@@ -163,14 +164,21 @@ class Budget(StrictModel):
         max_turns: Replies of the agent.
         command_seconds: Wall time of one command.
         turn_tokens: Tokens sampled in one turn.
+        episode_seconds: Wall time of a whole episode, from the end of its `reset`; None: as long as its turns take.
     """
 
     max_turns: int = Field(default=12, ge=1, le=1000)
     command_seconds: float = Field(default=10.0, gt=0, le=3600, allow_inf_nan=False)
     turn_tokens: int = Field(default=512, ge=1)
+    episode_seconds: float | None = Field(default=None, gt=0, le=86400, allow_inf_nan=False)
 
 
-VERSION_2: tuple[tuple[str, ...], ...] = (("turns",), ("metadata",))
+VERSION_2: tuple[tuple[str, ...], ...] = (
+    ("turns",),
+    ("metadata",),
+    *((key,) for key in PLACE),
+    ("budget", "episode_seconds"),
+)
 """Keys that `schema_version: 2` unlocks."""
 
 HAND_WRITTEN = "hand-written"
@@ -190,6 +198,12 @@ class Task(StrictModel):
         family: Name of the procedural family that made the task; None for a hand-written one.
         workspace: What the agent finds.
         workdir: Absolute path where the workspace must stand; None leaves it to the sandbox.
+        environment: Variables of every command: the agent's, the oracle's, graders', and those of `setup` and services.
+        setup: Bash texts that run in the laid workspace before the agent, each from clean state.
+        services: Background processes that start after `setup`, and end before the episode is graded.
+        image: Image of the container, for the docker sandbox alone.
+        dockerfile: How to build one instead.
+        limits: What commands may use, instead of what the sandbox was opened with.
         budget: What an episode may spend.
         assertions: How the end is judged; at least one. Unnamed ones are named here, so that every name is unique.
         oracle: One way to solve it; without it a task cannot be proven.
@@ -210,6 +224,12 @@ class Task(StrictModel):
     family: str | None = None
     workspace: Workspace = Field(default_factory=Workspace)
     workdir: str | None = None
+    environment: Environment = Field(default_factory=dict)
+    setup: Items[Bash] = ()
+    services: Services = ()
+    image: Image | None = None
+    dockerfile: Dockerfiles | None = None
+    limits: Needs = Field(default_factory=Needs)
     budget: Budget = Field(default_factory=Budget)
     assertions: Items[Assertion] = Field(min_length=1)
     oracle: Oracle | None = None
@@ -276,10 +296,14 @@ class Task(StrictModel):
             raise fault(
                 f"a task that needs {self.turns} turns cannot be done in max_turns: {self.budget.max_turns}", "turns"
             )
+        if self.image is not None and self.dockerfile is not None:
+            raise fault("stands beside image, and only one of them can be the task's: leave one out", "dockerfile")
         return self
 
     @model_validator(mode="after")
     def _comparable(self) -> Task:
+        if prepared(self):  # what stands there then is known to a proof alone
+            return self
         entries = self.workspace.entries()
         compared = ((number, leaf) for number, item in enumerate(self.assertions) for leaf in leaves(item))
         for number, assertion in compared:
@@ -323,7 +347,8 @@ class Task(StrictModel):
     @cached_property
     def meaning(self) -> Meaning:
         """What it asks, lays out and checks, in one spelling."""
-        files = ([path, entry.kind.value, _content(entry)] for path, entry in self.files().items())
+        files = [[path, entry.kind.value, _content(entry)] for path, entry in self.files().items()]
+        files += [[key, json.dumps(value, sort_keys=True)] for key, value in self._dump(*PLACE).items()]
         checks = (_bare(assertion) for assertion in self.assertions)
         return Meaning(_one_spelling(self.intent), _spelt(files), _spelt(checks))
 
@@ -350,7 +375,7 @@ class Task(StrictModel):
 
     def _problem(self) -> dict[str, Any]:
         return {
-            **self._dump("intent", "persona", "workdir"),
+            **self._dump("intent", "persona", "workdir", *PLACE),
             "schema_version": self.schema_version,
             "workspace": {path: _fingerprint(entry) for path, entry in self.files().items()},
             "assertions": [assertion.canonical() for assertion in self.assertions],

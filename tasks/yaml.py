@@ -19,6 +19,7 @@ from pydantic import ValidationError
 from tasks.document import Document, Place, parse, quote_hint
 from tasks.model import Problem, StrictModel, TaskError, counted, unknown_key
 from tasks.parameters import Heading, Template, Value
+from tasks.place import read_dockerfile
 from tasks.plugins import ASSERTIONS, load_plugin, plugins
 from tasks.task import Task, newer_key
 from tasks.workspace import NotLaid, read_folders
@@ -108,7 +109,7 @@ def _place(loc: tuple[str | int, ...], document: Document) -> Place:
         in_list = isinstance(node, list) and isinstance(part, int) and part < len(node)
         if in_list or (isinstance(node, dict) and part in node):
             node = node[part]
-        elif number < len(loc) - 1 or part == "[key]" or part in _kinds():
+        elif number < len(loc) - 1 or part == "[key]" or (loc[0] == "assertions" and part in _kinds()):
             continue
         place.append(part)
     return tuple(place)
@@ -212,6 +213,7 @@ def _parsed(text: str, file: str, folder: Path | None) -> list[Task]:
     elif "parameters" in document.data:
         return _tasks_of(document, folder)
     _lay(document, folder)
+    _read_beside(document, folder)
     try:
         task = Task.model_validate(document.data)
     except ValidationError as error:
@@ -303,6 +305,7 @@ def _filled_in(
     while True:
         document = template.filled(values, number, as_text)
         _lay(document, folder)
+        _read_beside(document, folder)
         try:
             task = Task.model_validate(document.data)
         except ValidationError as error:
@@ -319,6 +322,20 @@ def _filled_in(
             return task
         shown = ", ".join(f"{name}={value}" for name, value in values.items())
         raise TaskError(*(replace(problem, message=f"{problem.message} (with {shown})") for problem in found))
+
+
+def _read_beside(document: Document, folder: Path | None) -> None:
+    """Put the text of a Dockerfile in the place of its name."""
+    name = document.data.get("dockerfile")
+    if not isinstance(name, str):
+        return
+    try:
+        if folder is None:
+            raise ValueError("a task that is read from no file has no file beside it: write its lines under text")
+        document.data["dockerfile"] = {"text": read_dockerfile(name, folder)}
+    except ValueError as error:
+        document.problems.append(document.complain(str(error), ("dockerfile",)))
+        del document.data["dockerfile"]
 
 
 def _elsewhere(found: Iterable[Problem], known: Sequence[Problem]) -> list[Problem]:

@@ -39,6 +39,7 @@ from sandboxes.guard import Parser
 from tasks.assertions.grade import reset_timings, timing_table
 from tasks.judges import JudgeUse
 from tasks.model import TaskError, counted
+from tasks.place import refuse_unplaceable
 from tasks.sources import load_tasks
 from tasks.sources.questions import Coverage, self_test
 from tasks.splits import Split, apply_lock, parted_twins
@@ -337,8 +338,9 @@ def _check_machine(a: argparse.Namespace, named: PolicyName, tasks: Sequence[Tas
             raise EvaluateError(f"--device {a.device}: {why}; auto takes what is here") from error
     with open_sandbox(a.sandbox) as sandbox:
         try:
+            refuse_unplaceable(tasks, sandbox.backend)
             refuse_exposed(tasks, sandbox, a.allow_exposed_judges)
-        except ExposedJudge as error:
+        except (TaskError, ExposedJudge) as error:
             raise EvaluateError(f"--sandbox {a.sandbox}: {error}") from error
         return str(sandbox.backend)
 

@@ -95,4 +95,4 @@ class _Forward:
         if not plain:
             return type(layer).forward(layer, x, *args, **kwargs)
         a, b = layer.lora_A[name].weight, layer.lora_B[name].weight
-        return _Adapted.apply(x, base.weight, base.bias, a, b, layer.scaling[name])  # type: ignore[no-any-return]
+        return _Adapted.apply(x, base.weight, base.bias, a, b, layer.scaling[name])

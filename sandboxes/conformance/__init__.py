@@ -26,11 +26,12 @@ from sandboxes.conformance.hostile import CHECKS as HOSTILE
 from sandboxes.conformance.isolation import ISOLATION
 from sandboxes.conformance.judges import JUDGES
 from sandboxes.conformance.processes import LIMITS, PROCESSES
+from sandboxes.conformance.services import SERVICES
 from sandboxes.conformance.shell import OUTPUT, SHELL
 
 CHECKS: list[Check] = [
     check
-    for group in (SHELL, OUTPUT, PROCESSES, FILES, JUDGES, CONFINEMENT, ISOLATION, LIMITS)
+    for group in (SHELL, OUTPUT, PROCESSES, SERVICES, FILES, JUDGES, CONFINEMENT, ISOLATION, LIMITS)
     for check in group.checks
 ] + HOSTILE
 """Every check, by theme."""

@@ -162,6 +162,10 @@ class DockerLauncher:
         )
         return transport, bundle() + settings.frame(), PathAlias(workspace, workspace)
 
+    def varied(self, limits: Limits, image: str | None) -> DockerLauncher:
+        """See `sandboxes.transport.Launcher`."""
+        return DockerLauncher(limits, image=image or self.image, hosts=self._hosts)
+
     def _start_somewhere(self, workspace: str) -> Started:
         failures: list[tuple[Address | Engine, str]] = []
         unusable = 0

@@ -499,7 +499,7 @@ class Judges:
             OSError: The files could not be laid.
         """
         self._shell.stand_down()
-        self._processes.end_all()
+        self._processes.end_all(services=True)
         for root in (self._settings["workspace"], self._settings["tmp"]):
             _make_room(root)
         wipe(self._root, 0o700)

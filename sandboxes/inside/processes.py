@@ -7,12 +7,16 @@ import os
 import select
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 # -- Ending processes and watching what they use ----------------------------------------------------------------------
 
 LOOK = 0.2
 """Seconds that one look at memory may take."""
+
+
+SPARING = 2.0
+"""Seconds in which processes are ended one by one, so that services live on; what forks faster is ended with them."""
 
 
 class StillAlive(Exception):
@@ -26,40 +30,85 @@ class Processes:
         kill_everything: `kill(-1)` reaches the sandbox and nothing else (a PID namespace, or a Landlock domain with
             signal scope). Otherwise descendants are looked up and killed until none is left; the supervisor is their
             sub-reaper, so a daemon cannot leave the family.
+
+    Attributes:
+        services: Processes that live on when a command ends, with all that is below them: pid to exit code, None while
+            it runs. What such a process leaves without a parent is no part of it any more, and ends with the command.
     """
 
     def __init__(self, kill_everything: bool) -> None:
         self._kill_everything = kill_everything
+        self.services: dict = {}
 
-    def end_all(self, seconds: float = 10.0) -> dict:
-        """Kill and reap every process. Returns their wait statuses by pid.
+    def end_all(self, seconds: float = 10.0, *, services: bool = False) -> dict:
+        """Kill and reap every process but services. Returns their wait statuses by pid.
+
+        Args:
+            seconds: How long this may take. What is not ended after `SPARING` seconds takes services along.
+            services: End services as well, and forget them.
 
         Raises:
             StillAlive: Something survived for `seconds`.
         """
+        if services:
+            self.services = {}
         statuses: dict = {}
-        limit = time.monotonic() + seconds
-        pause = 0.0
+        begin = time.monotonic()
+        limit = begin + seconds
+        pause, quiet = 0.0, 0
         while True:
-            self._signal(signal.SIGKILL)
-            try:
-                while True:
-                    pid, status = os.waitpid(-1, os.WNOHANG)
-                    if pid == 0:
-                        break
-                    statuses[pid] = status
-            except ChildProcessError:
+            self._kill()
+            ended, left = self._reaped()
+            statuses.update(ended)
+            if not left:
                 return statuses
+            if self.serving:
+                quiet = 0 if self._strays() else quiet + 1
+                if quiet == 2:  # once is not enough: a list of children that change may lack one
+                    return statuses
+                if time.monotonic() > begin + SPARING:
+                    self.services = {pid: 128 + signal.SIGKILL for pid in self.services}
             if time.monotonic() > limit:
                 raise StillAlive(f"processes survive SIGKILL: {self.descendants()[:5]}")
             time.sleep(pause)
             pause = min(0.02, pause + 0.0005)
 
+    @property
+    def serving(self) -> list:
+        """Services that have not ended, as far as it is known."""
+        return [pid for pid, code in self.services.items() if code is None]
+
     def reap(self) -> None:
         """Take note of processes that ended by themselves."""
-        with contextlib.suppress(ChildProcessError):
-            while os.waitpid(-1, os.WNOHANG)[0]:
-                pass
+        self._reaped()
+
+    def _reaped(self) -> tuple:
+        """Wait statuses of processes that have ended, by pid, and whether any other is left."""
+        statuses: dict = {}
+        try:
+            while True:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+                if pid == 0:
+                    return statuses, True
+                statuses[pid] = status
+                if pid in self.services:
+                    self.services[pid] = exit_code(status)
+        except ChildProcessError:
+            return statuses, False
+
+    def _kill(self) -> None:
+        if not self.serving:
+            self._signal(signal.SIGKILL)
+        else:
+            _send(signal.SIGKILL, self._strays())
+
+    def _strays(self) -> list:
+        """Descendants that are neither services nor below one."""
+        serving = self.serving
+        found = [pid for pid in _children(os.getpid()) if pid not in serving]
+        for pid in found:  # grows while it is walked
+            found += _children(pid)
+        return found
 
     @contextlib.contextmanager
     def stopped(self, seconds: float = 10.0) -> Iterator:
@@ -88,10 +137,7 @@ class Processes:
             self._signal(signal.SIGCONT)
 
     def _signal(self, number: int) -> None:
-        # What is refused is gone since the look-up, or nothing is left but processes of others.
-        for target in (-1,) if self._kill_everything else self.descendants():
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(target, number)
+        _send(number, (-1,) if self._kill_everything else self.descendants())
 
     def descendants(self) -> list:
         """Process ids below this process, parents first."""
@@ -188,6 +234,13 @@ class Budget:
         self._left -= max(ran, passed - min(passed, delayed))
         self._then, self._used, self._waited = now, max(used, self._used), waited
         return self._left < 0
+
+
+def _send(number: int, targets: Iterable) -> None:
+    # What is refused is gone since the look-up, or nothing is left but processes of others.
+    for target in targets:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(target, number)
 
 
 def descendants_of(root: int, most: int = 1 << 30, limit: float = float("inf")) -> list:
@@ -303,7 +356,7 @@ class Watch:
     def until_over(self, pid: int, deadline: float, keep_background: bool) -> int:
         """Wait for the end of `pid`, and return the exit code as bash would report it.
 
-        Everything else is ended too, unless `keep_background` and the command ended by itself.
+        Everything but services is ended too, unless `keep_background` and the command ended by itself.
         """
         poller = select.poll()
         poller.register(0, 0)  # only to learn that the host is gone

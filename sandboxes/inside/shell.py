@@ -8,6 +8,7 @@ import fcntl
 import os
 import resource
 import signal
+import sys
 import termios
 import time
 
@@ -17,7 +18,7 @@ from sandboxes.inside.processes import Budget, Capture, Processes, Watch
 # -- The state of a shell between two commands: text that bash itself printed, and that the next bash sources ---------
 
 # Set by bash itself, or ours; restoring them would fail or lie.
-_NOT_KEPT = frozenset(
+NOT_KEPT = frozenset(
     b"BASH BASHOPTS BASHPID BASH_ALIASES BASH_ARGC BASH_ARGV BASH_ARGV0 BASH_CMDS BASH_COMMAND BASH_EXECUTION_STRING "
     b"BASH_LINENO BASH_SOURCE BASH_SUBSHELL BASH_VERSINFO BASH_VERSION COMP_WORDBREAKS DIRSTACK EPOCHREALTIME "
     b"EPOCHSECONDS EUID FUNCNAME GROUPS HISTCMD HOSTTYPE LINENO MACHTYPE OSTYPE PIPESTATUS PPID PWD RANDOM SECONDS "
@@ -63,7 +64,7 @@ class State:
         lines = []
         for line in variables.splitlines(keepends=True):
             words = line.split(None, 2)
-            if len(words) == 3 and words[0] == b"declare" and words[2].split(b"=", 1)[0].strip() in _NOT_KEPT:
+            if len(words) == 3 and words[0] == b"declare" and words[2].split(b"=", 1)[0].strip() in NOT_KEPT:
                 continue
             lines.append(line)
         lines += _toggles(b"set", b"-o", b"+o", old_set, new_set, _OPTIONS_NOT_KEPT)
@@ -99,6 +100,8 @@ def quote(value: bytes) -> bytes:
 # The next bash is started ahead, while the policy thinks. It has executed nothing of the agent's when it waits: state
 # and command are handed to it together, so a function or a variable can do nothing between two commands.
 
+NO_BASH = "there is no bash in /bin or /usr/bin, which every command needs"
+"""The last words of a supervisor in a foreign image."""
 DUMP_FD, GO_FD, PRELUDE_FD, SCRIPT_FD = 201, 202, 203, 204
 MAX_STATE = 4 << 20
 _DEFAULTS = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT)
@@ -220,7 +223,9 @@ class Shell:
         self._settings, self._processes, self._enter, self._score = settings, processes, enter, score
         self._confined = Confined(enter)
         self._null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
-        self._bash = next((path for path in ("/bin/bash", "/usr/bin/bash") if os.path.exists(path)), "/bin/bash")
+        self._bash = next((path for path in ("/bin/bash", "/usr/bin/bash") if os.path.exists(path)), "")
+        if not self._bash:
+            sys.exit(NO_BASH)
         path = quote(settings["env"]["PATH"].encode())  # a shell whose PATH was unset finds its programs again
         self._preludes = []
         for text in (_PRELUDE, _JUDGES_PRELUDE):
@@ -232,11 +237,12 @@ class Shell:
         self._kept = False
         self.reset()
 
-    def reset(self) -> None:
-        """Back to the state of a new sandbox. The caller ends all processes."""
+    def reset(self, environment: dict | None = None) -> None:
+        """Back to the state of a new sandbox, with these variables beside its own. The caller ends all processes."""
         self.stand_down()
         self._kept = False
-        self.state = State.fresh(self.workspace, self._settings["env"])
+        self._env = {**self._settings["env"], **(environment or {})}
+        self.state = State.fresh(self.workspace, self._env)
 
     def limits(self) -> str:
         """Arguments of bash's `ulimit` for every command."""
@@ -272,12 +278,13 @@ class Shell:
                 os.chdir("/")
                 return "/", note, "/"
 
-    def start(self, state: State, stream: int | None = None, judge: object = None) -> Waiting:
+    def start(self, state: State, stream: int | None = None, judge: object = None, *, silent: bool = False) -> Waiting:
         """Start a bash for this state, up to the point where it waits to be woken.
 
         Args:
             state: What it will be given.
             stream: Its three streams and its controlling terminal; None makes two pipes, `out` and `err` of the result.
+            silent: What it prints goes nowhere: no pipes are made.
             judge: Called in a child of ours with what executes the bash: it is no command, and confined otherwise.
         """
         ours: list = []
@@ -286,8 +293,8 @@ class Shell:
             cwd, note, fallback = self.prepare(state)
             dump, script = (_memory_file(ours) for _ in range(2))
             wait, go = _pipe(theirs, ours)
-            streams, out, err = [stream] * 3, None, None
-            if stream is None:
+            streams, out, err = [self._null if silent else stream] * 3, None, None
+            if stream is None and not silent:
                 out, out_end = _pipe(ours, theirs)
                 err, err_end = _pipe(ours, theirs)
                 streams = [self._null, out_end, err_end]
@@ -357,6 +364,15 @@ class Shell:
                 os.kill(waiting.pid, signal.SIGKILL)
                 os.waitpid(waiting.pid, 0)
 
+    def serve(self, command: bytes) -> None:
+        """Start a service: a command that starts from a new state and runs beside those that follow. Raises OSError."""
+        waiting = self.start(State.fresh(self.workspace, self._env), silent=True)
+        self._processes.services[waiting.pid] = None
+        try:
+            waiting.wake(command)
+        finally:
+            waiting.close()
+
     def _woken(self, state: State, command: bytes, judge: object) -> Waiting:
         """A bash that has been given the command: the one that was started ahead, if it fits and still lives."""
         waiting = self._ahead
@@ -400,9 +416,9 @@ class Shell:
                 b"",
                 b"bash: the command is %d bytes long, the limit is %d; nothing was run\n" % (size, limit),
             )
-        if self._kept:
+        if self._kept or self._processes.serving:
             self._processes.reap()
-        env = self._settings["env"]
+        env = self._env
         if judge is not None:
             env = {**env, **judge.env}  # type: ignore[attr-defined]
         state = State.fresh(self.workspace, env) if clean else self.state
@@ -432,7 +448,8 @@ class Shell:
 
     def still(self) -> contextlib.AbstractContextManager:
         """A context in which nothing in the sandbox moves, for looking at files or changing them."""
-        return self._processes.stopped() if self._kept else contextlib.nullcontext()
+        moving = self._kept or self._processes.serving
+        return self._processes.stopped() if moving else contextlib.nullcontext()
 
     @property
     def flood_bytes(self) -> int:

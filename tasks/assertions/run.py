@@ -19,6 +19,7 @@ from tasks.assertions.base import AssertionKind, AssertionResult, BaseAssertion,
 from tasks.assertions.on_files import Pattern, TooSlow, as_list, search, shorten
 from tasks.judges import JudgeUse
 from tasks.model import Items, Text, WorkspacePath, fault
+from tasks.place import begin, lay
 from tasks.workspace import looks_like_script
 
 if TYPE_CHECKING:
@@ -71,11 +72,12 @@ class SandboxGrader:
     @contextmanager
     def beside(self, files: Files | None = None) -> Iterator[SandboxGrader]:
         """See `GraderHandle.beside`."""
-        if files is None:
-            assert self._task is not None
-            files = self._task.files()
         with self._sandbox.twin() as twin:
-            twin.open(files, workdir=None if self._task is None else self._task.workdir)
+            if files is not None:
+                lay(self._task, twin, files)
+            else:
+                assert self._task is not None
+                begin(self._task, twin)
             yield SandboxGrader(twin, self._task)
 
 

@@ -11,6 +11,8 @@ from sandboxes import Backend, EntryKind, FileEntry, Limits, SandboxError, Sandb
 from sandboxes.boot import PathAlias
 from sandboxes.client import STARTS, SupervisedSandbox
 from sandboxes.inside.frames import FrameBuffer, pack
+from sandboxes.opening import launcher as launcher_of
+from sandboxes.sandbox import Terms
 from sandboxes.transport import DeadlinePassed, TransportClosed
 
 Answer = Callable[[dict[str, object]], bytes | None]
@@ -193,3 +195,47 @@ def test_bad_timeouts(timeout: float) -> None:
         sandbox.run("x", timeout=timeout)
     with pytest.raises(ValueError, match="state"):
         sandbox.run("x", state="dirty")  # type: ignore[arg-type]
+
+
+class Varied(FakeLauncher):
+    """Remembers with which limits and image each start was asked for."""
+
+    def __init__(self) -> None:
+        super().__init__(good)
+        self.asked: list[tuple[int, str | None]] = []
+
+    def varied(self, limits: Limits, image: str | None) -> Varied:
+        other = Varied()
+        other.limits, other.asked = limits, self.asked
+        self.asked.append((limits.processes, image))
+        return other
+
+
+def test_terms_start_another_supervisor_only_where_they_differ() -> None:
+    launcher = Varied()
+    sandbox = SupervisedSandbox(launcher)
+    eight = Terms({"A": "x"}, limits={"processes": 8})
+    for terms, starts, processes in (
+        (None, 1, 128),
+        (Terms({"A": "x"}), 1, 128),  # variables need no other one
+        (eight, 2, 8),
+        (Terms(limits={"processes": 8}), 2, 8),
+        (Terms(image="x:1", limits={"processes": 8}), 3, 8),
+        (Terms(image="x:1"), 4, 128),
+        (None, 5, 128),
+    ):
+        sandbox.open({}, terms=terms)
+        assert (sandbox.starts, sandbox.limits.processes) == (starts, processes)
+    sandbox.open({}, terms=eight)
+    sandbox.reset()  # as a pool does: the next episode may ask for the same
+    assert sandbox.starts == 6
+    assert launcher.asked == [(8, None), (8, "x:1"), (128, "x:1"), (8, None)]
+
+
+@pytest.mark.parametrize("backend", [Backend.BUBBLEWRAP, Backend.LANDLOCK, Backend.LOCAL])
+def test_backends_without_images_say_so(backend: Backend) -> None:
+    assert launcher_of(backend, Limits()).varied(Limits(processes=8), None).limits.processes == 8
+    with pytest.raises(
+        SandboxUnavailable, match=f"the {backend} sandbox has no images, and 'x:1' is asked for; remedy"
+    ):
+        SupervisedSandbox(launcher_of(backend, Limits())).open({}, terms=Terms(image="x:1"))

@@ -18,6 +18,7 @@ from sandboxes.conformance import CHECKS, Check, Status, Trial, conform, hostile
 from sandboxes.conformance.check import UNSAFE, Run, Wrong, folders, must
 from sandboxes.local import LocalLauncher
 from sandboxes.opening import launcher, open_sandbox, probe
+from sandboxes.sandbox import Terms
 from tests.sandboxes.conftest import engine_for, require
 from tests.shared_data import REPOSITORY, shared
 
@@ -304,12 +305,28 @@ class ReadsWithCat(SupervisedSandbox):
 
 
 class NeverResets(SupervisedSandbox):
-    def open(self, files: Files, *, workdir: str | None = None) -> None:
-        self._ensure(workdir)
+    def open(self, files: Files, *, workdir: str | None = None, terms: Terms | None = None) -> None:
+        self._ensure(workdir, terms or Terms())
         self.put(files)
 
     def reset(self) -> None:
-        self._ensure(None)
+        self._ensure(None, Terms())
+
+
+class EndsServices(SupervisedSandbox):
+    def run(self, command: str, **options: object) -> CommandResult:  # type: ignore[override]
+        try:
+            return super().run(command, **options)  # type: ignore[arg-type]
+        finally:
+            self.end_services()
+
+
+class ForgetsTerms(SupervisedSandbox):
+    def open(self, files: Files, *, workdir: str | None = None, terms: Terms | None = None) -> None:
+        super().open(files, workdir=workdir)
+
+    def end_services(self) -> None:
+        pass
 
 
 class HashesNames(SupervisedSandbox):
@@ -339,6 +356,9 @@ BROKEN = [
     (ReadsWithCat, "reads-follow-no-links reads-do-not-leave-the-workspace"),
     (NeverResets, "files-do-not-reach-the-next-episode shell-state-does-not-reach-the-next-episode"),
     (NeverResets, "closed-trees-reset-to-nothing tree-of-1500-levels-resets-to-nothing"),
+    (EndsServices, "service-outlives-commands-and-what-ends-them service-of-several-processes-lives-whole"),
+    (ForgetsTerms, "service-can-be-ended environment-of-the-episode-is-in-every-command"),
+    (ForgetsTerms, "limits-of-the-episode-hold-for-the-episode"),
     (HashesNames, "hash-sees-content-mode-kind-and-name-and-nothing-else file-above-the-cap-is-named-and-hashed"),
     (PutsWithTee, "puts-replace-what-stands-in-the-way puts-do-not-leave-the-workspace"),
 ]

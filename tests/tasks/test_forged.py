@@ -13,6 +13,7 @@ from tasks.assertions.base import Outcome
 from tasks.assertions.grade import Grade, grade
 from tasks.assertions.run import SandboxGrader, Script
 from tasks.judges import JudgeUse
+from tasks.place import begin
 from tasks.sources import load_tasks
 from tasks.task import Task
 from tests.sandboxes.conftest import SAFE_BACKENDS, engine_for, require
@@ -39,7 +40,7 @@ def forged(task: Task, sandbox: Sandbox) -> Grade:
     text = "\n".join(["", *(part for a in task.assertions for part in _texts(a))])
     names = {name.lstrip("./") for name in (*_NAMED.findall(text), *_NAMED.findall(task.intent), *task.files())}
     names = {name for name in names if _NAMED.fullmatch(name) and not name.startswith(("root/", "usr/", "bin/"))}
-    sandbox.open(task.files(), workdir=task.workdir)
+    begin(task, sandbox)
     initial = sandbox.snapshot()
     there = {path.split("/")[-1] for path in names}
     for name in sorted({*names, *(f"{folder}/{file}" for folder in _folders(task, text) for file in there)}):
@@ -75,7 +76,7 @@ def made_hostile(task: Task, sandbox: Sandbox, how: str) -> Grade:
     names = {name.lstrip("./") for name in _READ.findall(text)}
     names = {name for name in names if not name.startswith("root/")}
     names |= {f"{folder}/{name}" for folder in ("output", "reports") for name in names if "/" not in name}
-    sandbox.open(task.files(), workdir=task.workdir)
+    begin(task, sandbox)
     initial = sandbox.snapshot()
     if how == "fifo":
         sandbox.put(dict.fromkeys(names, b""))  # with the folders above them

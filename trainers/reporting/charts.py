@@ -310,7 +310,7 @@ def _svg(chart: Chart, parts: Sequence[str], hover: str) -> Markup:
 # -- The report's charts, from a run folder's figures -----------------------------------------------------------------
 
 SETTING_COLORS = {"sampled": 1, "greedy": 2}
-STOP_COLORS = {"submitted": 3, "max_turns": 5, "max_tokens": 4, "lost": 2, "infrastructure": 6}
+STOP_COLORS = {"submitted": 3, "max_turns": 5, "max_seconds": 1, "max_tokens": 4, "lost": 2, "infrastructure": 6}
 SMOOTHING = 5
 
 

@@ -17,6 +17,8 @@ from envs.registry import environment
 from envs.rewards import RewardKind
 from envs.sandboxed import ExposedJudge, refuse_exposed
 from sandboxes import SandboxPool, SandboxUnavailable, open_sandbox
+from tasks.model import TaskError
+from tasks.place import refuse_unplaceable
 from tasks.settings import problems
 from tasks.sources.questions import Coverage, self_test
 from tasks.task import Task
@@ -185,8 +187,9 @@ def _open_sandbox(env: EnvArguments, tasks: Sequence[Task]) -> str:
         probe = sandbox.run("echo ready")
         backend = str(sandbox.backend)
         try:
+            refuse_unplaceable(tasks, sandbox.backend)
             refuse_exposed(tasks, sandbox, env.allow_exposed_judges)
-        except ExposedJudge as error:
+        except (TaskError, ExposedJudge) as error:
             raise ConfigError(f"sandbox={env.sandbox}: {error}") from error
     if probe.exit_code != 0:
         raise SandboxUnavailable(f"sandbox {backend}: `echo ready` ended with {probe.exit_code}: {probe.stderr_text}")

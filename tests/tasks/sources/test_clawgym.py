@@ -13,6 +13,7 @@ from tasks.assertions.base import Outcome, Verdict
 from tasks.assertions.grade import Grade, grade
 from tasks.assertions.run import SandboxGrader, Script
 from tasks.model import TaskError
+from tasks.place import begin
 from tasks.sources import load_tasks
 from tasks.sources.clawgym import MOUNT
 from tasks.task import Task
@@ -39,7 +40,7 @@ def packed(folder: Path, archive: Path, prefix: str = "") -> Path:
 def graded(task: Task, *commands: str, backend: str = "bubblewrap", message: str | None = None) -> Grade:
     try:
         with open_sandbox(backend) as sandbox:
-            sandbox.open(task.files(), workdir=task.workdir)
+            begin(task, sandbox)
             initial = sandbox.snapshot()
             for command in commands:
                 sandbox.run(command)

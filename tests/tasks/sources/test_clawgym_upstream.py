@@ -14,6 +14,7 @@ from sandboxes.sandbox import Sandbox, SandboxUnavailable
 from tasks.assertions.base import Outcome
 from tasks.assertions.grade import Grade, grade
 from tasks.assertions.run import SandboxGrader
+from tasks.place import begin
 from tasks.sources import load_tasks
 from tasks.sources.clawgym import Folder, read_folders
 from tasks.task import Task
@@ -37,7 +38,7 @@ def sandbox() -> Iterator[Sandbox]:
 
 
 def our_grade(task: Task, sandbox: Sandbox, commands: list[str]) -> Grade:
-    sandbox.open(task.files(), workdir=task.workdir)
+    begin(task, sandbox)
     initial = sandbox.snapshot()
     for command in commands:
         sandbox.run(command)

@@ -8,11 +8,15 @@ import pytest
 
 from agents.models.card import ModelCard
 from envs.prompts import LINE_CUT
+from sandboxes import Backend
 from tests.agents.fakes import task
+from tests.sandboxes.conftest import require
+from trainers.errors import ConfigError
 from trainers.rollouts.manner import card_of_env, differences
 from trainers.run.dry_run import CHARACTERS, MESSAGE_TOKENS, longest_episode
 from trainers.run.setup import (
     _inherit,
+    _open_sandbox,
     _setting_problems,
     budget_notes,
     idle_selection,
@@ -194,3 +198,12 @@ def test_the_share_of_the_confirmation_has_its_range(share: str, refused: bool) 
 def test_checkpoints_that_will_be_gone_are_told_of(flags: list[str], gone: str | None) -> None:
     note = kept_note(parse(["--use_cpu", "true", *flags]).config)
     assert note is None if gone is None else gone in str(note)
+
+
+@pytest.mark.bubblewrap
+def test_a_run_refuses_tasks_that_its_sandbox_cannot_place() -> None:
+    require(Backend.BUBBLEWRAP)
+    env = parse(["--sandbox", "bubblewrap"]).env
+    assert _open_sandbox(env, [task()]) == "bubblewrap"
+    with pytest.raises(ConfigError, match=r"sandbox=bubblewrap: \w+: asks for the image 'x:1', which only the docker"):
+        _open_sandbox(env, [task(), task(schema_version=2, image="x:1")])
