@@ -328,6 +328,19 @@ def test_complete_between_two_steps_of_a_stream(fixed: bool) -> None:
 
 
 @pytest.mark.parametrize("fixed", [False, True])
+def test_what_a_gpu_computes_is_read_one_call_later(fixed: bool) -> None:
+    stream = opened(make(fixed=fixed, eos_ids=[1000]))
+    stream.ask([ask(1, max_tokens=1), ask(2, max_tokens=2)])
+    first = dict(stream.advance())
+    assert sorted(first) == ([] if fixed else ["c1"]) and stream.working
+    second = dict(stream.advance())
+    assert sorted(first | second) == ["c1", "c2"] and not stream.working
+    for n, answer in (first | second).items():
+        request = ask(int(n[1:]), max_tokens=int(n[1:]))
+        equal(reply(answer), make(eos_ids=[1000]).complete([request], WARM)[0])
+
+
+@pytest.mark.parametrize("fixed", [False, True])
 def test_two_streams_at_once(fixed: bool) -> None:
     policy = make(fixed=fixed, eos_ids=[1000])
     streams = [opened(policy, Sampling(1.0, 40)), opened(policy, Sampling(0.0, 40))]
