@@ -23,7 +23,7 @@ from tasks.judges import JudgeUse, in_process_line
 from tasks.model import Problem, TaskError, counted
 from tasks.place import lacking
 from tasks.proof import Proof, Status, prove
-from tasks.sources import GENERATED, LIBRARY, is_spec, load_library, load_tasks, task_files
+from tasks.sources import GENERATED, LIBRARY, SHELVES, is_spec, load_shipped, load_tasks, task_files
 from tasks.sources.clawgym import is_clawgym
 from tasks.task import Task
 
@@ -223,7 +223,7 @@ def gather(specs: Sequence[str], *, every: bool, sample: int, seed: int) -> tupl
     if every:
         from tasks.families import ALL_FAMILIES
 
-        wanted = [LIBRARY, *wanted]
+        wanted = [LIBRARY, *(f"{LIBRARY}:{shelf}" for shelf in SHELVES), *wanted]
         wanted += [f"{GENERATED}:{family}?n={sample}&seed={seed}" for family in ALL_FAMILIES]
     tasks: dict[str, Task] = {}
     for source in wanted:
@@ -304,7 +304,7 @@ def with_judges(task: Task, proof: Proof) -> Proof:
     line = in_process_line(task.judge_findings)
     from tasks.families import ALL_FAMILIES  # only here: few tasks have such a judge
 
-    if task.family in ALL_FAMILIES or task.content_hash in {shipped.content_hash for shipped in load_library()}:
+    if task.family in ALL_FAMILIES or task.content_hash in {shipped.content_hash for shipped in load_shipped()}:
         return replace(proof, problems=(*proof.problems, line))
     return replace(proof, notes=(*proof.notes, line))
 

@@ -19,7 +19,7 @@ from tasks.assertions.base import leaves
 from tasks.comparable import SHOWN, THRESHOLD, near_twins
 from tasks.judges import JudgeUse
 from tasks.model import Problem, TaskError, collected, counted, nearest, unknown_key
-from tasks.sources import is_spec, load_generated, load_library, load_tasks
+from tasks.sources import is_spec, load_generated, load_shipped, load_tasks
 from tasks.sources.fieldnotes import SUFFIX as RECORDS
 from tasks.sources.fieldnotes import write
 from tasks.splits import Split, split_tasks, take_confirm, write_lock
@@ -113,7 +113,7 @@ def _named(spec: str) -> list[Task]:
     """Load by spec, or by the bare id of a library task."""
     if is_spec(spec) or Path(spec).expanduser().exists():
         return load_tasks(spec)
-    shipped = load_library()
+    shipped = load_shipped()
     found = [task for task in shipped if task.id == spec]
     if not found:
         message = unknown_key(spec, [task.id for task in shipped], "task")

@@ -34,6 +34,7 @@ from tasks.judges import JudgeUse, in_process_line
 from tasks.model import Problem, TaskError
 from tasks.place import lay, limits_of, prepared, refuse_unplaceable, start_of
 from tasks.task import Task
+from tasks.user import Heard
 
 # -- Reading a folder that is not ours: no mode is changed, no link followed, nothing but regular files opened ---------
 
@@ -235,12 +236,18 @@ def grade_folder(task: Task, folder: Path, *, reply: str | None = None, backend:
         backend: Where commands run: `auto` or a backend by name.
 
     Raises:
-        TaskError: The folder cannot be read, or an assertion judges the reply and there is none. Nothing was judged.
+        TaskError: The folder cannot be read, or an assertion judges what was said and that is not known. Nothing was
+            judged.
         SandboxUnavailable: No sandbox works here. Nothing was judged.
         SandboxError: The machinery failed.
         FolderChanged: Something writes into the folder.
     """
     parts = [leaf for item in task.assertions for leaf in leaves(item)]
+    if heard := [_called(leaf) for leaf in parts if isinstance(leaf, Heard)]:
+        raise TaskError(
+            f"{', '.join(heard[:5])}{', ...' * (len(heard) > 5)}: judged by what the task's user said, which no folder "
+            "holds: play the task in ClawGym-v1 (python -m envs play), which grades it"
+        )
     wanting = [_called(leaf) for leaf in parts if _judges_reply(leaf)]
     if wanting and reply is None:
         raise TaskError(

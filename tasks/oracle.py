@@ -60,47 +60,91 @@ class NotRead(ValueError):
     """A command printed nothing that the pattern of a name finds; the text names both."""
 
 
-class Reading(StrictModel):
-    """A command whose output a later one needs.
+class _More(StrictModel):
+    """What a step may have beside its text.
+
+    Attributes:
+        reads: Names for parts of what is then shown (stdout, stderr, words of the user): each has a regular expression
+            with one group, searched as `file_matches` does. Later steps, and the answer, write `{{name}}` for what was
+            found.
+        request: Name of the user's request that this step is for: nobody does it who has not heard that.
+    """
+
+    reads: dict[Name, Annotated[Pattern, AfterValidator(_one_group)]] = Field(default_factory=dict)
+    request: str | None = None
+
+
+class Reading(_More):
+    """A command whose output a later one needs, or that does what the task's user asked for on the way.
 
     Attributes:
         run: The command.
-        reads: Names for parts of what it prints (stdout, then stderr): each has a regular expression with one group,
-            searched as `file_matches` does. Later commands, and the answer, write `{{name}}` for what was found.
     """
 
     run: Text
-    reads: dict[Name, Annotated[Pattern, AfterValidator(_one_group)]]
 
-    @field_validator("reads")
+    @model_validator(mode="after")
+    def _has_more(self) -> Reading:
+        if not self.reads and self.request is None:
+            if "reads" in self.model_fields_set:
+                raise fault("is empty: name what is read, or write the command as plain text", "reads")
+            raise fault("has neither reads nor request: write the command as plain text")
+        return self
+
+
+class Saying(_More):
+    """A message to the task's user.
+
+    Attributes:
+        say: Words.
+    """
+
+    say: Text
+
+    @field_validator("say")
     @classmethod
-    def _reads_something(cls, reads: dict[str, str]) -> dict[str, str]:
-        if not reads:
-            raise fault("is empty: name what is read, or write the command as plain text")
-        return reads
+    def _no_command(cls, say: str) -> str:
+        if "```" in say or "~~~" in say:
+            raise fault("holds a block, and a reply with a block is a command: write it as `run`")
+        return say
 
 
 def _step(value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
-    """Tell a command with reads from a plain one, so that each mistake has one complaint."""
-    if isinstance(value, Reading) or (isinstance(value, dict) and value.keys() & {"run", "reads"}):
+    """Tell the forms of a step apart, so that each mistake has one complaint."""
+    if isinstance(value, Reading | Saying):
+        return value
+    if isinstance(value, dict) and "say" in value:
+        return Saying.model_validate(value)
+    if isinstance(value, dict) and value.keys() & {"run", "reads", "request"}:
         return Reading.model_validate(value)
     if not isinstance(value, str):
         raise PydanticKnownError("string_type")
     return handler(value)
 
 
-Step = Annotated[str | Reading, WrapValidator(_step)]
-"""One command: plain text, or a mapping with what is read from what it prints."""
+Step = Annotated[str | Reading | Saying, WrapValidator(_step)]
+"""One turn: a command as plain text, one with what is read from what it prints, or a message to the user."""
 
 
 def command_of(step: Step) -> str:
-    """Return the command of a step, its `{{name}}`s as they are written."""
-    return step.run if isinstance(step, Reading) else step
+    """Return the command of a step, or the words of a message, its `{{name}}`s as they are written."""
+    return step.run if isinstance(step, Reading) else step.say if isinstance(step, Saying) else step
 
 
 def names_of(step: Step) -> tuple[str, ...]:
     """Return the names that a step reads."""
-    return tuple(step.reads) if isinstance(step, Reading) else ()
+    return () if isinstance(step, str) else tuple(step.reads)
+
+
+def request_of(step: Step) -> str | None:
+    """Return the name of the request that a step is for."""
+    return None if isinstance(step, str) else step.request
+
+
+def at_once(way: Sequence[Step]) -> list[str]:
+    """Return the commands that an agent could give before anybody has said anything, as one, if there are any."""
+    commands = [command_of(step) for step in way if not isinstance(step, Saying) and request_of(step) is None]
+    return ["\n".join(commands)] if commands else []
 
 
 def read(step: Step, printed: str) -> dict[str, str]:
@@ -111,7 +155,7 @@ def read(step: Step, printed: str) -> dict[str, str]:
         TooSlow: A pattern takes too long.
     """
     found: dict[str, str] = {}
-    for name, pattern in step.reads.items() if isinstance(step, Reading) else ():
+    for name, pattern in () if isinstance(step, str) else step.reads.items():
         text = first_group(pattern, printed)
         if text is None:
             raise NotRead(f"printed nothing that the pattern '{pattern}' of '{name}' finds")
@@ -125,12 +169,13 @@ def read(step: Step, printed: str) -> dict[str, str]:
 def replies(way: Sequence[Step]) -> list[list[int]]:
     """Part commands, in their order, into as few replies as their reads allow: positions of the commands of each.
 
-    A command that needs what another one printed cannot stand in the same reply.
+    A command that needs what another one printed cannot stand in the same reply, and no command beside a message.
     """
     parts: list[list[int]] = []
     fresh: set[str] = set()
     for position, step in enumerate(way):
-        if not parts or fresh & set(references(command_of(step))):
+        alone = any(isinstance(item, Saying) for item in way[max(0, position - 1) : position + 1])
+        if not parts or alone or fresh & set(references(command_of(step))):
             parts.append([])
             fresh = set()
         parts[-1].append(position)
@@ -139,7 +184,7 @@ def replies(way: Sequence[Step]) -> list[list[int]]:
 
 
 def layers(way: Sequence[Step]) -> list[list[int]]:
-    """The same, but each command stands as early as its own reads allow, whatever the order of the commands."""
+    """The same, but each command stands as early as its own reads allow, whatever the order. For ways of commands."""
     read_in: dict[str, int] = {}
     parts: list[list[int]] = []
     for position, step in enumerate(way):
@@ -163,7 +208,7 @@ class Oracle(StrictModel):
     """One way to solve the task, or several.
 
     Attributes:
-        commands: What to run, each command one turn.
+        commands: What to run, and to say to the task's user, each one turn.
         answer: What to say when submitting, for tasks that judge the answer too.
         alternatives: Other lists of commands that solve the task as well, each with the same answer; a proof plays all.
         may_survive: What may pass although a proof calls it wrong (such as `notes.txt: junk appended`), and why.
@@ -205,16 +250,20 @@ class Oracle(StrictModel):
         return (self.commands, *self.alternatives)
 
     def reading(self) -> Iterator[tuple[str | int, ...]]:
-        """Yield where commands are written with what is read from them."""
-        for place, way in self._placed():
-            yield from ((*place, number) for number, step in enumerate(way) if isinstance(step, Reading))
+        """Yield where steps are more than plain text: the place of the key that says so."""
+        for place, way in self.placed():
+            for number, step in enumerate(way):
+                if not isinstance(step, str):
+                    key = "say" if isinstance(step, Saying) else "reads" if step.reads else "request"
+                    yield (*place, number, key)
 
     def unread(self) -> Iterator[tuple[str, tuple[str | int, ...]]]:
         """Yield what is wrong with the names, and where: one that no command before reads, or that two read."""
-        for place, way in self._placed():
+        for place, way in self.placed():
             known: list[str] = []
             for number, step in enumerate(way):
-                at = (*place, number, *(("run",) if isinstance(step, Reading) else ()))
+                key = () if isinstance(step, str) else ("say",) if isinstance(step, Saying) else ("run",)
+                at = (*place, number, *key)
                 yield from (
                     (_nobody_reads(name, known), at) for name in references(command_of(step)) if name not in known
                 )
@@ -229,7 +278,8 @@ class Oracle(StrictModel):
                 if name not in known:
                     yield _nobody_reads(name, known), ("answer",)
 
-    def _placed(self) -> Iterable[tuple[tuple[str | int, ...], tuple[Step, ...]]]:
+    def placed(self) -> Iterable[tuple[tuple[str | int, ...], tuple[Step, ...]]]:
+        """Yield each way, after its place in the oracle."""
         yield ("commands",), self.commands
         yield from ((("alternatives", which), way) for which, way in enumerate(self.alternatives))
 

@@ -23,10 +23,11 @@ from tasks.assertions.base import Outcome, Verdict, cut_short, leaves
 from tasks.assertions.grade import Grade, grade
 from tasks.assertions.on_files import TooSlow
 from tasks.assertions.run import SandboxGrader
-from tasks.oracle import NotRead, Step, command_of, read, resolve
+from tasks.oracle import NotRead, Saying, Step, command_of, read, request_of, resolve
 from tasks.place import CannotBegin, begin, lay, prepared
 from tasks.task import Task
-from tasks.turns import prove_turns
+from tasks.turns import prove_turns, prove_user
+from tasks.user import Dialogue
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Wrong ends of an episode, made from the right one: damaged results, and cheap cheats. No task may pass with one.
@@ -348,7 +349,9 @@ class Run:
         outcome: The end.
         grade: Its grade.
         complaints: Commands that failed, wrote to stderr, ran out of time or printed too much, a line each.
-        unread: Commands that printed nothing for a name that they read, a line each.
+        unread: Steps that were shown nothing for a name that they read, or that are for a request nobody has made yet,
+            a line each.
+        held: Submissions that were not taken, because the user had more to say.
     """
 
     before: str
@@ -357,6 +360,7 @@ class Run:
     grade: Grade
     complaints: tuple[str, ...]
     unread: tuple[str, ...] = ()
+    held: int = 0
 
 
 _FLOOD = "printed more than the sandbox keeps"
@@ -391,10 +395,11 @@ def _proof(task: Task, sandbox: Sandbox) -> Proof:
             notes.append(
                 f"the {name} leaves another workspace each time (clock, random numbers or process ids in a file?)"
             )
-    if task.turns is not None and ways and not problems:
-        found, wrong = prove_turns(task, partial(play, task, sandbox))
-        notes += found
-        problems += wrong
+    if ways and not problems:
+        for prove_more in [prove_turns] * (task.turns is not None) + [prove_user] * (task.user is not None):
+            found, wrong = prove_more(task, partial(play, task, sandbox))
+            notes += found
+            problems += wrong
     solved = ways[0] if ways else []
     if solved and not problems:
         problems += _judge_wrong_ends(task, sandbox, solved[0].outcome, idle[0].grade)
@@ -427,11 +432,12 @@ def play(
     Args:
         task: What is done.
         sandbox: Where; its workspace is laid anew.
-        commands: Bash texts; each `{{name}}` in them becomes what an earlier one read.
+        commands: Bash texts and messages to the user; each `{{name}}` in them becomes what an earlier one read.
         answer: The submitting reply; likewise.
         name: What complaints call the commands.
         together: Positions of commands that stand in one reply with the one before, and so do not know what the
-            commands of that reply print; the number of commands stands for the answer.
+            commands of that reply print; the number of commands stands for the answer. A message beside a command in
+            one reply is not heard.
 
     Raises:
         SandboxError: The machinery failed.
@@ -444,21 +450,33 @@ def play(
     known: dict[str, str] = {}
     fresh: dict[str, str] = {}
     transcript: list[dict[str, object]] = [{"role": "user", "content": task.intent}]
+    dialogue = Dialogue(task.user, task.intent) if task.user else None
+    turn = 0
     for position, step in enumerate(commands):
+        what = f"{name} command {position + 1}"
         if position not in together:
             known, fresh = known | fresh, {}
-        command = resolve(command_of(step), known)
-        result = sandbox.run(command, timeout=task.budget.command_seconds)
-        printed = result.stdout_text + result.stderr_text
-        transcript.append({"role": "assistant", "content": command})
+            turn += 1
+        text, printed, message = resolve(command_of(step), known), "", None
+        if isinstance(step, Saying):
+            message = None if {position, position + 1} & {*together} else text
+        else:
+            result = sandbox.run(text, timeout=task.budget.command_seconds)
+            printed = result.stdout_text + result.stderr_text
+            if complaint := _complaint(what, result):
+                complaints.append(complaint)
+        if dialogue is not None:
+            if (asked := request_of(step)) is not None and asked not in dialogue.heard:
+                unread.append(f"{what} is for '{asked}' before the user has asked for that")
+            if position + 1 not in together:  # the user speaks after whole replies
+                said = dialogue.after(turn, sandbox.snapshot(), message)
+                printed = "\n".join([printed, *(item.text for item in said)])
+        transcript.append({"role": "assistant", "content": text})
         transcript.append({"role": "user", "content": printed})
-        complaint = _complaint(f"{name} command {position + 1}", result)
-        if complaint:
-            complaints.append(complaint)
         try:
             fresh |= read(step, printed)
         except (NotRead, TooSlow) as error:
-            unread.append(f"{name} command {position + 1} {error}")
+            unread.append(f"{what} {error}")
     if answer is not None:
         answer = resolve(answer, known if len(commands) in together else known | fresh)
         transcript.append({"role": "assistant", "content": answer})
@@ -467,8 +485,12 @@ def play(
     after = sandbox.snapshot_hash()  # before the grade: what a grader's command leaves is not the agent's
     files = sandbox.snapshot()
     unseen = cut_short(files)
-    outcome = Outcome(files, initial, answer, tuple(transcript), SandboxGrader(sandbox, task), unseen)
-    return Run(before, after, outcome, grade(task, outcome), tuple(complaints), tuple(unread))
+    held = 0
+    while dialogue is not None and dialogue.after(turn + held + 1, files, answer, submits=True):
+        held += 1
+    heard = dialogue.heard if dialogue else frozenset()
+    outcome = Outcome(files, initial, answer, tuple(transcript), SandboxGrader(sandbox, task), unseen, heard)
+    return Run(before, after, outcome, grade(task, outcome), tuple(complaints), tuple(unread), held)
 
 
 def _complaint(what: str, result: CommandResult) -> str | None:
@@ -502,7 +524,7 @@ def _judge_golds(task: Task) -> list[str]:
 
 def _judge_oracle(task: Task, run: Run, commands: int, name: str) -> list[str]:
     problems: list[str] = []
-    turns = commands + 1
+    turns = commands + 1 + run.held
     if turns > task.budget.max_turns:
         problems.append(f"the {name} needs {turns} turns (submitting is one), but max_turns is {task.budget.max_turns}")
     problems += run.unread
@@ -545,7 +567,8 @@ def _judge_wrong_ends(task: Task, sandbox: Sandbox, right: Outcome, idle: Grade)
         problems += [f"with {mutant.name}, {error.name} cannot be judged: {error.detail}" for error in found.errors]
     for cheat in cheats(task.intent, right.initial, right.files, excused):
         whole = cheat.name == DELETE_ALL and not deletes_something(right.initial, right.files)
-        lazy = replace(right, files=cheat.files, final_message=None, transcript=right.transcript[:1])
+        heard = frozenset() if whole else right.heard  # talk is cheap; but doing nothing, which is compared, is silent
+        lazy = replace(right, files=cheat.files, final_message=None, transcript=right.transcript[:1], heard=heard)
         found = tried(cheat, lazy, whole)
         if whole and found.rate is not None and idle.rate is not None and found.rate > idle.rate:
             problems.append(f"{DELETE_ALL} earns {found.rate:.2f}, more than doing nothing, {idle.rate:.2f}")

@@ -13,8 +13,9 @@ from rich.text import Text
 
 from sandboxes.sandbox import EntryKind, FileEntry
 from tasks.judges import REMEDY, JudgeUse
-from tasks.oracle import Reading, Step, command_of
+from tasks.oracle import Saying, Step, command_of
 from tasks.task import HAND_WRITTEN, Task
+from tasks.user import User
 
 # -- A task in words: what `python -m tasks show` prints where there is no terminal -----------------------------------
 
@@ -42,6 +43,8 @@ def describe(task: Task) -> str:
     lines[-1] += f"{budget.turn_tokens} tokens a turn"
     lines[-1] += f", {budget.episode_seconds:g} s an episode" if budget.episode_seconds else ""
     lines += [f"Needs   {task.turns} turns at least"] if task.turns else []
+    if task.user is not None:
+        lines += ["", "User", *_indent("\n".join(spoken(task.user)))]
     lines += ["", "Judged by (all must hold)"]
     for assertion in task.assertions:
         weight = f"  (weight {assertion.weight:g})" if assertion.weight not in (0, 1) else ""
@@ -57,7 +60,8 @@ def describe(task: Task) -> str:
             lines += [f"  another way ({way})"] if way else []
             for number, command in enumerate(commands, start=1):
                 first, *rest = command_of(command).rstrip("\n").split("\n")
-                lines += [f"  {number}$ {first}", *(f"     {line}" for line in rest)]
+                mark = ">" if isinstance(command, Saying) else "$"
+                lines += [f"  {number}{mark} {first}", *(f"     {line}" for line in rest)]
                 lines += [f"     {line}" for line in _reads(command)]
         if task.oracle.answer is not None:
             lines += ["  answer:", *_indent(task.oracle.answer)]
@@ -80,7 +84,22 @@ def place_lines(task: Task) -> list[str]:
 
 def _reads(step: Step) -> list[str]:
     """Say what a command of an oracle reads, a line each."""
-    return [f"reads {name}: {pattern}" for name, pattern in step.reads.items()] if isinstance(step, Reading) else []
+    if isinstance(step, str):
+        return []
+    request = [] if step.request is None else [f"for the request {step.request}"]
+    return [*request, *(f"reads {name}: {pattern}" for name, pattern in step.reads.items())]
+
+
+def spoken(user: User) -> list[str]:
+    """Say what a task's user says when, a line for each rule."""
+    lines = []
+    for rule in user.rules:
+        when = rule.when.model_dump(exclude_none=True)
+        marks = [mark for mark, on in (("request", rule.request), ("again", rule.again)) if on]
+        head = " ".join(filter(None, [rule.name, *(f"({mark})" for mark in marks)]))
+        conditions = ", ".join(f"{key} {value}" for key, value in when.items())
+        lines.append(f"{f'{head}: ' if head else ''}when {conditions}: {rule.say}")
+    return [*lines, f"otherwise: {user.otherwise}"]
 
 
 def metadata_lines(task: Task) -> list[str]:
@@ -157,6 +176,8 @@ def render(task: Task, stream: IO[str] | None = None, *, width: int | None = Non
     console.print(Panel(_workspace(task), title="workspace", title_align="left"))
     if place := place_lines(task):
         console.print(Panel(Text(_printable("\n".join(place))), title="place", title_align="left"))
+    if task.user is not None:
+        console.print(Panel(Text(_printable("\n".join(spoken(task.user)))), title="user", title_align="left"))
     console.print(_assertions(task))
     for line in judge_lines(task):
         console.print(Text(_printable(line), "yellow"))
@@ -203,7 +224,10 @@ def _oracle(task: Task) -> RenderableType:
             parts.append(Text(f"or, another way ({number})", "dim"))
         for step in commands:
             command = _printable(command_of(step).rstrip("\n"))
-            parts.append(Syntax(command, "bash", background_color="default", word_wrap=True))
+            if isinstance(step, Saying):
+                parts.append(Text(f"> {command}"))
+            else:
+                parts.append(Syntax(command, "bash", background_color="default", word_wrap=True))
             parts += [Text(_printable(line), "dim") for line in _reads(step)]
     if task.oracle.answer is not None:
         parts.append(Text(_printable(f"answer: {task.oracle.answer}")))

@@ -41,6 +41,7 @@ from tasks.model import Bash, Items, StrictModel, TaskError, Text, fault, faults
 from tasks.oracle import Oracle
 from tasks.place import PLACE, Dockerfiles, Environment, Image, Needs, Services, prepared
 from tasks.plugins import ASSERTIONS, load_plugin, plugins
+from tasks.user import Heard, User, misfits
 from tasks.workspace import Workspace
 
 # -- Any assertion a task may hold, told apart by `kind`: those that ship, and those of other installed packages ------
@@ -88,6 +89,7 @@ Assertion = Annotated[
         | MathEquivalent
         | MathFormat
         | InstructionFollowed
+        | Heard
         | AnyOf
         | AllOf
         | Not,
@@ -113,7 +115,7 @@ class Meaning:
     Attributes:
         intent: In Unicode NFKC, case folded, one blank between words, without punctuation at the end.
         files: Paths of the workspace, each with the kind and a digest of the content, sorted.
-        assertions: Canonical forms as JSON, sorted, none twice.
+        assertions: Canonical forms as JSON, sorted, none twice; what its user says when is among them.
     """
 
     intent: str
@@ -176,6 +178,7 @@ class Budget(StrictModel):
 VERSION_2: tuple[tuple[str, ...], ...] = (
     ("turns",),
     ("metadata",),
+    ("user",),
     *((key,) for key in PLACE),
     ("budget", "episode_seconds"),
 )
@@ -209,6 +212,7 @@ class Task(StrictModel):
         oracle: One way to solve it; without it a task cannot be proven.
         split: Where the task must go; None lets `split_tasks` decide.
         metadata: What else is to be known: author, source, licence, whatever JSON can hold. Not part of the hashes.
+        user: A person who answers (`ClawGym-v1`); None for a task that nobody is asked about.
         turns: It needs at least so many replies, since only what is printed says what to do next; a proof tries it.
     """
 
@@ -236,6 +240,7 @@ class Task(StrictModel):
     split: Annotated[SplitName, Field(strict=False)] | None = None
     metadata: dict[Text, Any] = Field(default_factory=dict)
     turns: int | None = Field(default=None, ge=2, le=1000)
+    user: User | None = None
 
     @field_validator("intent")
     @classmethod
@@ -287,7 +292,7 @@ class Task(StrictModel):
     def _of_its_version(self) -> Task:
         if self.schema_version == 1:
             newer: list[tuple[str | int, ...]] = [place for place in VERSION_2 if given(self, place)]
-            newer += [("oracle", *place, "reads") for place in (self.oracle.reading() if self.oracle else ())]
+            newer += [("oracle", *place) for place in (self.oracle.reading() if self.oracle else ())]
             if newer:
                 raise faults((newer_key(str(place[-1])), place) for place in newer)
         elif self.oracle is not None and (wrong := list(self.oracle.unread())):
@@ -298,6 +303,12 @@ class Task(StrictModel):
             )
         if self.image is not None and self.dockerfile is not None:
             raise fault("stands beside image, and only one of them can be the task's: leave one out", "dockerfile")
+        return self
+
+    @model_validator(mode="after")
+    def _of_its_user(self) -> Task:
+        if found := list(misfits(self.user, self.assertions, self.oracle, self.budget.max_turns)):
+            raise faults(found)
         return self
 
     @model_validator(mode="after")
@@ -349,7 +360,8 @@ class Task(StrictModel):
         """What it asks, lays out and checks, in one spelling."""
         files = [[path, entry.kind.value, _content(entry)] for path, entry in self.files().items()]
         files += [[key, json.dumps(value, sort_keys=True)] for key, value in self._dump(*PLACE).items()]
-        checks = (_bare(assertion) for assertion in self.assertions)
+        checks = [_bare(assertion) for assertion in self.assertions]
+        checks += [{"user": rule} for rule in self._dump("user").get("user", {}).get("rules", ())]
         return Meaning(_one_spelling(self.intent), _spelt(files), _spelt(checks))
 
     @cached_property
@@ -375,7 +387,7 @@ class Task(StrictModel):
 
     def _problem(self) -> dict[str, Any]:
         return {
-            **self._dump("intent", "persona", "workdir", *PLACE),
+            **self._dump("intent", "persona", "workdir", "user", *PLACE),
             "schema_version": self.schema_version,
             "workspace": {path: _fingerprint(entry) for path, entry in self.files().items()},
             "assertions": [assertion.canonical() for assertion in self.assertions],

@@ -11,7 +11,7 @@ from agents.policy import Completion, FinishReason, PolicyError, Request, Sampli
 from agents.trajectory import Trajectory
 from envs.actions import STOP_WORD, fenced
 from tasks.assertions.on_files import TooSlow
-from tasks.oracle import NotRead, command_of, names_of, read, resolve
+from tasks.oracle import NotRead, Saying, command_of, names_of, read, resolve
 
 if TYPE_CHECKING:
     from tasks.task import Task
@@ -149,7 +149,7 @@ class ScriptedPolicy:
 
 
 class OraclePolicy(ScriptedPolicy):
-    """Plays the task's oracle, one command a turn, then submits with its answer, if it has one.
+    """Plays the task's oracle, one command or message a turn, then submits with its answer, if it has one.
 
     What a command reads (`oracle.commands[].reads`) is searched in what the conversation says since that command.
     """
@@ -189,7 +189,8 @@ class OraclePolicy(ScriptedPolicy):
             except (NotRead, TooSlow) as error:
                 raise PolicyError(f"task '{task.id}': oracle command {turn} {error}") from error
         if turn < len(commands):
-            self._said[request.conversation] = fenced(resolve(command_of(commands[turn]), known))
+            text = resolve(command_of(commands[turn]), known)
+            self._said[request.conversation] = text if isinstance(commands[turn], Saying) else fenced(text)
             return self._said[request.conversation]
         answer = task.oracle.answer
         return STOP_WORD if answer is None else f"{resolve(answer, known)}\n{STOP_WORD}"

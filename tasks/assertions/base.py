@@ -67,6 +67,7 @@ class Outcome:
         transcript: The conversation so far, records of `role` (`user` or `assistant`) and `content`.
         grader: Runs commands of graders; `None` while the agent still works.
         cut_short: `files` may lack paths, because there were too many: nothing can be said to be absent.
+        heard: Names of the rules of a task's user that have spoken.
     """
 
     files: Mapping[str, FileEntry]
@@ -75,6 +76,7 @@ class Outcome:
     transcript: tuple[Mapping[str, object], ...] = ()
     grader: GraderHandle | None = None
     cut_short: bool = False
+    heard: frozenset[str] = frozenset()
 
 
 def cut_short(files: Mapping[str, FileEntry]) -> bool:
@@ -132,6 +134,8 @@ class AssertionKind(StrEnum):
     """The answer stands in a closed box."""
     INSTRUCTION = "instruction"
     """The answer follows one instruction on its form, such as "has at least 20 words"."""
+    HEARD = "heard"
+    """The task's user has said what a rule of theirs says."""
     ANY_OF = "any_of"
     """At least one of several assertions holds."""
     ALL_OF = "all_of"
@@ -232,6 +236,7 @@ class BaseAssertion(StrictModel):
             transcript=outcome.transcript[:1],
             grader=None,
             cut_short=False,
+            heard=frozenset(),
         )
 
     @abstractmethod

@@ -141,20 +141,36 @@ LIBRARY = "library"
 FOLDER = Path(__file__).resolve().parent.parent / "library"
 """Where the files are; a plain folder in the wheel too."""
 
+DIALOGUES = "dialogues"
+"""The shelf of the library whose tasks have a user, for `ClawGym-v1`."""
+SHELVES = (DIALOGUES,)
+"""Folders of the library whose tasks are not among those of `library`, so that its pool stays as it is."""
 
-def load_library(task_id: str | None = None) -> list[Task]:
-    """Load all shipped tasks, sorted by id, or the one with the given id.
+
+def load_library(name: str | None = None) -> list[Task]:
+    """Load all shipped tasks but those of shelves, sorted by id; or others by name.
+
+    Args:
+        name: A shelf, for all tasks on it; or the id of a task, wherever it stands.
 
     Raises:
         TaskError: no such id; the nearest one is named.
     """
-    tasks = sorted(load_yaml(FOLDER), key=lambda task: task.id)
-    if task_id is None:
-        return tasks
-    found = [task for task in tasks if task.id == task_id]
-    if not found:
-        raise TaskError(unknown_key(task_id, [task.id for task in tasks], "library task"))
-    return found
+    if name is None or name in SHELVES:
+        return _on(FOLDER / (name or ""))
+    for folder in (FOLDER, *(FOLDER / shelf for shelf in SHELVES)):
+        if (file := folder / f"{name}.yaml") in task_files(folder):  # each file is named after its task
+            return load_files([file])
+    raise TaskError(unknown_key(name, [*SHELVES, *sorted(file.stem for file in task_files(FOLDER))], "library task"))
+
+
+def load_shipped() -> list[Task]:
+    """Load every task that ships: the library, then each of its shelves."""
+    return [task for name in (None, *SHELVES) for task in load_library(name)]
+
+
+def _on(folder: Path) -> list[Task]:
+    return sorted(load_files(sorted(folder.glob("*.yaml"))), key=lambda task: task.id)
 
 
 # -- Procedural tasks by spec: `generated:<family>?n=100&seed=0` ------------------------------------------------------
@@ -222,7 +238,7 @@ def load_tasks(spec: Spec) -> list[Task]:
     Args:
         spec: One of the following, a list of them, or several in one text with commas between:
 
-            * ``library``: all tasks that ship; ``library:ID``: one of them.
+            * ``library``: all tasks that ship; ``library:dialogues``: those with a user; ``library:ID``: one of any.
             * ``generated:FAMILY?n=100&seed=0``: `n` tasks of a procedural family (or of ``quickstart``, the mix).
             * ``clawgym:PATH``: upstream ClawGym tasks, a folder or a tar archive; ``?ids=A,B&prefix=TEXT`` may follow.
             * ``fieldnotes:FILE``: a JSONL file of field-notes records.

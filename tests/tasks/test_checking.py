@@ -9,7 +9,7 @@ from tasks import check as checking
 from tasks.__main__ import run
 from tasks.families import ALL_FAMILIES
 from tasks.proof import Status
-from tasks.sources import load_library, load_tasks
+from tasks.sources import load_shipped, load_tasks
 from tests.tasks.fake_sandbox import FakeSandbox
 
 GOOD = """\
@@ -77,7 +77,7 @@ def test_only_broken_files(opened: list[FakeSandbox], capsys: pytest.CaptureFixt
 def test_all_means_the_library_and_every_family() -> None:
     tasks, problems = checking.gather([], every=True, sample=2, seed=0)
     assert problems == []
-    assert len(tasks) == len(load_library()) + 2 * len(ALL_FAMILIES)
+    assert len(tasks) == len(load_shipped()) + 2 * len(ALL_FAMILIES)
 
 
 def test_one_id_in_two_files(tmp_path: Path) -> None:

@@ -98,6 +98,7 @@ def test_kinds_are_closed() -> None:
         "math_equivalent",
         "math_format",
         "instruction",
+        "heard",
         "any_of",
         "all_of",
         "not",
