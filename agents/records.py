@@ -351,9 +351,13 @@ def to_records(episodes: Iterable[Trajectory]) -> Iterable[dict[str, Any]]:
     """Every episode as a record.
 
     Raises:
-        RecordError: An episode does not say how it ended.
+        RecordError: An episode does not say how it ended, or has messages to a user.
     """
     for place, episode in enumerate(episodes):
+        if any(turn.action == ActionKind.MESSAGE for turn in episode.turns):
+            raise RecordError(
+                f"episode {place} (task '{episode.task_id}') has messages to a user: the format has no place for them"
+            )
         if not episode.stop_reason:
             raise RecordError(f"episode {place} (task '{episode.task_id}') has no stop reason: the format needs one")
         yield to_record(episode)

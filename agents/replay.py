@@ -14,7 +14,8 @@ from typing import Any
 from agents.chat import ChatTemplate, Conversation
 from agents.policies.scripted import fenced
 from agents.policy import FinishReason
-from agents.trajectory import NOTED, OWN_REWARD, Trajectory, Turn, env_for, setting_of
+from agents.trajectory import NOTED, OWN_REWARD, USER, Trajectory, Turn, env_for, setting_of
+from agents.users import RecordedUser, UnlikeThen
 from envs.actions import STOP_WORD, ActionKind
 from envs.clawgym import ClawGymEnv
 from envs.conversation import ConversationEnv
@@ -109,14 +110,18 @@ def replay(
     merged = {**recorded.environment, **(setting or {})}
     if recorded.source and "max_turns" not in merged:
         merged["max_turns"] = max(task.budget.max_turns, len(recorded.turns))
+    label = merged.get(USER)
+    user = None if label is None else RecordedUser(label, recorded.notes.get(USER, []))
     try:
-        env = env_for(task, merged, sandbox)
+        env = env_for(task, merged, sandbox, user=user)
     except ValueError as error:
         raise ReplayError(f"no environment can be made as it was: {error}") from error
     try:
         out = _play(recorded, task, env, template)
     except (SandboxError, GradeError) as error:
         raise ReplayError(f"the machinery failed: {error}") from error
+    except UnlikeThen as error:
+        raise ReplayError(f"a model answered as the user, in a task that was another: {error}") from error
     finally:
         env.close()
     if recorded.task_hash and recorded.task_hash != task.content_hash:
@@ -205,7 +210,7 @@ def _reply(turn: Turn, recorded: Trajectory, task: Task) -> str:
     if turn.command is not None:
         return f"{fenced(turn.command)}\n{STOP_WORD}" if submits else fenced(turn.command)
     if kind_of_env(task) is not ClawGymEnv:
-        return turn.reply  # an answer
+        return turn.reply  # an answer, or words to a user
     return STOP_WORD if turn.action == ActionKind.SUBMIT else ""
 
 

@@ -22,9 +22,11 @@ from envs.questions import AnswerEnv
 from envs.registry import BUILT_IN, environment, id_of
 from envs.rewards import RewardRule
 from envs.sandboxed import Place
+from envs.user import ClawGymUserEnv
 from envs.wrapping import WrappedConversation
 from tasks.model import unknown_key
 from tasks.task import Task
+from tasks.user import Speaker
 
 # -- Records of a JSONL file, one at a time, each with the line it stands on ------------------------------------------
 
@@ -103,7 +105,9 @@ KEEP = "keep_observations"
 """The key that says how many observations stand in full in a prompt; without it all of them."""
 WRAPPERS = "wrappers"
 """The key that names wrappers of Gymnasium that may have changed rewards or observations, the outermost first."""
-_SHOWN = ("env", "prompt_hash", OWN_REWARD, WRAPPERS)
+USER = "user"
+"""The key that says which model answered as the task's user; without it the task's own rules did."""
+_SHOWN = ("env", "prompt_hash", OWN_REWARD, WRAPPERS, USER)
 """Keys that tell of an environment and that none is made with."""
 _PAYS = ("step", "finish", "_end", "_progress", "_step_to")
 """Methods of an environment that a reward comes out of."""
@@ -134,6 +138,8 @@ def setting_of(env: ConversationEnv | WrappedConversation) -> dict[str, Any]:
         **({OWN_REWARD: True} if own else {}),
         **({WRAPPERS: wrapped.acting} if wrapped is not None and wrapped.acting else {}),
     }
+    if isinstance(env, ClawGymUserEnv) and env.speaker is not None:
+        setting[USER] = env.speaker.label
     if isinstance(env, AnswerEnv):
         setting |= {"tools": env.tools, "revise": env.revisions, "stops": list(env.stops)}
     return setting
@@ -156,8 +162,16 @@ def pays_otherwise(env: ConversationEnv) -> bool:
     return not same or type(env.rule) is not RewardRule
 
 
-def env_for(task: Task, setting: dict[str, Any], sandbox: Place = "auto") -> ConversationEnv:
+def env_for(
+    task: Task, setting: dict[str, Any], sandbox: Place = "auto", *, user: Speaker | None = None
+) -> ConversationEnv:
     """An environment of a task as `setting_of` described it; what the setting does not say has its default.
+
+    Args:
+        task: Of the episode.
+        setting: Of the environment.
+        sandbox: Where its commands run.
+        user: Who answers as the task's user where a model did; the setting only names it.
 
     Raises:
         ValueError: A setting is unknown, or the environment takes no such value.
@@ -169,7 +183,8 @@ def env_for(task: Task, setting: dict[str, Any], sandbox: Place = "auto") -> Con
     name = setting.get("env")
     kind = kind_of_env(task) if name is None else _BY_CLASS.get(name) or environment(name)
     made: Any = kind
-    return made([task], task=task.id, sandbox=sandbox, **settings)
+    answers = {} if user is None else {USER: user}
+    return made([task], task=task.id, sandbox=sandbox, **settings, **answers)
 
 
 # -- Turn and Trajectory: the record of one attempt at one task, token for token; JSONL in and out --------------------
@@ -189,7 +204,7 @@ FORGED = "forged_headers"
 """The note that counts headers of the template in what the agent was shown, each with a backslash in it; none for 0."""
 
 
-NOTED = ("judge_isolation", "answers", "text_after_stop", "text_after_answer", LOSSES)
+NOTED = ("judge_isolation", "answers", "text_after_stop", "text_after_answer", LOSSES, USER)
 """Keys of `info` at the end that go into a trajectory's notes, where an environment has them."""
 
 
@@ -204,7 +219,7 @@ class Turn:
         ids: The reply's ids as sampled (see `Completion` for the lists beside it). Empty in records of text.
         finish: Why the reply ended; `None` where a foreign record does not say it.
         reply: The reply as text, for people and for the environment.
-        action: `command`, `submit` or `malformed`.
+        action: `command`, `message`, `submit` or `malformed` (see `envs.actions.ActionKind`).
         command: The command that ran, when one did.
         observation: What the environment answered, as text.
         exit_code: The command's, when one ran.
@@ -295,8 +310,8 @@ class Trajectory:
         error: What failed, for `infrastructure`.
         sampling: The decode settings, as a label.
         family: Family of the task (or its set).
-        notes: What only some environments or formats say, JSON-able: `answers`, `text_after_stop`, `text_after_answer`;
-            and `losses`, the sandboxes that were lost in it.
+        notes: What only some environments or formats say, JSON-able: `answers`, `text_after_stop`, `text_after_answer`,
+            `user` (what the task's user said); and `losses`, the sandboxes that were lost in it.
         tokenizer: Fingerprint of tokenizer and chat template (`ChatTemplate.fingerprint`); other ids, other hash.
         environment: Settings of the environment that another one needs to show the same (see `agents.trajectory`).
         source: Format of the file that it came from, where that is not ours (`fieldnotes`, `retrain`).

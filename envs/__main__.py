@@ -6,11 +6,13 @@ import argparse
 import contextlib
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 from envs.actions import STOP_WORD, Heredoc, fenced, heredocs
 from envs.clawgym import ClawGymEnv
 from envs.conversation import ConversationEnv
 from envs.mixed import MixedEnv, kind_of_env
+from envs.user import ClawGymUserEnv
 from sandboxes.guard import Parser, add_command, leave_with, started
 from sandboxes.sandbox import Backend, SandboxError
 from tasks.assertions.grade import GradeError
@@ -21,6 +23,7 @@ from tasks.task import TaskError
 HELP = f"""Type a command and press Enter. It goes on over several lines while a quote or a heredoc is open, or after a
 backslash at the end of a line. {STOP_WORD} (or Ctrl-D) submits, Ctrl-C leaves without a grade."""
 ANSWERING = """To answer, type `= ` and the answer; one of several lines between `= <<END` and a line `END`."""
+SPEAKING = """To write to the user, type `= ` and the message; one of several lines between `= <<END` and `END`."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -37,10 +40,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _play(options: argparse.Namespace) -> int:
     try:
         tasks = load_tasks(options.tasks)
-        shell = all(kind_of_env(task) is ClawGymEnv for task in tasks)
-        env = (ClawGymEnv if shell else MixedEnv)(
-            tasks, options.task, sandbox=options.sandbox, max_turns=options.max_turns, reward=options.reward
-        )
+        kinds = {kind_of_env(task) for task in tasks}
+        make: Any = kinds.pop() if kinds in ({ClawGymEnv}, {ClawGymUserEnv}) else MixedEnv
+        env = make(tasks, options.task, sandbox=options.sandbox, max_turns=options.max_turns, reward=options.reward)
     except (TaskError, ValueError) as error:
         print(f"envs: {error}", file=sys.stderr)
         return 2
@@ -71,8 +73,9 @@ def play(env: ConversationEnv, seed: int | None = None, read: Callable[[str], st
         0 if the task was passed, else 1.
     """
     observation, info = env.reset(seed=seed)
-    question = kind_of_env(env.task) is not ClawGymEnv
-    words = f"{HELP}\n{ANSWERING}" if question else HELP
+    kind = kind_of_env(env.task)
+    question = kind is not ClawGymEnv
+    words = f"{HELP}\n{SPEAKING if kind is ClawGymUserEnv else ANSWERING}" if question else HELP
     print(f"task {info['task_id']} ({env.max_turns} turns, seed {info['seed']})\n{words}\n\n{observation}\n")
     over = False
     total = 0.0

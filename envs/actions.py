@@ -295,6 +295,8 @@ class ActionKind(StrEnum):
     """The agent submitted (where it answers: gave the answer that counts) and ran nothing."""
     ANSWER = "answer"
     """The agent answered, and may revise the answer."""
+    MESSAGE = "message"
+    """The agent spoke to the user (or submitted, and the user had more to say)."""
     MALFORMED = "malformed"
     """The reply asked for nothing that could be done."""
 
@@ -358,6 +360,13 @@ class Malformed:
     kind: MalformedKind
 
 
+@dataclass(frozen=True, slots=True)
+class Message:
+    """Words to the user. `text` is the reply without its thoughts."""
+
+    text: str
+
+
 Action = Command | Submit | Malformed
 
 REASONS = {
@@ -402,6 +411,31 @@ def parse(reply: str) -> Action:
     if stop:
         return Submit(scan.visible)
     return malformed(MalformedKind.OTHER_LANGUAGE if scan.fences else MalformedKind.NO_ACTION)
+
+
+def parse_with_user(reply: str, *, whole: bool = True) -> Action | Message:
+    """Read a reply where a user listens: by the rules of `parse`, but what asks for nothing is a message to the user.
+
+    A reply that names the stop word and does not stand it alone on a line means to submit, so it stays malformed.
+
+    Args:
+        reply: As the agent wrote it.
+        whole: False for a reply that was cut at the token limit: half a sentence is no message.
+    """
+    action = parse(reply)
+    if not isinstance(action, Malformed) or action.kind not in (MalformedKind.NO_ACTION, MalformedKind.OTHER_LANGUAGE):
+        return action
+    if not whole:
+        return malformed(MalformedKind.CUT)
+    text = take_apart(reply.replace("\r\n", "\n")).visible
+    if STOP_WORD in text:
+        return Malformed(f"to submit, write {STOP_WORD} alone on a line", MalformedKind.NO_ACTION)
+    return Message(text)
+
+
+def without_stop_word(text: str) -> str:
+    """What a submitting reply says beside the stop word."""
+    return "\n".join(line for line in text.split("\n") if line.strip() != STOP_WORD).strip()
 
 
 def command_of(block: Fence, stop: bool, message: str) -> Action:

@@ -42,7 +42,14 @@ class ClawGymEnv(SandboxedEnv):
         """
         super().__init__(tasks, task=task, **settings)
 
+    @classmethod
+    def unfit(cls, task: Task) -> str | None:
+        """See `ConversationEnv.unfit`: nobody answers here."""
+        return None if task.user is None else "has a user, who answers in ClawGym-v1 alone: play it there"
+
     def _lay(self, task: Task) -> str:
+        if why := self.unfit(task):
+            raise ValueError(f"task '{task.id}' {why}")
         sandbox = self._place.take()
         begin(task, sandbox)
         self._admit(task)
@@ -52,7 +59,10 @@ class ClawGymEnv(SandboxedEnv):
         return self.style.first(self._shown_task(), listing(self._initial))
 
     def _exchange(self, reply: str) -> Exchange:
-        match self._fitting(self._parsed(reply)):
+        return self._do(self._parsed(reply))
+
+    def _do(self, action: Action) -> Exchange:
+        match self._fitting(action):
             case Malformed(reason, kind):
                 self._last = ObservationClass.MALFORMED
                 signal = None if self._file_rate is None else 0.0

@@ -14,6 +14,7 @@ from envs.prompts import ANSWER_STYLES, PromptStyle, prompt_style
 from envs.questions import AnswerEnv
 from envs.registry import asking_for, environments
 from envs.sandboxed import Place, SandboxedEnv, TaskSource, Workplace, resolve_tasks
+from envs.user import ClawGymUserEnv
 from tasks.assertions.base import BaseAssertion, leaves
 from tasks.task import Task
 
@@ -21,9 +22,11 @@ from tasks.task import Task
 def kind_of_env(task: Task) -> type[SandboxedEnv]:
     """The environment that carries a task out.
 
-    Where something beside the answer decides it is ClawGym; else the kind of the first assertion that decides says
-    which form the answer has.
+    Where somebody answers it is ClawGym-v1, where something beside the answer decides it is ClawGym-v0; else the kind
+    of the first assertion that decides says which form the answer has.
     """
+    if task.user is not None:
+        return ClawGymUserEnv
     if AnswerEnv.unfit(task) is not None:
         return ClawGymEnv
     asking = (asking_for(kind) for kind in _kinds(task.assertions))
@@ -76,6 +79,11 @@ class MixedEnv(ConversationEnv):
         self._members: dict[type[SandboxedEnv], SandboxedEnv] = {}
         self._member: SandboxedEnv = self._enter(ClawGymEnv)  # before the first reset it is only asked what it shows
 
+    @classmethod
+    def unfit(cls, task: Task) -> str | None:
+        """See `ConversationEnv.unfit`: nobody answers here."""
+        return ClawGymEnv.unfit(task)
+
     @property
     def system_prompt(self) -> str:
         """The system message for the current task."""
@@ -100,6 +108,8 @@ class MixedEnv(ConversationEnv):
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
         """See `ConversationEnv.reset`."""
         self._choose(seed, options)
+        if why := self.unfit(self.task):
+            raise ValueError(f"task '{self.task.id}' {why}")
         self._member = self._enter(kind_of_env(self.task))
         self._member.step_limit = self._limit  # a time limit is around this environment, not around its member
         self._phase = Phase.RUNNING  # the member keeps the episode; here it only says that there is one

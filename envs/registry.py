@@ -33,6 +33,7 @@ BUILT_IN = {
     "MATH-v0": "envs.questions:MATHEnv",
     "IFEval-v0": "envs.questions:IFEvalEnv",
     "Mixed-v0": "envs.mixed:MixedEnv",
+    "ClawGym-v1": "envs.user:ClawGymUserEnv",
 }
 """Those that ship: id and where the class is (they are imported when they are asked for: some read this table)."""
 
@@ -127,3 +128,6 @@ def _tell_gymnasium(name: str, place: str) -> None:
     if name not in registration.registry:
         plain = name.removeprefix("TurnGym/")
         registration.register(name, entry_point=place, vector_entry_point=f"envs.vector:{plain}")
+        if plain in BUILT_IN and not plain.endswith("-v0"):
+            # Another protocol, no newer release: with a version here Gymnasium would call `-v0` out of date.
+            registration.registry[name].version = None

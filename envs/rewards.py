@@ -33,6 +33,8 @@ class ObservationClass(StrEnum):
     """Feedback on a reply that asked for nothing."""
     REVISE = "revise"
     """An answer that did not pass and may be revised."""
+    USER = "user"
+    """What the task's user said."""
 
     @classmethod
     def of(cls, result: CommandResult) -> ObservationClass:

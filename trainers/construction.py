@@ -89,6 +89,8 @@ def check_arguments(
     made = make_env()
     try:
         as_conversation(made)
+        if getattr(getattr(made, "unwrapped", made), "speaker", None) is not None:
+            raise ValueError("a model answers as the tasks' user, for evaluation only; leave user= out to train")
     except ValueError as error:
         raise ConfigError(f"make_env: {error}") from error
     finally:

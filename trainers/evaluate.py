@@ -11,7 +11,7 @@ import threading
 import time
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -30,9 +30,11 @@ from agents.rollout.engine import UNCOUNTED
 from agents.rollout.progress import RolloutProgress
 from agents.seeds import derive_seed
 from agents.trajectory import Trajectory
+from agents.users import ModelUser, read_user
+from envs.clawgym import ClawGymEnv
 from envs.conversation import ConversationEnv
 from envs.mixed import kind_of_env
-from envs.registry import environment, environment_ids
+from envs.registry import environment, environment_ids, takes
 from envs.sandboxed import ExposedJudge, refuse_exposed
 from sandboxes import Backend, SandboxPool, SandboxUnavailable, open_sandbox
 from sandboxes.guard import Parser
@@ -231,6 +233,7 @@ class Checked:
         body: More of each request, of a policy behind an endpoint.
         manner: How the policy is spoken to.
         settings: Arguments that only some environments take.
+        user: The model that answers as the tasks' user; `None`: their own rules do.
         tasks: What is played, of `split` where one was named.
         in_process: Ids of tasks that are played and not counted: what their judges say can be forged.
         arms: Decode settings by name.
@@ -242,6 +245,7 @@ class Checked:
     body: dict[str, Any]
     manner: Manner
     settings: dict[str, Any]
+    user: PolicyName | None
     tasks: list[Task]
     split: Split | None
     in_process: frozenset[str]
@@ -256,9 +260,10 @@ def _evaluate(a: argparse.Namespace, console: Console) -> int:
     refuse_unwritable(folder)
     record = EvaluationRecord(folder)
     actor = _open_actor(a, checked)
+    user = None if checked.user is None else open_policy(checked.user)
     if a.max_episode_tokens and not abilities(actor.policy).own_ids:
         raise EvaluateError(f"--max_episode_tokens {a.max_episode_tokens}: {UNCOUNTED}")
-    make = _make_env(a, checked)
+    make = _make_env(a, checked, user)
     try:
         made = make()
         prompt_hash = made.prompt_hash
@@ -279,9 +284,11 @@ def _evaluate(a: argparse.Namespace, console: Console) -> int:
     _introduce(a, checked, actor, other, console)
     reset_timings()  # the self-test is no part of what is measured
     boxes = min(a.slots + AHEAD, len(checked.tasks) * a.samples)
-    with closing(actor), SandboxPool(checked.backend, boxes) as sandboxes:
+    with closing(actor), closing(user) if user else nullcontext(), SandboxPool(checked.backend, boxes) as sandboxes:
         make_env = partial(make, sandbox=sandboxes)
         measured = [_measure_arm(name, a, checked, actor, make_env, record, console) for name in checked.arms]
+    if user is not None and isinstance(user.policy, OpenAIPolicy):
+        console.print(f"the user, {usage_line(user.policy.usage)}", markup=False)
     for kind in timing_table():
         console.print(f"check {kind}", markup=False, soft_wrap=True)
     console.print(f"stored in {folder}", markup=False, soft_wrap=True)
@@ -306,6 +313,9 @@ def _check(a: argparse.Namespace) -> Checked:
         )
     except ValueError as error:
         raise EvaluateError(str(error)) from error
+    if a.user is not None and not takes(environment(a.env), "user"):
+        raise EvaluateError(f"--user: nobody answers in {a.env}; --env ClawGym-v1 has a user")
+    user = None if a.user is None else read_user(a.user)
     if named.kind is PolicyKind.HUMAN:
         a.slots = 1
     if a.tasks and not all(a.tasks):
@@ -315,13 +325,17 @@ def _check(a: argparse.Namespace) -> Checked:
     if why := unfit_task(a.env, tasks):
         raise EvaluateError(why)
     if a.max_tokens is None:  # nobody says: questions take the largest budget, each task's own caps it further
-        a.max_tokens = DEFAULT_CAP if a.env == "ClawGym-v0" else max(task.budget.turn_tokens for task in tasks)
+        a.max_tokens = (
+            DEFAULT_CAP
+            if issubclass(environment(a.env), ClawGymEnv)
+            else max(task.budget.turn_tokens for task in tasks)
+        )
     arms = _arms(a, a.max_tokens, manner.max_episode_tokens)
     coverage = self_test(tasks)
     if coverage is not None and coverage.hopeless:
         raise EvaluateError(f"--tasks {a.tasks}: the verifiers cannot be trusted here: {coverage.text()}")
     backend = _check_machine(a, named, tasks)
-    return Checked(named, body, manner, settings, tasks, split, _in_process(a, tasks), arms, coverage, backend)
+    return Checked(named, body, manner, settings, user, tasks, split, _in_process(a, tasks), arms, coverage, backend)
 
 
 def _check_machine(a: argparse.Namespace, named: PolicyName, tasks: Sequence[Task]) -> str:
@@ -356,8 +370,9 @@ def _open_actor(a: argparse.Namespace, checked: Checked) -> Actor:
     return actor
 
 
-def _make_env(a: argparse.Namespace, checked: Checked) -> Callable[..., ConversationEnv]:
+def _make_env(a: argparse.Namespace, checked: Checked, user: Actor | None) -> Callable[..., ConversationEnv]:
     """Opens one environment; takes the sandbox."""
+    answers: dict[str, Any] = {} if user is None else {"user": ModelUser(user.policy, a.user)}
     return partial(
         environment(a.env),
         tasks=checked.tasks[:1],
@@ -367,6 +382,7 @@ def _make_env(a: argparse.Namespace, checked: Checked) -> Callable[..., Conversa
         allow_exposed_judges=a.allow_exposed_judges,
         prompt_style=checked.manner.prompt_style,
         **checked.settings,
+        **answers,
     )
 
 
@@ -625,6 +641,11 @@ def _environment_arguments(add: Callable[..., Any]) -> None:
         "default: as in training",
     )
     add("--seed", type=int, default=0, help="of the samples; equal seeds, equal episodes")
+    add(
+        "--user",
+        metavar="openai:MODEL@URL",
+        help="ClawGym-v1: a model that reads the agent's messages in the place of the tasks' patterns",
+    )
 
 
 def _policy_arguments(add: Callable[..., Any]) -> None:

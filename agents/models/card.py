@@ -270,7 +270,7 @@ def _card_of_run(run: Path) -> ModelCard | None:
         machine = json.loads(path.read_text(encoding="utf-8"))
         if not machine.get("prompt_style"):
             return None
-        questions = str(settings.get("env", "")) not in ("", "ClawGym-v0")
+        questions = str(settings.get("env", "")) not in ("", "ClawGym-v0", "ClawGym-v1")
         return ModelCard(
             prompt_style=str(machine["prompt_style"]),
             environment=str(settings.get("env") or ""),

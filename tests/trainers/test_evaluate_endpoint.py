@@ -99,6 +99,28 @@ def test_an_endpoint_that_knows_the_way_passes_everything(tmp_path: Path, capsys
     assert_no_key(folder)
 
 
+def test_a_model_as_the_user_is_recorded_and_costs_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "e"
+    asks = ["--env", "ClawGym-v1", "--tasks", "library:which-meyer", "--model", "oracle", "--output_dir", str(folder)]
+    with endpoint(lambda body: said("1")) as server:
+        assert main([*asks, "--user", f"openai:tiny@{server.url}"]) == 0
+        name, asked = f"openai:tiny@{server.url}", server.asked
+    (episode,) = read_jsonl(folder / "episodes_sampled.jsonl")
+    assert episode.passed and episode.environment["user"] == name
+    assert [record["rule"] for record in episode.notes["user"]] == [0, 1]
+    (body,) = asked  # one message; what is said at a turn needs no model
+    assert body["temperature"] == 0 and "Which one is it?" in body["messages"][-1]["content"]
+    assert "the user, used so far, as the server counts: 1 replies" in capsys.readouterr().out
+    assert_no_key(folder)
+
+
+def test_a_user_belongs_to_an_environment_that_has_one(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--env", "ClawGym-v0", "--user", "openai:m@http://h/v1"]) == 2
+    assert "--user: nobody answers in ClawGym-v0; --env ClawGym-v1 has a user" in capsys.readouterr().err
+    assert main(["--env", "ClawGym-v1", "--user", "quickstart"]) == 2
+    assert "is no chat endpoint" in capsys.readouterr().err
+
+
 def test_two_endpoints_are_compared_with_their_decode_settings(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

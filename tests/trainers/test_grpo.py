@@ -186,6 +186,7 @@ def test_dry_run_prints_settings_that_can_be_read_back(tmp_path, capsys):
     ("args", "words"),
     [
         (["--learning_rat", "1"], "did you mean `learning_rate`"),
+        (["--user", "openai:m@http://h/v1"], "unknown flag --user: a model as the user is for evaluation"),
         (["--tasks", "no_such_folder/"], "no_such_folder"),
         (["--tasks", "generated:quickstat?n=3"], "quickstart"),
         (["--sandbox", "docker"], "docker"),

@@ -12,6 +12,8 @@ import pytest
 from peft import LoraConfig
 from trl import GRPOConfig
 
+from agents.users import RecordedUser
+from envs import ClawGymUserEnv
 from tests.trainers.toy import ToyEnv, make_config, make_model, make_task, make_tokenizer
 from trainers.errors import ConfigError
 from trainers.gigpo import GiGPOTrainer
@@ -77,6 +79,10 @@ def test_no_held_out_tasks_are_needed(tmp_path):
         ({"peft_config": LoraConfig(target_modules=["foo"])}, "lora_target_modules=foo: the model has no such layer"),
         ({"pool": []}, "pool: holds no task"),
         ({"make_env": None}, "make_env: what opens"),
+        (
+            {"make_env": lambda: ClawGymUserEnv(user=RecordedUser("m", []))},
+            "make_env: a model answers as the tasks' user",
+        ),
         ({"pool": [make_task(0), make_task(0).model_copy(update={"intent": "other"})]}, "pool: two tasks have the id"),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",

@@ -358,11 +358,17 @@ def _named_config(name: str) -> Path:
     return path
 
 
+_ELSEWHERE = {"user": ": a model as the user is for evaluation; in training the tasks' own rules answer"}
+"""Flags of `python -m trainers.evaluate` that training has on purpose not, and why."""
+
+
 def _check_flags(args: Sequence[str]) -> None:
     known = known_settings(GROUPS)
     unknown = [name for name in _flags(args) if name not in known]
     if unknown:
-        raise ConfigError("\n".join(f"unknown flag --{name}{suggest(name, known)}" for name in unknown))
+        raise ConfigError(
+            "\n".join(f"unknown flag --{name}{_ELSEWHERE.get(name) or suggest(name, known)}" for name in unknown)
+        )
 
 
 def _flags(args: Sequence[str]) -> list[str]:

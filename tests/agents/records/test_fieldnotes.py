@@ -239,3 +239,6 @@ def test_a_broken_episode_goes_out_without_a_grade() -> None:
     assert from_record(written).stop_reason == "infrastructure"
     with pytest.raises(RecordError, match=r"episode 0 \(task 'a'\) has no stop reason"):
         list(to_records([Trajectory("a", "h", 0, 0, [1])]))
+    said = Turn(0, [], [1], [0.0], None, [False], FinishReason.STOP, "Which one?", "message")
+    with pytest.raises(RecordError, match=r"episode 0 \(task 'a'\) has messages to a user"):
+        list(to_records([Trajectory("a", "h", 0, 0, [1], [said], "submitted")]))
