@@ -43,6 +43,9 @@ def _play(options: argparse.Namespace) -> int:
         kinds = {kind_of_env(task) for task in tasks}
         make: Any = kinds.pop() if kinds in ({ClawGymEnv}, {ClawGymUserEnv}) else MixedEnv
         env = make(tasks, options.task, sandbox=options.sandbox, max_turns=options.max_turns, reward=options.reward)
+        for task in tasks:
+            if why := env.unfit(task):
+                raise ValueError(f"task '{task.id}' {why}")
     except (TaskError, ValueError) as error:
         print(f"envs: {error}", file=sys.stderr)
         return 2

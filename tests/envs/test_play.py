@@ -94,6 +94,8 @@ def test_mistakes_in_the_call_are_explained(capsys: pytest.CaptureFixture[str]) 
     assert "no tasks at 'no/such/place'" in capsys.readouterr().err
     assert cli.main(["play", "--task", "archive-old-lgos"]) == 2
     assert "did you mean 'archive-old-logs'" in capsys.readouterr().err
+    assert cli.main(["play", "--tasks", "library:vat-rates,library:dialogues"]) == 2
+    assert "task 'count-and-tell' has a user, who answers in ClawGym-v1 alone" in capsys.readouterr().err
     assert cli.main(["play", "--sandbox", "bubblewarp"]) == 2
     assert "bubblewrap" in capsys.readouterr().err
 

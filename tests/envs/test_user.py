@@ -195,6 +195,7 @@ def test_gymnasium_makes_it_and_does_not_call_v0_old(sandboxes: FakeSandboxes, n
         check_env(env.unwrapped)
         gym.make("ClawGym-v0", tasks=[task()]).close()
     assert isinstance(env.unwrapped, ClawGymUserEnv)
+    assert env.spec is not None and isinstance(gym.make(env.spec).unwrapped, ClawGymUserEnv)
     env.close()
 
 
