@@ -11,7 +11,7 @@ import hashlib
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from envs.actions import STOP_WORD, ActionKind, Message, parse_with_user, without_stop_word
+from envs.actions import STOP_WORD, ActionKind, Message, Submit, parse_with_user, without_stop_word
 from envs.clawgym import ClawGymEnv
 from envs.episode import CutReply, Exchange
 from envs.prompts import Compact, Header, Headers, PromptStyle, Standard, in_a_line
@@ -171,14 +171,12 @@ class ClawGymUserEnv(ClawGymEnv):
         action = parse_with_user(reply, whole=not isinstance(reply, CutReply))
         if isinstance(action, Message):
             self._last = ObservationClass.USER
-            did, message = Exchange("", ActionKind.MESSAGE, signal=self._no_change), action.text
+            did, words = Exchange("", ActionKind.MESSAGE, signal=self._no_change), action.text
         else:
             did = self._do(action)
-            submits_words = did.action is ActionKind.SUBMIT and did.final_message
-            message = without_stop_word(did.final_message or "") if submits_words else ""
-        said = self._dialogue.after(
-            self._turns + 1, self._files, message or None, submits=did.final_message is not None
-        )
+            words = without_stop_word(action.text) if isinstance(action, Submit) else ""
+        submits = did.final_message is not None
+        said = self._dialogue.after(self._turns + 1, self._files, words or None, submits=submits)
         return self._told(did, said) if said else did
 
     def _told(self, did: Exchange, said: tuple[Said, ...]) -> Exchange:
