@@ -33,7 +33,7 @@ train: ## install into .venv, train the quickstart policy in a sandbox, write ru
 
 test: ## run the tests
 	@.ci/venv $(VENV) dev
-	@$(PY) -m pytest -n $(WORKERS) --dist loadgroup $(ARGS)
+	@$(PY) -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder $(ARGS)
 
 else
 

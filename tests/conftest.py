@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 # Before anything imports torch or a Hugging Face library: both read these once.
 os.environ["HF_HUB_OFFLINE"] = "1"
@@ -20,22 +21,40 @@ settings.register_profile("turngym", deadline=None)  # tests assert no times: a 
 settings.load_profile("turngym")
 
 
-MADE_ONCE = frozenset(
-    ["batches", "by_family", "evaluated", "healthy", "hostile", "played", "policy_and_batch", "shown", "whole"]
-)
-"""Fixtures of a module or the session that take seconds. With several workers, the tests of a file that share one go to
-the same worker, so that it is made once."""
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """With `--dist loadgroup`: one worker takes a file with all its fixtures, or a group that `xdist_group` names.
+
+    A worker for each test, as xdist has it, makes fixtures of a module once a worker and costs more than most tests.
+    """
+    if config.getoption("dist") != "loadgroup":
+        return None
+    from xdist.scheduler import LoadGroupScheduling
+
+    class ByFile(LoadGroupScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            scope = super()._split_scope(nodeid)
+            return nodeid.partition("::")[0] if scope == nodeid else scope
+
+    return ByFile(config, log)
+
+
+def _first(items: list[pytest.Item]) -> None:
+    """Move files and groups with a test marked `slow` to the front: begun last, one would keep a worker alone."""
+
+    def unit(item: pytest.Item) -> str:
+        group = item.get_closest_marker("xdist_group")
+        return group.args[0] if group else item.location[0]
+
+    slow = {unit(item) for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: unit(item) not in slow)
 
 
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Keep together what shares a fixture that takes seconds; leave out the tests marked `whole` unless asked for.
-
-    `pytest -m slow` asks for them.
-    """
-    for item in items:
-        if MADE_ONCE.intersection(getattr(item, "fixturenames", ())) and not item.get_closest_marker("xdist_group"):
-            item.add_marker(pytest.mark.xdist_group(item.location[0]))
+    """Leave out the tests marked `whole` unless asked for; `pytest -m slow` asks for them."""
+    if hasattr(config, "workerinput"):
+        _first(items)
     if any(name in str(config.getoption("-m")) for name in ("slow", "whole")):
         return
     left_out = [item for item in items if item.get_closest_marker("whole")]

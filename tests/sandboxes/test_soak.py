@@ -2,7 +2,7 @@
 
 Each episode computes what is known beforehand: outputs, exit codes, every path of the snapshot. It is repeated until it
 comes to its end; what was lost on the way must have been a `SandboxError`, at most one for each kill. Then nothing may
-be left on the machine. 200 episodes, or 2,000 with TURNGYM_SOAK=1.
+be left on the machine. 100 episodes, or 2,000 with TURNGYM_SOAK=1.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from sandboxes import Backend, CommandResult, EntryKind, SandboxError, SandboxPo
 from tests.sandboxes.leftovers import Watched, arguments, children_of, parent_of
 
 FULL = os.environ.get("TURNGYM_SOAK", "0") not in ("", "0")
-EPISODES = 2000 if FULL else 200
+EPISODES = 2000 if FULL else 100
 THREADS = 8
 SANDBOXES = 6  # fewer than threads, so that they change hands
 TRIES = 20

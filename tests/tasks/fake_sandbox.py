@@ -127,8 +127,11 @@ class FakeSandbox:
     def _remove(self) -> None:
         """Also folders that a command locked."""
         if self.root.exists():
-            subprocess.run(["chmod", "-R", "u+rwX", self.root], check=True)
-            shutil.rmtree(self.root)
+            try:
+                shutil.rmtree(self.root)
+            except PermissionError:
+                subprocess.run(["chmod", "-R", "u+rwX", self.root], check=True)
+                shutil.rmtree(self.root)
 
     def __enter__(self) -> FakeSandbox:
         return self

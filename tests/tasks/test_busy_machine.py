@@ -27,11 +27,11 @@ def task(name: str, program: str, seconds: float) -> Task:
     return Task.model_validate({"id": name, "intent": "do", "assertions": [{**script, "timeout": seconds}]})
 
 
-HONEST, HOSTILE = task("honest", WORKS, 0.5), task("hostile", BURNS, 2.0)
+HONEST, HOSTILE = task("honest", WORKS, 0.5), task("hostile", BURNS, 0.5)
 
 
 @pytest.mark.xdist_group("vllm")  # not while a real server needs the cores
-@pytest.mark.parametrize("count", [12, pytest.param(1000, marks=[pytest.mark.whole, pytest.mark.timeout(1800)])])
+@pytest.mark.parametrize("count", [6, pytest.param(1000, marks=[pytest.mark.whole, pytest.mark.timeout(1800)])])
 def test_hostile_judges_change_no_honest_verdict(count: int) -> None:
     backend = next((b for b in (Backend.BUBBLEWRAP, Backend.LANDLOCK) if probe(b).ok), None)
     if backend is None:

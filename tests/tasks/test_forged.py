@@ -89,10 +89,16 @@ def made_hostile(task: Task, sandbox: Sandbox, how: str) -> Grade:
 
 
 @pytest.mark.parametrize(
-    "how", ["types", "fifo", *(pytest.param(how, marks=pytest.mark.whole) for how in ("an object", "no text"))]
+    ("how", "part"),
+    [
+        ("types", slice(0, None, 2)),
+        ("fifo", slice(1, None, 2)),
+        *(pytest.param(how, slice(None), marks=pytest.mark.whole) for how in (*HOSTILE, "fifo")),
+    ],
 )
-def test_no_file_makes_an_upstream_judge_err(how: str) -> None:
-    tasks = load_tasks(f"clawgym:{shared(EVAL)}")
+def test_no_file_makes_an_upstream_judge_err(how: str, part: slice) -> None:
+    """CI leaves one thing to every other judge and another to the rest."""
+    tasks = load_tasks(f"clawgym:{shared(EVAL)}")[part]
     with open_sandbox("landlock") as sandbox:
         results = {task.id: made_hostile(task, sandbox, how) for task in tasks}
     assert {name: found.results for name, found in results.items() if found.rate is None} == {}

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import tasks.grading
-from sandboxes import EntryKind, FileEntry, SandboxError, open_sandbox
+from sandboxes import EntryKind, FileEntry, SandboxError
 from sandboxes.inside.files import Tree
 from sandboxes.sandbox import Limits, Sandbox, SandboxUnavailable
 from tasks.__main__ import run
@@ -299,7 +299,7 @@ def _names(folder: Path) -> None:
 
 
 def _many(folder: Path) -> None:
-    for number in range(100_000):
+    for number in range(Limits().snapshot_entries * 5 // 4):
         os.close(os.open(folder / f"n{number}", os.O_CREAT | os.O_WRONLY))
 
 
@@ -440,17 +440,16 @@ def lay(files: Mapping[str, FileEntry], folder: Path) -> None:
         for task in load_library()
     ],
 )  # fmt: skip
-def test_a_library_task_has_the_grade_of_its_proof(task: Task, tmp_path: Path) -> None:
+def test_a_library_task_has_the_grade_of_its_proof(task: Task, tmp_path: Path, proving: Sandbox) -> None:
     assert task.oracle is not None
-    with open_sandbox() as sandbox:
-        for name, commands in (("solved", task.oracle.commands), ("idle", ())):
-            played = play(task, sandbox, commands, task.oracle.answer)
-            lay(played.outcome.files, tmp_path / name)
-            before = state(tmp_path / name)
-            found = grade_folder(task, tmp_path / name, reply=task.oracle.answer or "")
-            assert found.grade == played.grade
-            assert found.grade.passed is (name == "solved")
-            assert state(tmp_path / name) == before
+    for name, commands in (("solved", task.oracle.commands), ("idle", ())):
+        played = play(task, proving, commands, task.oracle.answer)
+        lay(played.outcome.files, tmp_path / name)
+        before = state(tmp_path / name)
+        found = grade_folder(task, tmp_path / name, reply=task.oracle.answer or "")
+        assert found.grade == played.grade
+        assert found.grade.passed is (name == "solved")
+        assert state(tmp_path / name) == before
 
 
 def test_grading_files_loads_nothing_heavy(tmp_path: Path, left: Path) -> None:

@@ -76,20 +76,20 @@ def test_work_half_done_scores_what_upstream_prints(sandbox: Sandbox) -> None:
     folders = folders_of(archive)
     moved: list[str] = []
     problems: list[str] = []
-    for task in load_tasks(archive)[:60]:
+    for task in load_tasks(archive)[:30]:
         commands = attempt(task)
         before, after = our_grade(task, sandbox, []), our_grade(task, sandbox, commands)
         problems.append(compare(task, folders[task.id], sandbox, commands))
         if before.rate is not None and after.rate is not None and before.rate < after.rate < 1:
             moved.append(task.id)
     assert [line for line in problems if line] == []
-    assert len(moved) >= 10, "the scripted agent earns too little for this test to mean something"
+    assert len(moved) >= 5, "the scripted agent earns too little for this test to mean something"
 
 
 def test_a_sample_of_the_training_tasks(sandbox: Sandbox) -> None:
     archive = shared(TRAIN)
     folders = folders_of(archive)
-    tasks = random.Random(0).sample(load_tasks(archive), len(folders) * 2 // 100)
+    tasks = random.Random(0).sample(load_tasks(archive), len(folders) // 100)
     problems = [
         compare(task, folders[task.id], sandbox, commands) for task in tasks for commands in ([], attempt(task))
     ]

@@ -4,8 +4,7 @@ from collections import Counter
 
 import pytest
 
-from sandboxes import open_sandbox
-from sandboxes.sandbox import SandboxUnavailable
+from sandboxes import Sandbox
 from tasks.assertions import AssertionKind
 from tasks.assertions.base import leaves
 from tasks.families.office.parts import PERSONAS
@@ -13,7 +12,6 @@ from tasks.model import TaskError
 from tasks.proof import Status, prove
 from tasks.sources import FOLDER, load_library, load_tasks
 from tasks.task import Difficulty, Oracle, Task
-from tests.tasks.fake_sandbox import FakeSandbox
 from tests.tasks.sources.library_traps import AFTER_THE_ORACLE, CHEATS, TRAPS
 
 TASKS = load_library()
@@ -41,9 +39,8 @@ def test_the_library_is_varied() -> None:
 
 
 @pytest.mark.parametrize("task", TASKS, ids=lambda task: task.id)
-def test_every_task_is_proven(task: Task) -> None:
-    with FakeSandbox() as sandbox:
-        proof = prove(task, sandbox)
+def test_every_task_is_proven(task: Task, proving: Sandbox) -> None:
+    proof = prove(task, proving)
     assert proof.status is Status.PROVEN, proof.problems
     assert proof.oracle_rate == 1.0
     assert proof.noop_rate is not None and proof.noop_rate <= 0.5
@@ -51,40 +48,26 @@ def test_every_task_is_proven(task: Task) -> None:
     assert len(set(proof.final_hashes)) == 1
 
 
-def test_every_task_is_proven_in_a_real_sandbox() -> None:
-    try:
-        sandbox = open_sandbox("auto")
-    except SandboxUnavailable as reason:
-        pytest.skip(str(reason))
-    with sandbox:
-        for task in TASKS:
-            proof = prove(task, sandbox)
-            assert proof.status is Status.PROVEN, (task.id, proof.problems)
-
-
 @pytest.mark.parametrize("task", TASKS, ids=lambda task: task.id)
-def test_the_hasty_way_fails(task: Task) -> None:
+def test_the_hasty_way_fails(task: Task, proving: Sandbox) -> None:
     hasty = task.model_copy(update={"oracle": Oracle(commands=(TRAPS[task.id],))})
-    with FakeSandbox() as sandbox:
-        proof = prove(hasty, sandbox)
+    proof = prove(hasty, proving)
     assert proof.status is Status.FAILED
     assert proof.oracle_rate is not None and proof.oracle_rate < 1
 
 
 @pytest.mark.parametrize(("name", "command"), CHEATS)
-def test_cheating_ends_in_a_bad_grade(name: str, command: str) -> None:
+def test_cheating_ends_in_a_bad_grade(name: str, command: str, proving: Sandbox) -> None:
     (task,) = load_tasks(f"library:{name}")
-    with FakeSandbox() as sandbox:
-        proof = prove(task.model_copy(update={"oracle": Oracle(commands=(command,))}), sandbox)
+    proof = prove(task.model_copy(update={"oracle": Oracle(commands=(command,))}), proving)
     assert proof.status is Status.FAILED
     assert proof.oracle_rate is not None and proof.oracle_rate < 0.8, proof.problems
 
 
 @pytest.mark.parametrize("name", AFTER_THE_ORACLE)
-def test_what_was_left_open_does_not_count(name: str) -> None:
+def test_what_was_left_open_does_not_count(name: str, proving: Sandbox) -> None:
     (task,) = load_tasks(f"library:{name}")
     assert task.oracle is not None
     commands = (*task.oracle.commands, AFTER_THE_ORACLE[name])
-    with FakeSandbox() as sandbox:
-        proof = prove(task.model_copy(update={"oracle": Oracle(commands=commands)}), sandbox)
+    proof = prove(task.model_copy(update={"oracle": Oracle(commands=commands)}), proving)
     assert proof.status is Status.PROVEN, proof.problems

@@ -110,7 +110,6 @@ def test_a_grade_that_is_not_its_verdicts_is_found_too(rule):
     "flags",
     [
         ["--reward", "binary"],
-        ["--reward", "delta"],
         ["--reward", "delta", "--subtract_baseline"],
         ["--subtract_baseline", "--max_turns", "3"],
         ["--env", "Mixed-v0", "--tasks", "gsm8k:sample?limit=12,ifeval:sample?limit=12", "--held_out", "none"],
@@ -120,13 +119,13 @@ def test_a_grade_that_is_not_its_verdicts_is_found_too(rule):
 def test_real_runs_of_every_rule_are_silent(flags, tmp_path):
     """Every way an episode ends is in them: submitted, out of turns, out of tokens."""
     folder = tmp_path / "run"
-    few = [*FLAGS, "--max_steps", "3", "--eval_steps", "3", "--max_turn_tokens", "40"]
+    few = [*FLAGS, "--max_steps", "2", "--eval_steps", "2", "--max_turn_tokens", "40"]
     assert grpo.main([*few, "--guards", "none,reward_against_grade", *flags, "--output_dir", str(folder)]) == 0
     assert json.loads((folder / "summary.json").read_text())["guards"] == {"on": 1, "silent": 1, "findings": {}}
 
 
 @needs_sandbox
-@pytest.mark.parametrize("how", CORRUPT)
+@pytest.mark.parametrize("how", ["flipped", "random"])
 def test_a_real_run_on_a_corrupted_reward_ends_within_three_steps(how, tmp_path, monkeypatch):
     """In 0.6.0 each of them ran to its end with all guards silent."""
     right = RewardRule.final
@@ -184,7 +183,7 @@ def test_one_with_the_wrong_sign_and_a_constant_one_speak_sooner():
     ids=["scaled, less a price", "passes alone", "noisy", "negative"],
 )
 def test_one_that_rises_with_the_grade_is_silent(reward):
-    assert all(groups_until_it_speaks(reward, first=1000 * i) == (None, "") for i in range(10))
+    assert all(groups_until_it_speaks(reward, first=1000 * i) == (None, "") for i in range(5))
 
 
 def test_a_reward_for_passes_is_equal_by_right_where_none_passes():
@@ -245,8 +244,7 @@ def test_a_reward_of_their_own_is_not_measured_by_the_built_in_rule():
 # -- rewards that are no numbers -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("value", [math.nan, math.inf])
-@pytest.mark.parametrize("guards", ["all", "none"])
+@pytest.mark.parametrize(("value", "guards"), [(math.nan, "all"), (math.inf, "none")])
 def test_a_reward_that_is_not_finite_names_its_task_before_anything_is_learned(value, guards, tmp_path, monkeypatch):
     right, finite = ToyEnv.step, [24]
 
