@@ -258,7 +258,7 @@ def test_turns_are_resampled_as_in_lockstep(together: bool, fault: bool) -> None
         wrapper = T2PO(base, config)
         naps = random.Random(1)
         with engine(wrapper, lambda: FakeEnv(seconds=naps.uniform(0, 0.01)), mode=mode) as playing:
-            return playing.run(jobs(6), SAMPLED).trajectories, wrapper.meter.state_dict() | {"recent": None}
+            return playing.run(jobs(3), SAMPLED).trajectories, wrapper.meter.state_dict() | {"recent": None}
 
     (one, counts), (two, others) = played(RolloutMode.LOCKSTEP), played(RolloutMode.ASYNCHRONOUS)
     assert_alike(one, two)

@@ -58,7 +58,8 @@ def test_neither_threads_nor_their_speed_nor_what_is_laid_out_ahead_changes_a_by
 
     base = run(0, 1, 0, False)
     settings = [(2, 0, False), (8, 0, True), (1, 4, False), (2, 4, True), (8, 4, False), (8, 30, True)]
-    for number, (workers, ahead, prepare) in enumerate(settings, start=1):
+    few = settings if policy == "oracle" else settings[2:5]  # a model takes seconds
+    for number, (workers, ahead, prepare) in enumerate(few, start=1):
         played = run(number, workers, ahead, prepare)
         if policy == "oracle" or mode is RolloutMode.LOCKSTEP:
             assert content(played) == content(base)
