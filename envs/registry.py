@@ -61,6 +61,7 @@ def register_environment(name: str, kind: type[ConversationEnv]) -> None:
     """
     _ENVIRONMENTS.register(name, kind)
     asking_for.cache_clear()
+    id_of.cache_clear()
     _tell_gymnasium(name, f"{kind.__module__}:{kind.__qualname__}")
 
 
@@ -97,6 +98,7 @@ def environments() -> Iterator[tuple[str, type[ConversationEnv]]]:
     yield from ((name, environment(name)) for name in environment_ids() if name not in _ENVIRONMENTS)
 
 
+@cache  # the record of every episode asks, and a look at installed packages takes milliseconds
 def id_of(kind: type[ConversationEnv]) -> str | None:
     """The id of a class, with its module before it where it does not ship (then `environment` finds it anywhere)."""
     name = next((name for name, other in environments() if other is kind), None)

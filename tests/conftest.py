@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from typing import Any
 
@@ -61,3 +62,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if not item.get_closest_marker("whole")]
+
+
+def pytest_collection_finish() -> None:
+    """Leave out of every garbage collection what lives as long as the session: all tests and all imported libraries.
+
+    `Trainer.train` of transformers collects, which took longer than a small run.
+    """
+    gc.collect()
+    gc.freeze()

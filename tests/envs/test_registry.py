@@ -41,6 +41,7 @@ def as_before() -> Iterator[None]:
     registry._ENVIRONMENTS.clear()
     registry._ENVIRONMENTS.update(rows)
     asking_for.cache_clear()
+    id_of.cache_clear()
     gym.envs.registration.registry.clear()
     gym.envs.registration.registry.update(known)
 

@@ -7,6 +7,7 @@ same one each time. Or some time after it, anywhere in between.
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import multiprocessing
 import os
@@ -78,12 +79,14 @@ def start_together(count: int, log: Path, work: Callable[..., int | None], *args
 
 
 def _join(env: dict[str, str], log: str, work: Callable[..., int | None], args: tuple[Any, ...]) -> None:
-    _write_to(log)
+    _begin(log)
     os.environ.update(env)
     _end(work(*args) or 0)
 
 
-def _write_to(log: str) -> int:
+def _begin(log: str) -> int:
+    """Of each process: its output goes to a file, and what the server has loaded is not collected again."""
+    gc.freeze()
     out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(out, 1)
     os.dup2(out, 2)
@@ -98,7 +101,7 @@ def _end(code: int) -> None:
 
 
 def _run(args: list[str], folder: str, log: str, moment: Moment | None) -> None:
-    out = _write_to(log)
+    out = _begin(log)
     count = 0
 
     def die(when: str) -> None:
