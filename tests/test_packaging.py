@@ -160,7 +160,7 @@ def environment(folder: Path, dependencies: Path) -> Path:
 
 
 def install(python: Path, *what: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
-    options = ["--python", python, "install", "--no-deps", "--quiet", "--disable-pip-version-check"]
+    options = ["--python", python, "install", "--no-deps", "--no-compile", "--quiet", "--disable-pip-version-check"]
     return run(sys.executable, "-m", "pip", *options, *what, cwd=cwd, check=False)
 
 

@@ -184,8 +184,8 @@ def test_no_group_is_lost_or_learned_on_twice(tmp_path, changes):
     if changes.get("steps_per_generation") == 1:
         changes["partial_batches"] = 1
     own = {key: value for key, value in changes.items() if key not in ("partial_batches", "max_staleness")}
-    plain = make_trainer(tmp_path / "a", max_steps=6, **{"shuffle_dataset": False, **own})
-    partial = make(tmp_path / "b", max_steps=6, **slots, **changes)
+    plain = make_trainer(tmp_path / "a", max_steps=4, **{"shuffle_dataset": False, **own})
+    partial = make(tmp_path / "b", max_steps=4, **slots, **changes)
     for trainer in (plain, partial):
         trainer.train()
         trainer.close()
