@@ -34,9 +34,8 @@ from agents.policy import (
 from agents.rollout import RolloutEngine
 from agents.rollout.episode import Job
 from agents.t2po import T2PO, T2POConfig
-from agents.trajectory import Trajectory
 from tests.agents.fakes import FakeEnv, task
-from tests.agents.policies.vllm.server import Server, kill, serve
+from tests.agents.policies.vllm.server import Server, kill, save_tiny, serve
 from tests.agents.toys import full_forward
 
 pytestmark = [pytest.mark.vllm, pytest.mark.slow, pytest.mark.xdist_group("vllm"), pytest.mark.timeout(600)]
@@ -361,31 +360,28 @@ def test_the_server_as_a_chat_endpoint(vllm_server: Server, loaded: tuple[Any, A
     text.close()
 
 
-# -- a second server, with vLLM's defaults, and its end -------------------------------------------------------------
+# -- two servers as one ---------------------------------------------------------------------------------------------
 
 
-def test_a_server_with_default_settings_and_its_death_in_the_middle_of_a_rollout(
+def test_of_two_replicas_one_is_killed_in_the_middle_of_a_rollout(
     vllm_server: Server, loaded: tuple[Any, Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What it refuses and what it does; as one of two replicas it is killed, then it is asked alone."""
     model, tokenizer = loaded
     caplog.set_level(logging.WARNING)
-    with serve(vllm_server.folder, tmp_path / "second", flags=()) as second:
-        policy = VllmPolicy(second.url, tokenizer, retries=2, backoff=0.1)
+    work = [Job(task(budget={"max_turns": 3, "turn_tokens": 400}), attempt, 7) for attempt in range(6)]
+    with serve(vllm_server.folder, tmp_path / "second") as second:
+        # Replies end at an id that is hardly ever sampled: long ones are under way whenever the server ends.
+        policy = VllmPolicy([vllm_server.url, second.url], tokenizer, timeout=300.0, eos_ids=[0])
         policy.wait_ready(300)
-        with pytest.raises(PolicyError, match="start it with --logprobs-mode processed_logprobs"):
-            policy.complete(ask(tokenizer, 1), Sampling(0.7, 4))
-        requests = ask(tokenizer, 2)
-        for request, completion in zip(requests, policy.complete(requests, Sampling(1.0, 16)), strict=True):
-            assert worst(model, request, completion, 1.0) < CLOSE
-        config = peft.LoraConfig(r=8, target_modules=["q_proj"], task_type="CAUSAL_LM")
-        adapted = peft.get_peft_model(load_model(vllm_server.folder, dtype=torch.float32)[0], config)
-        with pytest.raises(PolicyError, match="start the server with VLLM_ALLOW_RUNTIME_LORA_UPDATING"):
-            policy.publish(adapted)
-        trajectories, said = play_until_one_is_killed(vllm_server, second, tokenizer)
-        with pytest.raises(PolicyError, match="requests since .*/v1/completions: no answer, 3 attempts"):
-            policy.complete(requests, Sampling(1.0, 16))
+        with RolloutEngine(policy, FakeEnv, slots=6, workers=2) as engine, ThreadPoolExecutor(1) as aside:
+            rollout = aside.submit(engine.run, work, Sampling(1.0, 400))
+            until_running(second, rollout)
+            early = not rollout.done()
+            kill(second)
+            trajectories = rollout.result(300).trajectories
+        said = policy.describe()["replies"]
         policy.close()
+    assert early, "it was over before the server was killed"
     assert f"vLLM replica {second.url} is left out" in caplog.text
     assert said[vllm_server.url] > said[second.url], "the conversations of one went on at the other"
     assert [trajectory.stop_reason for trajectory in trajectories] == ["max_turns"] * 6
@@ -396,24 +392,35 @@ def test_a_server_with_default_settings_and_its_death_in_the_middle_of_a_rollout
             assert not on or got == pytest.approx(want, abs=CLOSE)
 
 
-def play_until_one_is_killed(
-    stays: Server, dies: Server, tokenizer: Any
-) -> tuple[Sequence[Trajectory], dict[str, int]]:
-    """Episodes on both servers, and how many replies each gave; one is killed while they are under way."""
-    work = [Job(task(budget={"max_turns": 3, "turn_tokens": 400}), attempt, 7) for attempt in range(6)]
-    # Replies end at an id that is hardly ever sampled: long ones are under way whenever the server ends.
-    policy = VllmPolicy([stays.url, dies.url], tokenizer, timeout=300.0, eos_ids=[0])
-    policy.wait_ready(300)
-    with RolloutEngine(policy, FakeEnv, slots=6, workers=2) as engine, ThreadPoolExecutor(1) as aside:
-        rollout = aside.submit(engine.run, work, Sampling(1.0, 400))
-        until_running(dies, rollout)
-        early = not rollout.done()
-        kill(dies)
-        trajectories = rollout.result(300).trajectories
-    said = policy.describe()["replies"]
-    policy.close()
-    assert early, "it was over before the server was killed"
-    return trajectories, said
+# -- a server with vLLM's defaults, and its end ---------------------------------------------------------------------
+
+
+def test_a_server_with_default_settings_and_its_death(tmp_path: Path) -> None:
+    folder = save_tiny(tmp_path / "tiny")
+    model, tokenizer = load_model(folder, dtype=torch.float32)
+    with serve(folder, tmp_path / "server", flags=()) as server:
+        policy = VllmPolicy(server.url, tokenizer, retries=2, backoff=0.1)
+        policy.wait_ready(300)
+        with pytest.raises(PolicyError, match="start it with --logprobs-mode processed_logprobs"):
+            policy.complete(ask(tokenizer, 1), Sampling(0.7, 4))
+        requests = ask(tokenizer, 2)
+        for request, completion in zip(requests, policy.complete(requests, Sampling(1.0, 16)), strict=True):
+            assert worst(model, request, completion, 1.0) < CLOSE
+        config = peft.LoraConfig(r=8, target_modules=["q_proj"], task_type="CAUSAL_LM")
+        with pytest.raises(PolicyError, match="start the server with VLLM_ALLOW_RUNTIME_LORA_UPDATING"):
+            policy.publish(peft.get_peft_model(model, config))
+
+        def play() -> None:
+            while True:  # one after the other, so that one is under way whenever the server ends
+                policy.complete(ask(tokenizer, 8), Sampling(1.0, 1500))
+
+        with ThreadPoolExecutor(1) as aside:
+            replies = aside.submit(play)
+            until_running(server, replies)
+            kill(server)
+            with pytest.raises(PolicyError, match="requests since .*/v1/completions: no answer, 3 attempts"):
+                replies.result(120)
+        policy.close()
 
 
 def until_running(server: Server, replies: Future[Any]) -> None:
