@@ -1,4 +1,4 @@
-"""`python -m tasks`: list, show, prove, grade, write, import, count and split tasks."""
+"""`python -m tasks`: list, show, prove, grade, write, import, export, count and split tasks."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ def run(arguments: Sequence[str] | None = None) -> int:
     """Run one command.
 
     Returns:
-        Exit code: 0 all well, 1 `check` found a broken task or file or `grade` a fail, 2 a refusal: files that cannot
-        be read as tasks, a command that makes no sense, a sandbox that is missing; 3 `grade` came to no verdict.
+        Exit code: 0 all well, 1 `check` found a broken task or file, `grade` a fail or `export` a
+        task that it left out, 2 a refusal: files that cannot be read as tasks, a command that makes no sense, a sandbox
+        that is missing; 3 `grade` came to no verdict.
     """
     started()
     options = parser().parse_args(arguments)

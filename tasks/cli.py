@@ -347,7 +347,7 @@ def parser() -> argparse.ArgumentParser:
     """Build the command line."""
     main = Parser(
         prog="python -m tasks",
-        description="List, show, prove, grade, write, import, count and split tasks.",
+        description="List, show, prove, grade, write, import, export, count and split tasks.",
         epilog="example:\n  python -m tasks new tidy-orders && python -m tasks check my_tasks",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -358,6 +358,7 @@ def parser() -> argparse.ArgumentParser:
     _grade(commands)
     _new(commands)
     _import(commands)
+    _export(commands)
     _generate(commands)
     _stats(commands)
     _split(commands)
@@ -481,6 +482,34 @@ def _import(commands: Any) -> None:
     command.add_argument("destination", metavar="DST", type=Path, help="a folder, or a file that ends in .jsonl")
 
 
+def _export(commands: Any) -> None:
+    command = add_command(
+        commands,
+        "export",
+        "write tasks as folders of another harness",
+        _run_export,
+        description="Write a folder for each task that Harbor loads and runs: image, solution, and a verifier that is\n"
+        "`tasks grade` from wheels in the folder. Never overwrites.\n"
+        f"SPEC: {SPEC}.\n"
+        "Exit code 0 all were written, 1 some were left out (each is named with the reason), 2 nothing was done.",
+        example="python -m tasks export --to harbor harbor_tasks --wheel dist/turngym-0.6.0-py3-none-any.whl",
+    )
+    command.add_argument("destination", metavar="DEST", type=Path, help="folder for the task folders")
+    command.add_argument("--to", required=True, choices=["harbor"], help="whose format")
+    command.add_argument("--tasks", default="library", metavar="SPEC", help="default: library")
+    command.add_argument(
+        "--wheel",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="a wheel that grading needs; may be repeated. What is missing is taken from the packages installed here",
+    )
+    command.add_argument(
+        "--base-image", metavar="IMAGE", help="what the images start from (default: debian:bookworm-slim)"
+    )
+
+
 def _generate(commands: Any) -> None:
     command = add_command(
         commands,
@@ -589,6 +618,13 @@ def _run_check(options: argparse.Namespace) -> int:
         junit=options.junit,
         build=options.build,
     )
+
+
+def _run_export(options: argparse.Namespace) -> int:
+    from tasks.harbor.write import BASE_IMAGE, export  # only here: the other commands need nothing of docker
+
+    image = options.base_image or BASE_IMAGE
+    return export(load_tasks(options.tasks), options.destination, wheels=options.wheel, base_image=image)
 
 
 def _run_grade(options: argparse.Namespace) -> int:

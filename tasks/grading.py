@@ -29,7 +29,7 @@ from sandboxes.sandbox import (
 )
 from tasks.assertions.base import BaseAssertion, GraderHandle, Outcome, cut_short, leaves
 from tasks.assertions.grade import Grade, grade
-from tasks.assertions.run import GraderAssertion, SandboxGrader, Script, judge_isolation
+from tasks.assertions.run import SandboxGrader, judge_isolation, judges_reply
 from tasks.judges import JudgeUse, in_process_line
 from tasks.model import Problem, TaskError
 from tasks.place import lay, limits_of, prepared, refuse_unplaceable, start_of
@@ -248,7 +248,7 @@ def grade_folder(task: Task, folder: Path, *, reply: str | None = None, backend:
             f"{', '.join(heard[:5])}{', ...' * (len(heard) > 5)}: judged by what the task's user said, which no folder "
             "holds: play the task in ClawGym-v1 (python -m envs play), which grades it"
         )
-    wanting = [_called(leaf) for leaf in parts if _judges_reply(leaf)]
+    wanting = [_called(leaf) for leaf in parts if judges_reply(leaf)]
     if wanting and reply is None:
         raise TaskError(
             f"{', '.join(wanting[:5])}{', ...' * (len(wanting) > 5)}: judged by the reply, which no folder holds: give "
@@ -278,13 +278,6 @@ def grade_folder(task: Task, folder: Path, *, reply: str | None = None, backend:
     return FolderGrade(done, isolation, tuple(_notes(task, parts, left, isolation)))
 
 
-def _judges_reply(leaf: BaseAssertion) -> bool:
-    """Whether it may look at what was said. Of other packages' kinds only those on files are known not to."""
-    if isinstance(leaf, GraderAssertion):
-        return isinstance(leaf, Script) and leaf.payload is not None
-    return not leaf.on_files
-
-
 def _notes(task: Task, parts: list[BaseAssertion], left: Left, isolation: JudgeIsolation) -> Iterator[str]:
     if left.closed:
         some = ", ".join(map(ascii, left.closed[:5])) + ", ..." * (len(left.closed) > 5)
@@ -292,7 +285,7 @@ def _notes(task: Task, parts: list[BaseAssertion], left: Left, isolation: JudgeI
     if left.files.cut:
         yield "the folder holds more than a snapshot shows: nothing in it can be said to be absent"
     for leaf in parts:
-        if _judges_reply(leaf) and not leaf.on_answer:
+        if judges_reply(leaf) and not leaf.on_answer:
             yield f"{_called(leaf)} may read the whole conversation: of it there was only the request and the reply"
     if task.judge_use is JudgeUse.IN_PROCESS:
         yield in_process_line(task.judge_findings)

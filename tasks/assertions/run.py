@@ -447,6 +447,13 @@ class Script(GraderAssertion):
         return replace(self.failed(detail or f"score {score:.4g}"), score=score)
 
 
+def judges_reply(leaf: BaseAssertion) -> bool:
+    """Whether it may look at what was said. Of other packages' kinds only those on files are known not to."""
+    if isinstance(leaf, GraderAssertion):
+        return isinstance(leaf, Script) and leaf.payload is not None
+    return not leaf.on_files
+
+
 def _score(value: Any) -> float:
     """One score. True and false count as 1 and 0."""
     if not isinstance(value, int | float):
