@@ -340,7 +340,10 @@ def _unwritable(path: Path, error: OSError) -> TaskError:
 
 # -- The command line of `python -m tasks`: every command, its options and an example ---------------------------------
 
-SPEC = "library, library:ID, generated:FAMILY?n=100&seed=0, clawgym:PATH, fieldnotes:FILE, a YAML file or a folder"
+SPEC = (
+    "library, library:ID, generated:FAMILY?n=100&seed=0, clawgym:PATH, harbor:PATH, fieldnotes:FILE, a YAML file or a "
+    "folder"
+)
 
 
 def parser() -> argparse.ArgumentParser:

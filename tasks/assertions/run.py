@@ -316,6 +316,8 @@ class ScriptMode(StrEnum):
     """One JSON value and nothing else: an object of named sub-scores, or a number."""
     LAST_FLOAT = "last_float"
     """Anything; the last line is a number."""
+    REWARD = "reward"
+    """As `json`; where a sub-score is named `reward`, it decides alone, and the others are shown."""
 
 
 class OnFailure(StrEnum):
@@ -356,6 +358,7 @@ class Script(GraderAssertion):
         results = self.check_each(outcome)
         if len(results) == 1 and results[0].name == (self.name or self.default_name()):
             return results[0]
+        results = tuple(result for result in results if result.weight or not self.weight)
         errors = [result for result in results if result.verdict is Verdict.ERROR]
         if errors:
             return self.erred("; ".join(f"{error.name}: {error.detail}" for error in errors)[:1000])
@@ -376,9 +379,14 @@ class Script(GraderAssertion):
         if not found:
             return (self.failed("the script printed no sub-score"),)
         name = self.name or self.default_name()
-        share = self.weight / len(found)
+        deciding = {"reward"} if self.mode is ScriptMode.REWARD and "reward" in found else set(found)
+        share = self.weight / len(deciding)
         return tuple(
-            replace(self._judge(outcome, value), name=f"{name}.{key[:_NAME_LENGTH]}", weight=share)
+            replace(
+                self._judge(outcome, value),
+                name=f"{name}.{key[:_NAME_LENGTH]}",
+                weight=share if key in deciding else 0.0,
+            )
             for key, value in found.items()
         )
 

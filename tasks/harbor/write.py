@@ -41,6 +41,8 @@ REPLY_SECONDS = 60.0
 """What a reply of the agent may take, beside its command."""
 _DATE = 946_684_800
 """Time of every file, in seconds: the same task, the same bytes. Not 1970, which a zip archive cannot say."""
+NOT_CARRIED = ("setup", "services", "image", "dockerfile")
+"""Keys of a task that make its start, and that these folders do not have."""
 WHEELS = "tests/wheels/"
 _HARBORS = ("/logs", "/tests", "/solution")
 _PLAIN_PATH = re.compile(r"/[A-Za-z0-9._/-]+")
@@ -57,6 +59,11 @@ def why_not(task: Task) -> str:
     foreign = [leaf for leaf in parts if not type(leaf).__module__.startswith("tasks.")]
     if foreign:
         return f"{foreign[0].kind} is an assertion of another package, which the verifier's image would not have"
+    wanting = [key for key in NOT_CARRIED if getattr(task, key)]
+    if wanting:
+        return f"it has {' and '.join(wanting)}, which the export does not carry"
+    if any("\n" in value for value in task.environment.values()):
+        return "a value of its environment has several lines, which a Dockerfile cannot set"
     if ".." in task.id:
         return "its id holds '..', which Harbor takes in no name"
     place = workdir(task)
@@ -126,7 +133,7 @@ def _config(task: Task) -> dict[str, Any]:
             "command_seconds": budget.command_seconds,
         },
         "agent": {
-            "timeout_sec": budget.max_turns * (budget.command_seconds + REPLY_SECONDS),
+            "timeout_sec": budget.episode_seconds or budget.max_turns * (budget.command_seconds + REPLY_SECONDS),
             "user": USER,
         },
         # A grader that runs out of time is run again, and once on the untouched workspace.
@@ -160,7 +167,8 @@ def _head(base_image: str) -> str:
 
 def _agents_image(task: Task, base_image: str) -> str:
     place = workdir(task)
-    settings = " ".join(f"{name}={shlex.quote(value)}" for name, value in environment(place, "/tmp").items())
+    given = {**environment(place, "/tmp"), **task.environment}
+    settings = " ".join(f"{name}={_word(value)}" for name, value in given.items())
     return (
         f"# The workspace of the task '{task.id}', in an image with the packages of TurnGym's sandbox.\n"
         f"{_head(base_image)}"
@@ -170,6 +178,11 @@ def _agents_image(task: Task, base_image: str) -> str:
         f"WORKDIR {place}\n"
         f"USER {OWNER}:{OWNER}\n"
     )
+
+
+def _word(value: str) -> str:
+    """A value of ENV: a Dockerfile reads `$`, quotes and backslashes in it."""
+    return '"' + re.sub(r'(["\\$])', r"\\\1", value) + '"'
 
 
 def _verifiers_image(task: Task, base_image: str) -> str:

@@ -1,4 +1,4 @@
-"""Where tasks come from: library, families, YAML files, upstream ClawGym folders, field notes, question sets."""
+"""Where tasks come from: library, families, YAML files, ClawGym and Harbor folders, field notes, question sets."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from tasks.document import parse
+from tasks.harbor import SCHEME as HARBOR
+from tasks.harbor import is_harbor
 from tasks.model import Problem, TaskError, collected, nearest, unknown_key
 from tasks.parameters import Heading
 from tasks.plugins import TASKS, load_plugin, plugins
@@ -173,6 +175,20 @@ def _on(folder: Path) -> list[Task]:
     return sorted(load_files(sorted(folder.glob("*.yaml"))), key=lambda task: task.id)
 
 
+# -- Task folders of Harbor -------------------------------------------------------------------------------------------
+
+
+def load_harbor(rest: str | Path) -> list[Task]:
+    """Load Harbor tasks for what stands after `harbor:`.
+
+    Raises:
+        TaskError: See `tasks.harbor.read.load`.
+    """
+    from tasks.harbor.read import load  # only here: other sources need not pay for this import
+
+    return load(rest)
+
+
 # -- Procedural tasks by spec: `generated:<family>?n=100&seed=0` ------------------------------------------------------
 
 GENERATED = "generated"
@@ -241,12 +257,13 @@ def load_tasks(spec: Spec) -> list[Task]:
             * ``library``: all tasks that ship; ``library:dialogues``: those with a user; ``library:ID``: one of any.
             * ``generated:FAMILY?n=100&seed=0``: `n` tasks of a procedural family (or of ``quickstart``, the mix).
             * ``clawgym:PATH``: upstream ClawGym tasks, a folder or a tar archive; ``?ids=A,B&prefix=TEXT`` may follow.
+            * ``harbor:PATH``: Harbor task folders, one or a folder of them; ``?ids=A,B&unfit=skip`` may follow.
             * ``fieldnotes:FILE``: a JSONL file of field-notes records.
             * ``gsm8k:``, ``math:``, ``ifeval:`` or ``ifbench:`` and ``sample`` (problems of ours), ``PATH`` (a file or
               folder in the public layout) or ``hub``; ``?split=test&limit=100`` may follow.
             * What an installed package adds under the entry-point group ``turngym.tasks``: ``SCHEME:REST``.
-            * A YAML file, or a folder: every ``*.yaml`` and ``*.yml`` in it and below. A folder or archive of ClawGym
-              tasks and a ``.jsonl`` file are known by their shape.
+            * A YAML file, or a folder: every ``*.yaml`` and ``*.yml`` in it and below. Folders of ClawGym and
+              Harbor tasks, archives of ClawGym tasks and a ``.jsonl`` file are known by their shape.
 
     Returns:
         At least one task; no two share an id. A task that two specs name is listed once.
@@ -302,6 +319,7 @@ def schemes() -> dict[str, Callable[[str], Sequence[Task]]]:
         GENERATED: load_generated,
         CLAWGYM: load_clawgym,
         FIELDNOTES: load_records,
+        HARBOR: load_harbor,
         **{name: partial(_from_set, name) for name in SETS},
     }
     foreign = plugins(TASKS)
@@ -349,7 +367,8 @@ def _load(spec: str | Path) -> Sequence[Task]:
         hint = f"did you mean '{guess}'? " if guess else ""
         raise TaskError(
             f"no tasks at '{spec}': {hint}there is no such file or folder, and it is neither library, library:ID, "
-            f"generated:FAMILY?n=100&seed=0, clawgym:PATH, fieldnotes:FILE, nor a question set such as gsm8k:sample"
+            f"generated:FAMILY?n=100&seed=0, clawgym:PATH, harbor:PATH, fieldnotes:FILE, nor a question set such as "
+            "gsm8k:sample"
         )
     try:
         is_upstream = is_clawgym(path)
@@ -357,6 +376,8 @@ def _load(spec: str | Path) -> Sequence[Task]:
         raise unreadable(path, error) from error
     if is_upstream:
         return load_clawgym(path)
+    if is_harbor(path):
+        return load_harbor(path)
     if path.is_file() and path.suffix.lower() == RECORDS:
         return load_records(path)
     return load_yaml(path)
