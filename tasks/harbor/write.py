@@ -41,8 +41,13 @@ REPLY_SECONDS = 60.0
 """What a reply of the agent may take, beside its command."""
 _DATE = 946_684_800
 """Time of every file, in seconds: the same task, the same bytes. Not 1970, which a zip archive cannot say."""
-NOT_CARRIED = ("setup", "services", "image", "dockerfile")
-"""Keys of a task that make its start, and that these folders do not have."""
+CARRIED = frozenset(
+    ("schema_version", "id", "intent", "persona", "tags", "difficulty", "family", "workspace", "workdir", "environment")
+    + ("limits", "budget", "assertions", "oracle", "split")
+)
+"""Keys of a task that these folders express, or that the verifier's copy of the task is enough for."""
+ARCHIVE = "/logs/artifacts/workspace.tar"
+"""The workspace as the agent left it; Harbor brings its folder to the verifier, whose script names it, too."""
 WHEELS = "tests/wheels/"
 _HARBORS = ("/logs", "/tests", "/solution")
 _PLAIN_PATH = re.compile(r"/[A-Za-z0-9._/-]+")
@@ -59,7 +64,7 @@ def why_not(task: Task) -> str:
     foreign = [leaf for leaf in parts if not type(leaf).__module__.startswith("tasks.")]
     if foreign:
         return f"{foreign[0].kind} is an assertion of another package, which the verifier's image would not have"
-    wanting = [key for key in NOT_CARRIED if getattr(task, key)]
+    wanting = sorted(task.model_dump(exclude_defaults=True).keys() - CARRIED)
     if wanting:
         return f"it has {' and '.join(wanting)}, which the export does not carry"
     if any("\n" in value for value in task.environment.values()):
@@ -144,8 +149,14 @@ def _config(task: Task) -> dict[str, Any]:
             "memory_mb": 2048,
             "workdir": workdir(task),
         },
+        "[verifier.collect]": {"command": _collect(workdir(task)), "user": "root"},
         "environment": {"cpus": 1, "memory_mb": 2048, "storage_mb": 10240, "workdir": workdir(task)},
     }
+
+
+def _collect(place: str) -> str:
+    """Keep the workspace as an archive: Harbor's own way to the verifier drops write permission of groups."""
+    return f"rm -rf {ARCHIVE}; tar --numeric-owner -C {place} -cf {ARCHIVE} ."
 
 
 def _instruction(task: Task) -> str:
@@ -220,7 +231,7 @@ def _archive(entries: Mapping[str, FileEntry]) -> bytes:
 
 
 def _toml(tables: Mapping[str, Any]) -> str:
-    """TOML of plain values, and of tables of them by their dotted names."""
+    """TOML of plain values, and of tables of them by their dotted names; in brackets, one of a list of tables."""
     lines = [f"{key} = {_value(value)}" for key, value in tables.items() if not isinstance(value, dict)]
     for name, table in tables.items():
         if isinstance(table, dict):

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import subprocess
 import sys
 import tarfile
 import tempfile
+import tomllib
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -73,11 +75,11 @@ class Trial:
 
     def __init__(self, task: Path, folder: Path, workdir: str = "/workspace") -> None:
         self.task, self.folder, self.workdir = task, folder, workdir
-        self.workspace, self.logs = folder / "workspace", folder / "logs"
-        for made in (self.workspace, self.logs):
+        self.workspace, self.logs, self.artifacts = folder / "workspace", folder / "logs", folder / "artifacts"
+        for made in (self.workspace, self.logs, self.artifacts):
             made.mkdir(parents=True)
         with tarfile.open(task / "environment/workspace.tar") as archive:
-            archive.extractall(self.workspace, filter="tar")
+            archive.extractall(self.workspace, filter="fully_trusted")
 
     def solve(self) -> subprocess.CompletedProcess[str]:
         return self._run("solution/solve.sh", environment(str(self.workspace), "/tmp"))
@@ -92,17 +94,31 @@ class Trial:
             done.stdout + done.stderr,
         )
 
-    def _run(self, script: str, env: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
-        text = (self.task / script).read_text()
+    def collect(self) -> None:
+        """Run the hook that keeps the workspace, and let the way of Harbor change what stands in its place."""
+        (hook,) = tomllib.loads((self.task / "task.toml").read_text())["verifier"]["collect"]
+        subprocess.run(["bash", "-c", self._here(hook["command"])], check=True)
+        for path in self.workspace.rglob("*"):
+            if path.is_symlink():
+                path.unlink()
+            else:
+                path.chmod(path.stat().st_mode & ~0o022)
+
+    def _here(self, text: str) -> str:
+        """A script of the container with the places of this machine."""
         for inside, here in (
             (self.workdir, str(self.workspace)),
             ("/logs/verifier", str(self.logs)),
+            ("/logs/artifacts/workspace.tar", str(self.artifacts / "left.tar")),
             ("PATH=/usr/local/bin", f"PATH={PYTHON}"),
             ('here=$(cd -- "$(dirname', f'here={self.task / "tests"} # $(cd -- "$(dirname'),
         ):
-            text = text.replace(inside, here)
+            text = re.sub(rf"(?<!\w){re.escape(inside)}", lambda _, here=here: here, text)
+        return text
+
+    def _run(self, script: str, env: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
         copy = self.folder / "script.sh"
-        copy.write_text(text)
+        copy.write_text(self._here((self.task / script).read_text()))
         return subprocess.run(
             ["bash", str(copy)], cwd=self.folder, env=dict(env) or None, capture_output=True, text=True, timeout=120
         )

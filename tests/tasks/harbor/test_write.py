@@ -115,8 +115,16 @@ REFUSED = {
     "payload": (make({"kind": "script", "command": "echo 1", "payload": {}}), "script judges what the agent says"),
     "dots": (make(id="a..b"), "Harbor takes in no name"),
     "workdir": (make(workdir="/tests/here"), "is a folder of Harbor's"),
+    "setup": (make(schema_version=2, setup=["true"]), "it has setup, which the export does not carry"),
+    "image": (make(schema_version=2, image="x:1"), "it has image, which the export does not carry"),
+    "lines": (make(schema_version=2, environment={"A": "1\n2"}), "a value of its environment has several lines"),
     "blank": (make(workdir="/home/my work"), "characters that a Dockerfile"),
 }
+
+
+def test_variables_reach_the_agents_image_as_they_are() -> None:
+    task = make(schema_version=2, environment={"WORDS": 'a "b" $HOME \\ c'})
+    assert 'WORDS="a \\"b\\" \\$HOME \\\\ c"' in text(task_folder(task, {}), "environment/Dockerfile")
 
 
 @pytest.mark.parametrize("case", REFUSED)
@@ -278,6 +286,18 @@ def test_nothing_in_the_workspace_reaches_the_verifier(tmp_path: Path) -> None:
     shutil.rmtree(trial.workspace)  # the agent's doing, so a fail
     done = trial.judge()
     assert (done.code, done.text) == (0, "0.0\n")
+
+
+def test_modes_and_links_reach_the_verifier_in_an_archive(tmp_path: Path) -> None:
+    files = {"open": {"text": "x", "mode": "0664"}, "out": {"symlink": "open"}}
+    checks = ({"kind": "file_mode", "path": "open", "mode": "0664"}, {"kind": "file_exists", "path": "out"})
+    trial = Trial(
+        lay(tmp_path / "task", task_folder(make(*checks, workspace={"files": files}), judges())), tmp_path / "x"
+    )
+    trial.collect()
+    assert trial.judge().text == "1.0\n"
+    (trial.artifacts / "left.tar").write_text("no archive")  # the agent's doing where nobody collects: in its place
+    assert trial.judge().text == "0.0\n"
 
 
 def test_no_verdict_writes_no_reward(tmp_path: Path) -> None:
