@@ -1,4 +1,4 @@
-"""`.ci/vllm` with a Python that installs nothing."""
+"""`.ci/vllm` and `.ci/harbor` with a Python that installs nothing."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ esac
 """
 
 
-def install(folder: Path, tmp_path: Path, torch: int = 0) -> subprocess.CompletedProcess[str]:
+def install(folder: Path, tmp_path: Path, torch: int = 0, *, what: str = "vllm") -> subprocess.CompletedProcess[str]:
     """What came of it, where installing torch ends with this status."""
     python, calls = tmp_path / "python", tmp_path / "calls"
     python.write_text(PYTHON)
@@ -26,7 +26,7 @@ def install(folder: Path, tmp_path: Path, torch: int = 0) -> subprocess.Complete
     calls.write_text("")
     own = {"PYTHON": str(python), "CALLS": str(calls), "TORCH": str(torch)}
     return subprocess.run(
-        [str(REPOSITORY / ".ci" / "vllm"), str(folder)], env={**os.environ, **own}, capture_output=True, text=True
+        [str(REPOSITORY / ".ci" / what), str(folder)], env={**os.environ, **own}, capture_output=True, text=True
     )
 
 
@@ -48,3 +48,15 @@ def test_a_machine_without_builds_for_the_cpu_is_told_from_a_failure(tmp_path: P
     done = install(tmp_path / "c", tmp_path, 1)
     assert done.returncode == 3, "CI goes on without"
     assert "no such torch" in done.stderr and "Remedy: let pip look where PyTorch keeps its builds" in done.stderr
+
+
+def test_harbor_is_installed_once_and_only_where_it_may(tmp_path: Path) -> None:
+    made, mine = tmp_path / "made", tmp_path / "mine"
+    done = install(made, tmp_path, what="harbor")
+    assert done.returncode == 0 and f"TURNGYM_TEST_HARBOR={made}/bin/python" in done.stdout
+    calls = (tmp_path / "calls").read_text()
+    assert "--no-deps harbor==" in calls and "from harbor.lint import lint_task" in calls
+    assert install(made, tmp_path, what="harbor").returncode == 0 and (tmp_path / "calls").read_text() == ""
+    mine.mkdir()
+    (mine / "work").write_text("of weeks")
+    assert install(mine, tmp_path, what="harbor").returncode == 1 and (mine / "work").exists()

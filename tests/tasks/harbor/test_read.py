@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from pathlib import Path
 
+import docker
 import pytest
 
 from sandboxes import Backend, open_sandbox
@@ -297,8 +299,12 @@ def test_an_image_of_its_own_is_built_and_played(given: Path) -> None:
     task, missing = read_folder(given / "docker"), read_folder(given / "image")
     assert task.dockerfile is not None and task.oracle is not None
     build(task.dockerfile.text, hosts=[os.environ[ENGINE_VARIABLE]])
-    with engine_for(Backend.DOCKER), open_sandbox(Backend.DOCKER) as sandbox:
-        assert played(task, sandbox, *task.oracle.commands).passed
-        assert verdict(played(task, sandbox, FORGERY)) is Verdict.FAIL
-        with pytest.raises(CannotBegin, match="'no-such-image:7' is not on this engine"):
-            played(missing, sandbox)
+    try:
+        with engine_for(Backend.DOCKER), open_sandbox(Backend.DOCKER) as sandbox:
+            assert played(task, sandbox, *task.oracle.commands).passed
+            assert verdict(played(task, sandbox, FORGERY)) is Verdict.FAIL
+            with pytest.raises(CannotBegin, match="'no-such-image:7' is not on this engine"):
+                played(missing, sandbox)
+    finally:
+        with closing(docker.DockerClient(os.environ[ENGINE_VARIABLE])) as client:
+            client.images.remove(str(image_of(task)), force=True)
