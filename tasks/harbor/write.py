@@ -64,9 +64,11 @@ def why_not(task: Task) -> str:
     foreign = [leaf for leaf in parts if not type(leaf).__module__.startswith("tasks.")]
     if foreign:
         return f"{foreign[0].kind} is an assertion of another package, which the verifier's image would not have"
-    wanting = sorted(task.model_dump(exclude_defaults=True).keys() - CARRIED)
+    wanting = sorted(task.model_dump(exclude_defaults=True, exclude=set(CARRIED)))
     if wanting:
         return f"it has {' and '.join(wanting)}, which the export does not carry"
+    if task.oracle is not None and not all(isinstance(command, str) for command in task.oracle.commands):
+        return "its oracle reads what a command prints, which a script of commands alone does not"
     if any("\n" in value for value in task.environment.values()):
         return "a value of its environment has several lines, which a Dockerfile cannot set"
     if ".." in task.id:
