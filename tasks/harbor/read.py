@@ -17,11 +17,12 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from sandboxes.sandbox import EntryKind, FileEntry
+from tasks.document import Document
 from tasks.harbor import CONFIG, SCHEME
 from tasks.harbor.dockerfile import DOCKERFILE, Built, Tree, read_dockerfile, read_tree
 from tasks.model import Problem, TaskError, collected, unknown_key
 from tasks.task import Difficulty, Task
-from tasks.yaml import Document, explain
+from tasks.yaml import explain
 
 # -- task.toml: the keys that we read; a key that Harbor does not know either is passed over ---------------------------
 

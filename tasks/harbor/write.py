@@ -43,7 +43,7 @@ _DATE = 946_684_800
 """Time of every file, in seconds: the same task, the same bytes. Not 1970, which a zip archive cannot say."""
 CARRIED = frozenset(
     ("schema_version", "id", "intent", "persona", "tags", "difficulty", "family", "workspace", "workdir", "environment")
-    + ("limits", "budget", "assertions", "oracle", "split")
+    + ("limits", "budget", "assertions", "oracle", "split", "metadata", "turns")
 )
 """Keys of a task that these folders express, or that the verifier's copy of the task is enough for."""
 ARCHIVE = "/logs/artifacts/workspace.tar"
@@ -57,6 +57,9 @@ _HEAD_ENDS = "# The offline builder"
 
 def why_not(task: Task) -> str:
     """Say why Harbor cannot carry a task; empty if it can."""
+    wanting = sorted(task.model_dump(exclude_defaults=True, exclude=set(CARRIED)))
+    if wanting:
+        return f"it has {' and '.join(wanting)}, which the export does not carry"
     parts = [leaf for item in task.assertions for leaf in leaves(item)]
     said = [leaf.name or leaf.default_name() for leaf in parts if judges_reply(leaf)]
     if said:
@@ -64,11 +67,6 @@ def why_not(task: Task) -> str:
     foreign = [leaf for leaf in parts if not type(leaf).__module__.startswith("tasks.")]
     if foreign:
         return f"{foreign[0].kind} is an assertion of another package, which the verifier's image would not have"
-    wanting = sorted(task.model_dump(exclude_defaults=True, exclude=set(CARRIED)))
-    if wanting:
-        return f"it has {' and '.join(wanting)}, which the export does not carry"
-    if task.oracle is not None and not all(isinstance(command, str) for command in task.oracle.commands):
-        return "its oracle reads what a command prints, which a script of commands alone does not"
     if any("\n" in value for value in task.environment.values()):
         return "a value of its environment has several lines, which a Dockerfile cannot set"
     if ".." in task.id:
@@ -105,8 +103,8 @@ def task_folder(task: Task, wheels: Mapping[str, bytes], base_image: str = BASE_
         "tests/task.yaml": dump_task(task),
     }
     scripts = {"tests/test.sh": _filled("harbor_test.sh", task)}
-    if task.oracle is not None and task.oracle.commands:
-        scripts["solution/solve.sh"] = _filled("harbor_solve.sh", task, _runs(task.oracle.commands))
+    if commands := _solution(task):
+        scripts["solution/solve.sh"] = _filled("harbor_solve.sh", task, _runs(commands))
     files = {path: _file(text.encode()) for path, text in texts.items()}
     files |= {path: _file(text.encode(), 0o755) for path, text in scripts.items()}
     files |= {f"{WHEELS}{name}": _file(content) for name, content in wheels.items()}
@@ -210,6 +208,13 @@ def _filled(template: str, task: Task, commands: str = "") -> str:
     return text.replace("@WORKDIR@", shlex.quote(workdir(task))).replace("@COMMANDS@\n", commands)
 
 
+def _solution(task: Task) -> list[str]:
+    """The oracle's commands; none where it reads what a command prints, which a script of commands alone does not."""
+    steps = () if task.oracle is None else task.oracle.commands
+    plain = [step for step in steps if isinstance(step, str)]
+    return plain if len(plain) == len(steps) else []
+
+
 def _runs(commands: Sequence[str]) -> str:
     return "".join(f"\nrun {shlex.quote(command)}\n" for command in commands)
 
@@ -277,7 +282,7 @@ def export(
         first = first or destination / task.id
     for task_id, reason in left_out.items():
         print(f"tasks: left out {task_id}: {reason}", file=sys.stderr)
-    proven = sum(task.oracle is not None for task in carried)
+    proven = sum(bool(_solution(task)) for task in carried)
     print(f"wrote {counted(len(carried), 'task folder')} to {destination} ({proven} with a solution)")
     if first is not None:
         print(f"run one:  harbor run --path {first} --agent oracle")

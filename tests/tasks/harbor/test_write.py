@@ -23,12 +23,12 @@ from tasks.assertions.base import leaves
 from tasks.grading import grade_folder
 from tasks.harbor.write import task_folder, why_not
 from tasks.sources import load_library
-from tasks.task import Oracle, Task
+from tasks.task import Task
 from tasks.yaml import parse_task
 from tests.sandboxes.conftest import ENGINE_VARIABLE, require
 from tests.tasks.harbor.folders import Trial, judges, lay, wheel_file
 
-LIBRARY = {task.id: task for task in load_library() if task.schema_version == 1}
+LIBRARY = {task.id: task for task in load_library()}
 EXISTS = {"kind": "file_exists", "path": "a.txt"}
 
 
@@ -115,17 +115,18 @@ REFUSED = {
     "payload": (make({"kind": "script", "command": "echo 1", "payload": {}}), "script judges what the agent says"),
     "dots": (make(id="a..b"), "Harbor takes in no name"),
     "workdir": (make(workdir="/tests/here"), "is a folder of Harbor's"),
-    "reads": (
-        make().model_copy(
-            update={"oracle": Oracle.model_construct(commands=({"run": "cat log", "reads": {"x": "(.)"}},))}
-        ),
-        "its oracle reads what a command prints",
-    ),
+    "user": (load_library("dialogues")[0], "it has user, which the export does not carry"),
     "setup": (make(schema_version=2, setup=["true"]), "it has setup, which the export does not carry"),
     "image": (make(schema_version=2, image="x:1"), "it has image, which the export does not carry"),
     "lines": (make(schema_version=2, environment={"A": "1\n2"}), "a value of its environment has several lines"),
     "blank": (make(workdir="/home/my work"), "characters that a Dockerfile"),
 }
+
+
+def test_an_oracle_that_reads_is_no_solution_in_one_script() -> None:
+    reads = {"run": "cat log", "reads": {"word": "([a-z]+)"}}
+    task = make(schema_version=2, turns=2, oracle={"commands": [reads, "touch {{word}}"]})
+    assert why_not(task) == "" and "solution/solve.sh" not in task_folder(task, {})
 
 
 def test_variables_reach_the_agents_image_as_they_are() -> None:
