@@ -61,7 +61,7 @@ def register_environment(name: str, kind: type[ConversationEnv]) -> None:
     """
     _ENVIRONMENTS.register(name, kind)
     asking_for.cache_clear()
-    id_of.cache_clear()
+    _id_of.cache_clear()
     _tell_gymnasium(name, f"{kind.__module__}:{kind.__qualname__}")
 
 
@@ -98,9 +98,14 @@ def environments() -> Iterator[tuple[str, type[ConversationEnv]]]:
     yield from ((name, environment(name)) for name in environment_ids() if name not in _ENVIRONMENTS)
 
 
-@cache  # the record of every episode asks, and a look at installed packages takes milliseconds
 def id_of(kind: type[ConversationEnv]) -> str | None:
     """The id of a class, with its module before it where it does not ship (then `environment` finds it anywhere)."""
+    asked: Any = kind  # mypy takes the class's own `__hash__` for that of its instances
+    return _id_of(asked)
+
+
+@cache  # the record of every episode asks, and a look at installed packages takes milliseconds
+def _id_of(kind: Any) -> str | None:
     name = next((name for name, other in environments() if other is kind), None)
     return name if name is None or name in BUILT_IN else f"{kind.__module__}:{name}"
 

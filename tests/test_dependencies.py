@@ -35,7 +35,6 @@ NOT_IMPORTED = {
     "mypy": "a command: make check",
     "pre-commit": "a command, of those who want its hooks",
     "pytest-timeout": "a plugin of pytest: the setting `timeout`",
-    "pytest-xdist": "a plugin of pytest: make test",
     "ruff": "a command: make check",
     "types-pexpect": "read by mypy",
     "types-pyyaml": "read by mypy",

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import copy
-import importlib
 import os
 import re
 import subprocess
@@ -41,7 +40,7 @@ def as_before() -> Iterator[None]:
     registry._ENVIRONMENTS.clear()
     registry._ENVIRONMENTS.update(rows)
     asking_for.cache_clear()
-    id_of.cache_clear()
+    registry._id_of.cache_clear()
     gym.envs.registration.registry.clear()
     gym.envs.registration.registry.update(known)
 
@@ -120,14 +119,15 @@ def test_entry_points_of_other_packages_are_rows(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.fixture
-def outside(tmp_path: Path) -> Path:
+def outside(tmp_path: Path) -> Iterator[Path]:
     """A folder with the manual's environment and tasks of it, and nothing else."""
     assert EXAMPLE is not None and len(EXAMPLE[1].splitlines()) <= 60
     (tmp_path / "guess.py").write_text(EXAMPLE[1])
     (tmp_path / "guess_tasks").mkdir()
     for number in range(1, 41):
         (tmp_path / "guess_tasks" / f"t{number}.yaml").write_text(TASK.format(number))
-    return tmp_path
+    yield tmp_path
+    sys.modules.pop("guess", None)
 
 
 @pytest.mark.timeout(900)
@@ -150,7 +150,6 @@ def test_the_manuals_environment_is_measured_trained_and_replayed_by_its_id(
 
     monkeypatch.chdir(outside)
     monkeypatch.syspath_prepend(outside)
-    monkeypatch.setitem(sys.modules, "guess", importlib.import_module("guess"))  # gone afterwards
     assert "40" in run(agents_command, "replay", "e/episodes_sampled.jsonl", "--tasks", "guess_tasks")
     run(
         grpo.main, "--env", "guess:Guess-v0", "--tasks", "guess_tasks",
