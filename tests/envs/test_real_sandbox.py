@@ -188,7 +188,7 @@ def test_vector_environments_show_what_a_single_one_shows(backend: Backend, mode
 
 def test_no_tree_that_a_command_makes_ends_the_episode_without_a_grade(backend: Backend) -> None:
     absent = {"kind": "file_not_exists", "path": "n/secret"}
-    given = task(assertions=[absent], budget={"max_turns": 4, "command_seconds": 10.0})
+    given = task(assertions=[absent], budget={"max_turns": 4, "command_seconds": 60.0})
     env = ClawGymEnv([given], sandbox=backend)
     for command in (
         "n=$(printf %0250d 0); for i in {1..120}; do mkdir $n; cd $n; done; touch {1..2500}",
