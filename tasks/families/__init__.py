@@ -17,6 +17,7 @@ from tasks.families.quickstart import (
     Family,
     TaskParts,
 )
+from tasks.families.turns import SMALL_TURNS, TURNS, TurnFamily
 from tasks.model import TaskError, unknown_key
 from tasks.task import Assertion, Budget, Difficulty, Oracle, Task
 from tasks.workspace import Workspace
@@ -35,12 +36,27 @@ OFFICE_MIX = "office"
 """Name of the mix of the office families."""
 
 ALL = "all"
-"""Name of the mix of every family."""
+"""Name of the mix of the quickstart and the office families: a script can do each of their tasks in one reply."""
 
-ALL_FAMILIES: dict[str, Family | OfficeFamily] = {**FAMILIES, **OFFICE}
+TURNS_MIX = "turns"
+"""Name of the mix of the families whose tasks need turns."""
+
+SMALL_TURNS_MIX = "quickstart_turns"
+"""Name of the mix of those that need turns and are in the words of the quickstart policy."""
+
+ALL_FAMILIES: dict[str, Family | OfficeFamily | TurnFamily] = {**FAMILIES, **OFFICE, **TURNS, **SMALL_TURNS}
 """Every procedural family by name."""
 
-NAMES = (MIX, OFFICE_MIX, ALL, *ALL_FAMILIES)
+MIXES: dict[str, tuple[Family | OfficeFamily | TurnFamily, ...]] = {
+    MIX: (*FAMILIES.values(),),
+    OFFICE_MIX: (*OFFICE.values(),),
+    TURNS_MIX: (*TURNS.values(),),
+    SMALL_TURNS_MIX: (*SMALL_TURNS.values(),),
+    ALL: (*FAMILIES.values(), *OFFICE.values()),
+}
+"""Every mix by name, with its families."""
+
+NAMES = (*MIXES, *ALL_FAMILIES)
 """All that `generate` takes."""
 
 MAX_TURNS = 6
@@ -75,7 +91,7 @@ def generate(family: str, n: int, seed: int = 0) -> list[Task]:
     """Make `n` different tasks of a family (or of a mix); fewer are always the beginning of more.
 
     Args:
-        family: A key of `ALL_FAMILIES`, or a mix: `quickstart`, `office` or `all`.
+        family: A key of `ALL_FAMILIES`, or a mix: `quickstart`, `office`, `turns` or `all`.
         n: How many tasks; no two have the same problem or the same id.
         seed: Any integer; another seed gives other tasks.
 
@@ -131,15 +147,11 @@ def _draws(family: str, rng: Random) -> Iterator[Task]:
     if family == MIX or family in FAMILIES:
         yield from (build(member, parts) for member, parts in stream(family, rng))
         return
-    block: list[Family | OfficeFamily]
-    if family == ALL:
-        block = [*ALL_FAMILIES.values()]
-    else:
-        block = [*OFFICE.values()] if family == OFFICE_MIX else [OFFICE[family]]
+    block = [*MIXES.get(family, ())] or [ALL_FAMILIES[family]]
     while True:
         rng.shuffle(block)
         for member in block:
-            yield member.make(rng) if isinstance(member, OfficeFamily) else build(member, member.make(rng))
+            yield build(member, member.make(rng)) if isinstance(member, Family) else member.make(rng)
 
 
 def _assertion(check: Check) -> Assertion:
@@ -163,11 +175,17 @@ __all__ = [
     "Family",
     "MAX_TURNS",
     "MIX",
+    "MIXES",
     "NAMES",
     "OFFICE",
     "OFFICE_MIX",
     "OfficeFamily",
+    "SMALL_TURNS",
+    "SMALL_TURNS_MIX",
+    "TURNS",
+    "TURNS_MIX",
     "TaskParts",
+    "TurnFamily",
     "build",
     "generate",
     "source",

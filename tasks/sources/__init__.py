@@ -145,7 +145,9 @@ FOLDER = Path(__file__).resolve().parent.parent / "library"
 
 DIALOGUES = "dialogues"
 """The shelf of the library whose tasks have a user, for `ClawGym-v1`."""
-SHELVES = (DIALOGUES,)
+TURNS = "turns"
+"""The shelf whose tasks need turns."""
+SHELVES = (DIALOGUES, TURNS)
 """Folders of the library whose tasks are not among those of `library`, so that its pool stays as it is."""
 
 
@@ -254,7 +256,8 @@ def load_tasks(spec: Spec) -> list[Task]:
     Args:
         spec: One of the following, a list of them, or several in one text with commas between:
 
-            * ``library``: all tasks that ship; ``library:dialogues``: those with a user; ``library:ID``: one of any.
+            * ``library``: all tasks that ship but those of shelves; ``library:turns``: those that need turns;
+              ``library:dialogues``: those with a user; ``library:ID``: one of any.
             * ``generated:FAMILY?n=100&seed=0``: `n` tasks of a procedural family (or of ``quickstart``, the mix).
             * ``clawgym:PATH``: upstream ClawGym tasks, a folder or a tar archive; ``?ids=A,B&prefix=TEXT`` may follow.
             * ``harbor:PATH``: Harbor task folders, one or a folder of them; ``?ids=A,B&unfit=skip`` may follow.

@@ -27,7 +27,7 @@ def by_family() -> dict[str, list[Task]]:
 def test_there_are_enough_and_no_name_is_taken_twice() -> None:
     assert len(OFFICE) >= 25
     assert not set(OFFICE) & set(FAMILIES)
-    assert set(ALL_FAMILIES) == {*OFFICE, *FAMILIES}
+    assert not set(OFFICE) - set(ALL_FAMILIES)
 
 
 @pytest.mark.parametrize("family", OFFICE)
@@ -117,7 +117,7 @@ def test_the_same_seed_gives_the_same_bytes_in_another_process() -> None:
     assert len(outputs) == 1 and len(outputs.pop().strip()) == 64
 
 
-@pytest.mark.parametrize(("mix", "members"), [(ALL, ALL_FAMILIES), (OFFICE_MIX, OFFICE)])
+@pytest.mark.parametrize(("mix", "members"), [(ALL, {**FAMILIES, **OFFICE}), (OFFICE_MIX, OFFICE)])
 def test_the_mixes_are_balanced(mix: str, members: dict[str, object]) -> None:
     tasks = load_tasks(f"generated:{mix}?n={2 * len(members)}&seed=2")
     assert Counter(task.family for task in tasks) == dict.fromkeys(members, 2)
