@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     import torch
 
 QUICKSTART = Path(__file__).parent / "quickstart"
-NAMES = ("quickstart", "smollm2")
+QUICKSTART_TURNS = Path(__file__).parent / "quickstart_turns"
+"""The quickstart policy, taught further on tasks that need turns (`generated:quickstart_turns`)."""
+NAMES = ("quickstart", "quickstart_turns", "smollm2")
 ADAPTER_CONFIG = "adapter_config.json"
 KEPT = ("best", "last")
 """What a run folder keeps: the chosen checkpoint, or, where nothing was held out, the last one."""
@@ -81,12 +83,13 @@ def resolve_model(name_or_path: str | Path, *, convert: bool = True) -> ModelSou
         ModelError: Nothing stands there, or what stands there is no model.
     """
     name = str(name_or_path)
-    if name == "quickstart":
-        if not (QUICKSTART / "config.json").exists():
+    if name in ("quickstart", "quickstart_turns"):
+        packaged = QUICKSTART if name == "quickstart" else QUICKSTART_TURNS
+        if not (packaged / "config.json").exists():
             raise ModelError(
-                f"the packaged model is not in {QUICKSTART}: reinstall turngym, or make it: python -m trainers.sft"
+                f"the packaged model is not in {packaged}: reinstall turngym, or make it: python -m trainers.sft"
             )
-        return ModelSource(name, ModelKind.FOLDER, str(QUICKSTART))
+        return ModelSource(name, ModelKind.FOLDER, str(packaged))
     if name == "smollm2" and not convert and not smollm2.target_folder().exists():
         return ModelSource(name, ModelKind.UNCONVERTED, str(smollm2.target_folder()))
     if name == "smollm2":
@@ -123,7 +126,7 @@ def load_model(
     """Load a causal language model and its tokenizer.
 
     Args:
-        name_or_path: `quickstart`, `smollm2`, a folder (model, adapter or run) or a hub id.
+        name_or_path: `quickstart`, `quickstart_turns`, `smollm2`, a folder (model, adapter or run) or a hub id.
         dtype: Of the weights, as torch or by name (`float32`, `bfloat16`, `auto`).
         device: Where to put it; default: the CPU.
         trust_remote_code: Let the model's own Python code run. Off; only for code that you have read.

@@ -160,7 +160,8 @@ class PolicyArguments(Settings):
     @property
     def full(self) -> bool:
         """Whether all weights are trained (of a model; an adapter is never trained so)."""
-        return self.adapter == "none" or (self.adapter == "auto" and self.model_name_or_path == "quickstart")
+        small = self.model_name_or_path in ("quickstart", "quickstart_turns")
+        return self.adapter == "none" or (self.adapter == "auto" and small)
 
     def policy_problems(self) -> Iterator[str]:
         """One line per setting that cannot work."""

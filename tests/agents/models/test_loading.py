@@ -107,7 +107,7 @@ def test_an_adapter_whose_base_is_gone_says_so(folder: Path, tmp_path: Path) -> 
     [
         ("quikstart", "did you mean 'quickstart'"),
         ("./models/missing", "no such folder"),
-        ("something", "named models are quickstart, smollm2"),
+        ("something", "named models are quickstart, quickstart_turns, smollm2"),
         ("a/b/c", "not a hub id of the form owner/name"),
     ],
 )
@@ -127,7 +127,7 @@ def test_a_folder_that_is_not_there_is_no_hub_id(tmp_path: Path, monkeypatch: py
 
 
 def test_a_hub_id_offline_says_what_to_do() -> None:
-    with pytest.raises(ModelError, match="HF_HUB_OFFLINE is set.*quickstart, smollm2") as error:
+    with pytest.raises(ModelError, match="HF_HUB_OFFLINE is set.*quickstart, quickstart_turns, smollm2") as error:
         load_model("some-owner/some-model")
     assert "\n" not in str(error.value)
 
@@ -160,16 +160,19 @@ def test_hash_of_the_weights(folder: Path, tmp_path: Path) -> None:
     assert resolve_model("owner/name").sha256() is None
 
 
-def test_quickstart_missing_from_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loading, "QUICKSTART", tmp_path)
+PACKAGED = pytest.mark.parametrize("name", ["quickstart", "quickstart_turns"])
+
+
+@PACKAGED
+def test_quickstart_missing_from_the_package(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loading, name.upper(), tmp_path)
     with pytest.raises(ModelError, match="reinstall turngym"):
-        load_model("quickstart")
+        load_model(name)
 
 
-def test_quickstart_resolves_to_the_package() -> None:
-    if not (loading.QUICKSTART / "config.json").exists():
-        pytest.skip("the packaged policy has not been made yet")
-    loaded, tokens = load_model("quickstart")
+@PACKAGED
+def test_quickstart_resolves_to_the_package(name: str) -> None:
+    loaded, tokens = load_model(name)
     assert sum(p.numel() for p in loaded.parameters()) < 5_000_000
     assert tokens.chat_template
 
