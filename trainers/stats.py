@@ -1,13 +1,16 @@
-"""Statistics of pass rates: intervals, paired tests, bootstrap, pass@k. Pure functions; every random one is seeded."""
+"""Single tests and intervals: pass rates, means over seeds, power. Pure functions; every random one is seeded."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from statistics import NormalDist, fmean
+from typing import Any
 
 import numpy as np
+from scipy import integrate, optimize, special
 from scipy import stats as scipy_stats
 
 Outcomes = Mapping[str, Sequence[bool]]
@@ -45,6 +48,40 @@ class PairedTest:
     worse: int
     difference: float
     unpaired: int
+
+
+@dataclass(frozen=True, slots=True)
+class MeanTest:
+    """A t-test of the difference of two means.
+
+    Attributes:
+        difference: Mean of the second sample minus mean of the first (paired: mean of the differences).
+        t: The statistic; `nan` where the values have no spread, so that t is not defined.
+        df: Degrees of freedom, a fraction for Welch.
+        p_value: Two-sided; 1.0 where all values are equal, `nan` where t is not defined though the means differ.
+        interval: Of the difference, at the level that was asked for; of no width where t is not defined.
+    """
+
+    difference: float
+    t: float
+    df: float
+    p_value: float
+    interval: Interval
+
+
+@dataclass(frozen=True, slots=True)
+class EffectSize:
+    """Cohen's d: the difference of two means in pooled standard deviations (`spread`).
+
+    Attributes:
+        d: Second minus first; 0.0 for equal means, `nan` where no value has spread though the means differ.
+        spread: Pooled sample standard deviation, in the unit of the values.
+        interval: Of d, from the noncentral t distribution; ends are `nan` where d is.
+    """
+
+    d: float
+    spread: float
+    interval: Interval
 
 
 def wilson(passed: float, n: float, z: float = 1.959963984540054) -> Interval:
@@ -185,7 +222,9 @@ def bootstrap_difference(
         raise ValueError("bootstrap_difference: an arm has no value")
     a, b = np.asarray(first, dtype=np.float64), np.asarray(second, dtype=np.float64)
     rng = np.random.default_rng(seed)
-    deltas = np.array([rng.choice(b, b.size).mean() - rng.choice(a, a.size).mean() for _ in range(resamples)])
+    draws = (rng.integers(0, x.size, size=(resamples, x.size)) for x in (a, b))
+    of_a, of_b = (x[draw].mean(axis=1) for x, draw in zip((a, b), draws, strict=True))
+    deltas = of_b - of_a
     low, high = np.quantile(deltas, [(1 - level) / 2, (1 + level) / 2])
     return Interval(float(low), float(high))
 
@@ -223,3 +262,190 @@ def tasks_needed(rate_a: float, rate_b: float, *, alpha: float = 0.05, power: fl
         rate_a * (1 - rate_a) + rate_b * (1 - rate_b)
     )
     return math.ceil((spread / (rate_a - rate_b)) ** 2)
+
+
+def rate_power(rate_a: float, rate_b: float, n: int, *, alpha: float = 0.05) -> float:
+    """Probability that Fisher's test of two rates with `n` independent attempts per arm gives p < `alpha`.
+
+    Normal approximation with the continuity correction of Fleiss, Tytun and Ury (1980); `tasks_needed` is without one,
+    so the power at its answer is somewhat below the power that was asked for.
+    """
+    effect = abs(rate_a - rate_b)
+    if effect == 0 or n == 0:
+        return 0.0 if n == 0 else alpha
+    root = math.sqrt(n) - 1 / (effect * math.sqrt(n))
+    pooled, normal = (rate_a + rate_b) / 2, NormalDist()
+    threshold = normal.inv_cdf(1 - alpha / 2) * math.sqrt(2 * pooled * (1 - pooled))
+    spread = math.sqrt(rate_a * (1 - rate_a) + rate_b * (1 - rate_b))
+    return normal.cdf((effect * root - threshold) / spread) if spread else float(effect * root > threshold)
+
+
+def rate_difference(passed_a: int, n_a: int, passed_b: int, n_b: int, *, level: float = 0.95) -> Interval:
+    """Wald's interval of rate b minus rate a, for large counts of independent attempts.
+
+    It has no width where both rates are 0 or 1: show `wilson` of each rate beside it.
+
+    Raises:
+        ValueError: An arm is empty.
+    """
+    if not n_a or not n_b:
+        raise ValueError(f"rate_difference: an arm is empty (n_a={n_a}, n_b={n_b})")
+    a, b = passed_a / n_a, passed_b / n_b
+    half = NormalDist().inv_cdf((1 + level) / 2) * math.sqrt(a * (1 - a) / n_a + b * (1 - b) / n_b)
+    return Interval(b - a - half, b - a + half)
+
+
+# -- Means over seeds: one value per training run ---------------------------------------------------------------------
+
+
+def paired_t(first: Sequence[float], second: Sequence[float], *, level: float = 0.95) -> MeanTest:
+    """Student's paired t-test: value i of both samples is of the same seed.
+
+    Raises:
+        ValueError: The samples differ in length, or have fewer than 2 values.
+    """
+    if len(first) != len(second) or len(first) < 2:
+        raise ValueError(f"paired_t: needs two samples of one length, 2 or more; got {len(first)} and {len(second)}")
+    a, b = np.asarray(first, dtype=np.float64), np.asarray(second, dtype=np.float64)
+    if _is_flat(b - a, a, b):
+        return _undefined(float((b - a).mean()), a.size - 1.0, np.concatenate([a, b]))
+    return _mean_test(float((b - a).mean()), scipy_stats.ttest_rel(b, a), level)
+
+
+def welch(first: Sequence[float], second: Sequence[float], *, level: float = 0.95) -> MeanTest:
+    """Welch's t-test of two independent samples, whose variances may differ.
+
+    Raises:
+        ValueError: A sample has fewer than 2 values.
+    """
+    if min(len(first), len(second)) < 2:
+        raise ValueError(f"welch: needs 2 or more values a sample; got {len(first)} and {len(second)}")
+    a, b = np.asarray(first, dtype=np.float64), np.asarray(second, dtype=np.float64)
+    difference = float(b.mean() - a.mean())
+    if _is_flat(a, a, b) and _is_flat(b, a, b):
+        return _undefined(difference, a.size + b.size - 2.0, np.concatenate([a, b]))
+    return _mean_test(difference, scipy_stats.ttest_ind(b, a, equal_var=False), level)
+
+
+def _is_flat(values: np.ndarray, *scale: np.ndarray) -> bool:
+    """Values that differ by rounding only; `scale` are those they were computed from."""
+    return bool(np.ptp(values) <= 1e-12 * max(float(np.abs(x).max()) for x in scale))
+
+
+def _undefined(difference: float, df: float, values: np.ndarray) -> MeanTest:
+    equal = abs(difference) <= 1e-12 * float(np.abs(values).max())
+    difference = 0.0 if equal else difference
+    return MeanTest(difference, math.nan, df, 1.0 if equal else math.nan, Interval(difference, difference))
+
+
+def _mean_test(difference: float, result: Any, level: float) -> MeanTest:
+    ends = result.confidence_interval(level)
+    interval = Interval(float(ends.low), float(ends.high))
+    return MeanTest(difference, float(result.statistic), float(result.df), float(result.pvalue), interval)
+
+
+def cohens_d(first: Sequence[float], second: Sequence[float], *, level: float = 0.95) -> EffectSize:
+    """Cohen's d of two samples, with the interval of independent ones (also for pairs, where it is a wide one).
+
+    Raises:
+        ValueError: A sample is empty, or both have one value.
+    """
+    n_a, n_b = len(first), len(second)
+    if not n_a or not n_b or n_a + n_b < 3:
+        raise ValueError(f"cohens_d: needs 3 or more values in two samples; got {n_a} and {n_b}")
+    a, b = np.asarray(first, dtype=np.float64), np.asarray(second, dtype=np.float64)
+    df, difference = n_a + n_b - 2, float(b.mean() - a.mean())
+    if _is_flat(a, a, b) and _is_flat(b, a, b):
+        d = 0.0 if _undefined(difference, df, np.concatenate([a, b])).difference == 0 else math.nan
+        return EffectSize(d, 0.0, Interval(d, d))
+    spread = math.sqrt((((a - a.mean()) ** 2).sum() + ((b - b.mean()) ** 2).sum()) / df)
+    d, to_t = difference / spread, math.sqrt(n_a * n_b / (n_a + n_b))
+    reach = 10 * (1 + abs(d * to_t) / math.sqrt(2 * df))  # ten standard errors of t, and more
+
+    def end(probability: float) -> float:
+        def off(centre: float) -> float:
+            return _noncentral_t(d * to_t, df, centre) - probability
+
+        return float(optimize.brentq(off, d * to_t - reach, d * to_t + reach)) / to_t
+
+    return EffectSize(d, spread, Interval(end((1 + level) / 2), end((1 - level) / 2)))
+
+
+def _noncentral_t(t: float, df: float, centre: float) -> float:
+    """P(T <= t) of the noncentral t distribution. `scipy.stats.nct` is `nan` for some centres that are tried here.
+
+    T = (Z + centre) / sqrt(U / df): the mean of P(Z <= t sqrt(u / df) - centre) over equally likely values u of U.
+    """
+    return float(special.ndtr(t * _chi(df) - centre).mean())
+
+
+@lru_cache(maxsize=64)
+def _chi(df: float) -> np.ndarray:
+    """2000 equally likely values of sqrt(U / df)."""
+    u: np.ndarray = scipy_stats.chi2.ppf((np.arange(2000) + 0.5) / 2000, df)
+    return np.sqrt(u / df)
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Holm's (1979) adjusted p-values, in the order given: below alpha for any true null with probability alpha."""
+    adjusted, largest = [1.0] * len(p_values), 0.0
+    for rank, i in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
+        largest = max(largest, (len(p_values) - rank) * p_values[i])
+        adjusted[i] = min(1.0, largest)
+    return adjusted
+
+
+def values_needed(effect: float, spread: float, *, alpha: float = 0.05, power: float = 0.8) -> int | None:
+    """Independent values per arm at which a z-test sees a difference of means `effect`; `None` for none.
+
+    For many values (steps, episodes); of few (seeds), `seeds_needed` is exact. `spread` is their standard deviation.
+    """
+    if effect == 0:
+        return None
+    normal = NormalDist()
+    z = normal.inv_cdf(1 - alpha / 2) + normal.inv_cdf(power)
+    return max(1, math.ceil(2 * (z * spread / effect) ** 2))
+
+
+def mean_power(d: float, n: int, *, paired: bool, alpha: float = 0.05) -> float:
+    """Probability that a two-sided t-test gives p < `alpha`.
+
+    Args:
+        d: True difference in standard deviations: of the differences if `paired`, else of the values.
+        n: Pairs, or values per arm; below 2 there is no test, and the power is 0.
+        paired: The paired test, or the one of two samples with equal variances.
+        alpha: Level of the test.
+    """
+    if n < 2:
+        return 0.0
+    df, centre = (n - 1, d * math.sqrt(n)) if paired else (2 * n - 2, d * math.sqrt(n / 2))
+    limit = float(scipy_stats.t.isf(alpha / 2, df))
+    return 1.0 - _noncentral_t(limit, df, centre) + _noncentral_t(-limit, df, centre)
+
+
+def seeds_needed(d: float, *, paired: bool, alpha: float = 0.05, power: float = 0.8, most: int = 10_000) -> int | None:
+    """Fewest pairs (or seeds per arm) at which `mean_power` reaches `power`; `None` if `most` do not suffice."""
+    if mean_power(d, most, paired=paired, alpha=alpha) < power:
+        return None
+    low, high = 1, most  # power grows with n
+    while high - low > 1:
+        middle = (low + high) // 2
+        enough = mean_power(d, middle, paired=paired, alpha=alpha) >= power
+        low, high = (low, middle) if enough else (middle, high)
+    return high
+
+
+def area_under_curve(steps: Sequence[float], values: Sequence[float]) -> tuple[float, float]:
+    """Area under a learning curve (trapezoids), and the same divided by the span of the steps: a mean value.
+
+    Both are 0.0 with fewer than 2 points, as in the reference.
+
+    Raises:
+        ValueError: Steps and values differ in number, or steps do not grow.
+    """
+    if len(steps) != len(values) or any(b <= a for a, b in zip(steps, steps[1:], strict=False)):
+        raise ValueError(f"area_under_curve: needs growing steps, one for each value; got {steps} for {len(values)}")
+    if len(steps) < 2:
+        return 0.0, 0.0
+    area = float(integrate.trapezoid(np.asarray(values, dtype=np.float64), np.asarray(steps, dtype=np.float64)))
+    return area, area / (steps[-1] - steps[0])

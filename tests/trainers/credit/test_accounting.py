@@ -12,13 +12,14 @@ HERE = "tests/trainers/credit"
 EPISODE, TOKEN, DELIGHT, TURN = (f"{HERE}/test_{name}_fixtures.py" for name in ("episode", "token", "delight", "turn"))
 LOSSES = "tests/trainers/loss/test_losses.py"
 ROLLOUTS = "tests/trainers/rollouts/test_reference_cases.py"
-STATS = "tests/trainers/test_stats.py"
+EMERGENCE, STATS = "tests/trainers/test_emergence.py", "tests/trainers/test_stats.py"
 T2PO = "tests/agents/t2po/test_fixtures.py"
 MATH = "tests/tasks/answers/math/test_reference_cases.py"
 ANSWERS = "tests/tasks/answers/test_answers.py"
 
 READ_BY = {
     "adv_cap": EPISODE,
+    "article_numbers": "tests/trainers/test_verdicts.py",
     "clawgym.parse": "tests/envs/test_actions.py",
     "clawgym.reward": "tests/envs/test_rewards.py",
     "delight.annealed": DELIGHT,
@@ -40,6 +41,7 @@ READ_BY = {
     "gtpo": TOKEN,
     "hicra": TOKEN,
     "kl": LOSSES,
+    "logging": EMERGENCE,
     "loss.retrain": LOSSES,
     "loss.rlvr": LOSSES,
     "optimizer": LOSSES,
@@ -53,11 +55,16 @@ READ_BY = {
     "sepa.amp_clamped": TOKEN,
     "sepa.pool": TOKEN,
     "sepa.schedule": TOKEN,
+    "squeeze": "tests/trainers/test_lora.py",
+    "stats.auc": STATS,
     "stats.bootstrap": STATS,
+    "stats.effect": STATS,
     "stats.fisher": STATS,
     "stats.permutation": STATS,
     "stats.power": STATS,
     "stats.rate_ci": STATS,
+    "stats.report": EMERGENCE,
+    "stats.welch": STATS,
     "t2po.tti": T2PO,
     "tds.decision": T2PO,
     "tds.entropy": T2PO,
@@ -103,13 +110,6 @@ NEEDLES = {"clawgym.grader": ("tests/tasks/test_reference_cases.py", "grader_fiv
 """Groups that a test reads by the id of a case."""
 
 NOT_READ = {
-    "article_numbers": "arithmetic about what articles claim; no function of ours computes it",
-    "logging": "the reference logs the best attempt only; here every episode is written",
-    "squeeze": "choosing a LoRA rank after training is not offered",
-    "stats.auc": "areas under learning curves are not offered",
-    "stats.effect": "effect sizes between seeds are not offered",
-    "stats.report": "verdict strings over the reference's log files are not offered",
-    "stats.welch": "Welch tests between seeds are not offered; runs are compared task by task",
     "verifier.ifeval": "another project's validators with names and rules of their own; ours are the 25 official ids",
 }
 """Groups without a test, each with its reason."""
