@@ -22,6 +22,9 @@ from pathlib import Path
 from statistics import fmean, pstdev, stdev
 from typing import Any
 
+import numpy as np
+from scipy.stats import t as student
+
 from agents.trajectory import Trajectory
 from trainers.jsonl import read_lines
 from trainers.measure import is_graded
@@ -204,6 +207,37 @@ def read_run(folder: Path) -> LoggedRun:
     )
     generations, _ = read_lines(folder / "generations.jsonl")
     return LoggedRun(folder.parent.name, steps, tuple(line["reward"] for line in generations))
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """Mean reward over runs, step by step, as far as the shortest run goes.
+
+    Attributes:
+        mean: Over runs, one value a step; `low` and `high` the t interval of each, which holds for that step alone.
+        short: Names of runs with fewer steps than the longest, for which the others are cut.
+    """
+
+    mean: tuple[float, ...]
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+    short: tuple[str, ...]
+
+
+def learning_curve(runs: Sequence[LoggedRun], *, level: float = 0.95) -> Curve:
+    """The learning curve of one condition with its band over seeds.
+
+    Raises:
+        ValueError: There are fewer than 2 runs: one has no band.
+    """
+    if len(runs) < 2:
+        raise ValueError(f"learning_curve: needs 2 or more runs, got {len(runs)}")
+    lengths = [len(run.steps) for run in runs]
+    values = np.array([[step.mean_reward for step in run.steps[: min(lengths)]] for run in runs])
+    mean, n = values.mean(axis=0), len(runs)
+    half = float(student.ppf((1 + level) / 2, n - 1)) * values.std(axis=0, ddof=1) / n**0.5
+    short = tuple(run.name for run, length in zip(runs, lengths, strict=True) if length < max(lengths))
+    return Curve(tuple(mean.tolist()), tuple((mean - half).tolist()), tuple((mean + half).tolist()), short)
 
 
 @dataclass(frozen=True, slots=True)
@@ -391,25 +425,26 @@ def litmus(
         ):
             if has < needs:
                 failures.append(f"{run.name}:{has} {what}; needs >= {needs}.")
-    checks = []
-    figures: list[tuple[str, float, Callable[[LoggedStep], tuple[float, int]]]] = [
-        ("mean_reward_steps", profile.reward, lambda step: (step.mean_reward, 1)),
-        ("overall_correct_rate", profile.rate, lambda step: (step.correct, step.total)),
-        (
-            "mean_gram_entropy_delta",
-            profile.gram,
-            lambda step: ((step.gram_delta or 0) * step.gram_pairs, step.gram_pairs),
-        ),
-    ]
-    for metric, threshold, read in figures:
-        values = []
-        for arm in arms:
-            parts = [read(step) for run in arm for step in run.steps]
-            values.append(sum(part for part, _ in parts) / max(1, sum(n for _, n in parts)))
-        checks.append(Check(metric, values[0], values[1], threshold))
+    steps = [[step for run in arm for step in run.steps] for arm in arms]
+    checks = (
+        _check("mean_reward_steps", profile.reward, steps, lambda step: step.mean_reward, lambda step: 1),
+        _check("overall_correct_rate", profile.rate, steps, lambda step: step.correct, lambda step: step.total),
+        _check("mean_gram_entropy_delta", profile.gram, steps, _gram_sum, lambda step: step.gram_pairs),
+    )
     status = Status.CONFIRMED if all(check.passed for check in checks) else Status.FAILED
-    return Litmus(Status.INCONCLUSIVE if failures else status, tuple(checks), tuple(failures))
+    return Litmus(Status.INCONCLUSIVE if failures else status, checks, tuple(failures))
 
 
-def _gram(step: LoggedStep) -> tuple[float, int]:
-    return (step.gram_delta or 0.0) * step.gram_pairs, step.gram_pairs
+def _check(
+    metric: str,
+    threshold: float,
+    arms: Sequence[Sequence[LoggedStep]],
+    part: Callable[[LoggedStep], float],
+    count: Callable[[LoggedStep], int],
+) -> Check:
+    a, b = (sum(map(part, steps)) / max(1, sum(map(count, steps))) for steps in arms)
+    return Check(metric, a, b, threshold)
+
+
+def _gram_sum(step: LoggedStep) -> float:
+    return (step.gram_delta or 0.0) * step.gram_pairs

@@ -402,8 +402,7 @@ def values_needed(effect: float, spread: float, *, alpha: float = 0.05, power: f
     """
     if effect == 0:
         return None
-    normal = NormalDist()
-    z = normal.inv_cdf(1 - alpha / 2) + normal.inv_cdf(power)
+    z = NormalDist().inv_cdf(1 - alpha / 2) + NormalDist().inv_cdf(power)
     return max(1, math.ceil(2 * (z * spread / effect) ** 2))
 
 

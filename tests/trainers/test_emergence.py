@@ -22,6 +22,7 @@ from trainers.emergence import (
     Significance,
     Status,
     generation_rows,
+    learning_curve,
     litmus,
     read_run,
     recommended,
@@ -217,3 +218,15 @@ def test_best_of_is_marked_and_missing_figures_are_not_zero() -> None:
 def test_steps_without_a_reward_are_left_out(tmp_path: Path) -> None:
     append_line(tmp_path / "steps.jsonl", step_row(1, [played(0, None)], condition="n", uncertainty_kind="surprisal"))
     assert read_run(tmp_path).steps == ()
+
+
+def test_a_learning_curve_has_a_band_and_names_the_runs_that_cut_it() -> None:
+    rewards = {"a": [0.1, 0.4, 0.5], "b": [0.3, 0.4], "c": [0.2, 0.7, 0.9]}
+    runs = [LoggedRun(name, tuple(LoggedStep(r, 0, 1) for r in values), ()) for name, values in rewards.items()]
+    curve = learning_curve(runs)
+    assert curve.mean == pytest.approx((0.2, 0.5)) and curve.short == ("b",)
+    # Student's t with 2 degrees of freedom is 4.303 at 97.5 %; the standard deviation of the first step is 0.1.
+    assert curve.high[0] - curve.mean[0] == pytest.approx(4.3027 * 0.1 / 3**0.5, abs=1e-4)
+    assert curve.low[0] == pytest.approx(0.2 - (curve.high[0] - 0.2))
+    with pytest.raises(ValueError, match="2 or more runs"):
+        learning_curve(runs[:1])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 from scipy import stats as scipy_stats
 
-from tests.shared_data import shared
+from tests.shared_data import REPOSITORY, shared
 from tests.trainers.credit.fixtures import one_row
 from trainers.credit.metrics import signal_metrics
 from trainers.emergence import Recommendation, Status
@@ -102,6 +103,16 @@ def test_holm_counts_every_condition() -> None:
     assert [verdict.candidate for verdict in many] == ["better", "a", "b"]
     assert many[0].p_holm == pytest.approx(3 * alone.p_value) and many[0].comparisons[0].level == 1 - 0.05 / 3
     assert many[0].comparisons[0].test.interval.high > alone.comparisons[0].test.interval.high
+
+
+def test_the_example_of_the_docs_prints_what_they_show(capsys: pytest.CaptureFixture[str]) -> None:
+    page = (REPOSITORY / "docs/verdicts.md").read_text(encoding="utf-8")
+    example, shown = (
+        re.search(rf"^```{kind}\n(.*?)^```", page, re.DOTALL | re.MULTILINE) for kind in ("python", "text")
+    )
+    assert example and shown
+    exec(compile(example[1], "docs/verdicts.md", "exec"), {})
+    assert capsys.readouterr().out == shown[1]
 
 
 # -- What is compared with what ---------------------------------------------------------------------------------------
