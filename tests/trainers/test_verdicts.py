@@ -169,6 +169,17 @@ def test_a_run_cut_short_is_named_and_counted_in_and_out(change: dict[str, Any],
     assert f"better seed 9: {reason}" in text and "with runs cut short, pass rate" in text
 
 
+def test_the_threshold_holds_with_runs_cut_short_too() -> None:
+    none = arm("none", [*NONE, 240, 241, 242])
+    better = arm("better", [*(n + 56 + i for i, n in enumerate(NONE)), 256, 257, 259])
+    whole, evidence = only(none + better), Evidence(pass_rate=0.15)
+    assert whole.status is Status.CONFIRMED
+    cut = better[:5] + [replace(one, steps=20, stopped=Stopped.INTERRUPTED) for one in better[5:]]
+    verdict = only(none + cut, evidence=evidence)
+    assert verdict.comparisons[0].test.difference > 0.15 > verdict.with_cut_short[0].test.difference > 0.1
+    assert (verdict.recommendation, verdict.status) == (Recommendation.IMPROVEMENT, Status.INCONCLUSIVE)
+
+
 def test_patience_is_a_plan_and_an_end() -> None:
     early = [replace(one, stopped=Stopped.PATIENCE, steps=20, basis=Basis.FRESH) for one in arm("better", ANCHOR)]
     verdict = only(arm("none", NONE) + early)
@@ -216,6 +227,7 @@ def test_looks_share_alpha_and_an_unplanned_one_has_none() -> None:
     assert third.alpha == pytest.approx(0.05 / 3) and "this is look 3 of 3 planned" in third.lines()[0]
     assert third.recommendation is Recommendation.IMPROVEMENT
     fourth = only(results, look=Look(4, 3))
+    assert fourth.alpha == 0.0
     assert fourth.recommendation is Recommendation.INSUFFICIENT and "nothing of alpha is left" in fourth.failures[0]
     with pytest.raises(ValueError, match="counted from 1"):
         Look(0)
