@@ -173,7 +173,7 @@ def test_the_wheel_alone_in_a_foreign_folder(wheel: Path, dependencies: Path, tm
     made = run(python, "-c", "import gymnasium as g; print(g.make('envs:ClawGym-v0').spec.id)", cwd=work)
     assert made.stdout.strip() == "ClawGym-v0"
     assert "quickstart" in run(python, "-m", "trainers.grpo", "--help", cwd=work).stdout
-    listed = run(python, "-m", "tasks", "list", "library,library:dialogues", cwd=work).stdout
+    listed = run(python, "-m", "tasks", "list", "library,library:dialogues,library:turns", cwd=work).stdout
     shipped = len(list((REPOSITORY / "tasks/library").rglob("*.yaml")))
     assert f"{shipped} tasks" in listed
     run(python, "-m", "tasks", "new", "mine", cwd=work)
