@@ -78,7 +78,7 @@ def test_the_last_finished_step_is_kept_and_gone_on_with(place, tmp_path, capsys
         if place == "sampling":
             begun = []
             fails(planted, GiGPOTrainer, "play", lambda trainer, _: begun.append(trainer.state.global_step) and False)
-            fails(planted, Batch, "step", lambda *_: begun.count(2) > 0)
+            fails(planted, Batch, "launch", lambda *_: begun.count(2) > 0)
         else:  # in the second of two passes, so that half a gradient is there
             fails(planted, GiGPOTrainer, "_compute_loss", lambda _, calls: calls == 6)
         code, err, summary = play(folder, capsys)
