@@ -275,7 +275,7 @@ def test_seeds_needed_is_what_power_tables_say() -> None:
 
 # -- What a test promises: how often it finds what is not there, and what is ------------------------------------------
 
-DRAWS = [100, pytest.param(1000, marks=pytest.mark.slow)]
+DRAWS = [100, pytest.param(1000, marks=pytest.mark.whole)]
 SEEDS = 6
 
 

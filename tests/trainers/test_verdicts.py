@@ -254,7 +254,7 @@ def test_impossible_results_are_refused_by_name(change: dict[str, Any]) -> None:
 
 # -- What a verdict promises ------------------------------------------------------------------------------------------
 
-DRAWS = [40, pytest.param(1000, marks=pytest.mark.slow)]
+DRAWS = [40, pytest.param(1000, marks=pytest.mark.whole)]
 EPISODES = 10**6
 """So many that counts are as good as normal values."""
 
