@@ -9,6 +9,7 @@ COMMANDS = {
     "sft": "make a warm-start policy from demonstrations",
     "evaluate": "measure a policy on tasks, or compare two measurements",
     "report": "write the page of a run, or of several",
+    "campaign": "train conditions x seeds, and say what they show",
 }
 
 

@@ -21,6 +21,7 @@ REFUSED = {
     "trainers.sft": ["--config", "no/such"],
     "trainers.evaluate": ["--model", "noop", "--tasks", "no/such"],
     "trainers.report": ["no/such"],
+    "trainers.campaign": ["status", "no/such"],
     "tasks": ["list", "no/such"],
     "envs": ["play", "--tasks", "no/such"],
     "agents": ["show", "no/such"],
@@ -61,7 +62,7 @@ def test_trainers_without_a_command_lists_the_commands() -> None:
     said = (done.stdout + done.stderr).splitlines()
     assert done.returncode == 2 and said[0].startswith("trainers: needs a command")
     listed = [line.split()[2] for line in said[1:]]
-    assert listed == ["trainers.grpo", "trainers.sft", "trainers.evaluate", "trainers.report"]
+    assert listed == [f"trainers.{name}" for name in ("grpo", "sft", "evaluate", "report", "campaign")]
 
 
 def test_subcommands_refuse_under_the_name_of_the_command(capsys: pytest.CaptureFixture[str]) -> None:

@@ -146,8 +146,8 @@ class _Parser(BaseException):
 
 
 COMMANDS = (
-    "trainers.grpo", "trainers.evaluate", "trainers.sft", "trainers.report", "tasks.__main__", "envs.__main__",
-    "agents.__main__", "sandboxes.__main__",
+    "trainers.grpo", "trainers.evaluate", "trainers.sft", "trainers.report", "trainers.campaign", "tasks.__main__",
+    "envs.__main__", "agents.__main__", "sandboxes.__main__",
 )  # fmt: skip
 
 

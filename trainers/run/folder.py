@@ -6,6 +6,7 @@ import errno
 import fcntl
 import os
 import shutil
+import struct
 from pathlib import Path
 
 from tasks.model import SUFFIX
@@ -116,6 +117,23 @@ def lock_folder(path: Path) -> int:
             f"{path}: another process writes this run; wait for it, end it, or choose another --output_dir"
         ) from error
     return handle
+
+
+_FLOCK = "hhqqi0q"
+"""The kernel's `struct flock`: type, whence, start, length, process."""
+
+
+def is_locked(path: Path) -> bool:
+    """Whether another process holds the lock on a run folder; it is looked at and not taken."""
+    try:
+        handle = os.open(path / LOCK, os.O_RDONLY)
+    except OSError:
+        return False
+    try:
+        asked = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+        return bool(struct.unpack(_FLOCK, fcntl.fcntl(handle, fcntl.F_GETLK, asked))[0] != fcntl.F_UNLCK)
+    finally:
+        os.close(handle)
 
 
 # -- Whether an output folder can be made: known before a model loads, not after --------------------------------------

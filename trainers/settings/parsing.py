@@ -81,15 +81,22 @@ def read_config(path: Path, groups: Groups) -> dict[str, Any]:
     Raises:
         ConfigError: It cannot be read, or one line per key or value that does not fit.
     """
-    document, known = read_settings(path), known_settings(groups)
+    document = read_settings(path)
     wrong = []
     for name, value in document.data.items():
-        kinds = _kinds(name, groups) if name in known else frozenset()
-        why = _misfit(known[name], kinds, value) if name in known else f"unknown key `{name}`{suggest(name, known)}"
+        why = misfit(name, value, groups)
         wrong += [document.complain(why, (name,))] if why else []
     if wrong:
         raise ConfigError("\n".join(f"{problem.file}:{problem.line}: {problem.message}" for problem in wrong))
     return {name: _as_kind(_kinds(name, groups), value) for name, value in document.data.items()}
+
+
+def misfit(name: str, value: Any, groups: Groups) -> str | None:
+    """Why there can be no such setting with this value; `None` where there can."""
+    known = known_settings(groups)
+    if name not in known:
+        return f"unknown key `{name}`{suggest(name, known)}"
+    return _misfit(known[name], _kinds(name, groups), value)
 
 
 def _misfit(f: dataclasses.Field[Any], kinds: frozenset[type], value: Any) -> str | None:
@@ -201,8 +208,13 @@ class RunSettings:
 
     def sha256(self) -> str:
         """Hash of the resolved settings without the output folder: equal runs, equal hashes."""
-        content = {k: v for k, v in self.resolved().items() if k != "output_dir"}
-        return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()
+        return sha256_of(self.resolved())
+
+
+def sha256_of(resolved: Mapping[str, Any]) -> str:
+    """`RunSettings.sha256` of settings that are resolved."""
+    content = {k: v for k, v in resolved.items() if k != "output_dir"}
+    return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()
 
 
 _DERIVED = {

@@ -1,0 +1,248 @@
+"""What the runs of a campaign came to: a table of where each stands, and what they allow to say.
+
+The figures that are compared were fixed before the runs: the last held-out measurement, or the confirmation on fresh
+tasks. That of the step that was chosen, by these very figures, is biased upwards and is shown and never compared.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from enum import StrEnum
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+
+from trainers.campaigns.plan import Campaign, Figure, Manifest, RunEntry, ended_of
+from trainers.errors import RunFolderError
+from trainers.jsonl import append_line, json_text, read_lines, write_json
+from trainers.measure import Measurement
+from trainers.reporting.folder import RunFolder, read_run
+from trainers.run.folder import MARKS, is_locked
+from trainers.run.record import TASKS
+from trainers.run.summary import DECIDING, Stopped, rate_text
+from trainers.verdicts import Basis, Look, SeedResult, Verdict, verdicts
+
+REPORT_FILE = "report.json"
+LOOKS_FILE = "looks.jsonl"
+"""One line for each look at results that had not been tested before."""
+REWARDS = ("env", "reward", "turn_penalty", "subtract_baseline", "agent_errors", "max_turns")
+"""Settings that say what a reward is: rewards of conditions that differ in one are not compared."""
+
+
+class State(StrEnum):
+    """Of a run that has not ended."""
+
+    WAITING = "waiting"
+    RUNNING = "running"
+    KILLED = "killed"
+
+
+def state_of(folder: Path, run: RunEntry) -> State | Stopped:
+    """Where a run stands; `folder` is the campaign's."""
+    place = folder / run.folder
+    if is_locked(place):
+        return State.RUNNING
+    if run.ended is not None:
+        return run.ended
+    return State.KILLED if place.is_dir() else State.WAITING
+
+
+def planned(campaign: Campaign) -> tuple[list[RunEntry], list[RunEntry]]:
+    """The runs of the file, as the folder's manifest has them, and those that are in the folder alone.
+
+    Raises:
+        RunFolderError: Nothing was run yet, or not with this file.
+    """
+    manifest = Manifest.read(campaign.folder)
+    names = list(campaign.names())
+    if not manifest.runs:
+        raise RunFolderError(f"{campaign.folder}: nothing was run yet: `python -m trainers.campaign run` starts")
+    if missing := [name for name in names if name not in manifest.runs]:
+        condition, seed = missing[0]
+        raise RunFolderError(
+            f"{campaign.folder}: {len(missing)} runs of {campaign.path} are not in it, such as {condition} seed "
+            f"{seed}: `python -m trainers.campaign run` adds them"
+        )
+    runs = [manifest.runs[name] for name in names]
+    runs = [replace(run, ended=run.ended or ended_of(campaign.folder, run)) for run in runs]
+    return runs, [run for key, run in manifest.runs.items() if key not in names]
+
+
+def _read(folder: Path, run: RunEntry) -> RunFolder | None:
+    """Its folder; `None` before it has begun."""
+    place = folder / run.folder
+    return read_run(place) if all((place / name).exists() for name in MARKS) else None
+
+
+def _deciding(arms: dict[str, Measurement]) -> Measurement:
+    return arms.get(DECIDING) or next(iter(arms.values()))
+
+
+def _step(found: RunFolder) -> int:
+    """The last step that was logged."""
+    return max((int(step["step"]) for step in found.steps), default=0)
+
+
+def status_table(campaign: Campaign) -> Table:
+    """One row for each run: state, step, last and best held-out measurement.
+
+    Raises:
+        RunFolderError: See `planned`; or a file of a run is damaged.
+    """
+    table = Table(show_edge=False, pad_edge=False)
+    for column in ("condition", "seed", "state", "step", "last held-out", "best held-out (chosen, so leans high)"):
+        table.add_column(column)
+    runs, _ = planned(campaign)
+    for run in runs:
+        found = _read(campaign.folder, run)
+        cells = ["-", "-", "-"]
+        if found is not None:
+            last, best = (found.held_out[-1] if found.held_out else None), found.best
+            cells = [str(_step(found)), *("-" if p is None else rate_text(_deciding(p.settings)) for p in (last, best))]
+            cells[2] += f" at step {best.step}" if best else ""
+        table.add_row(run.condition, str(run.seed), state_of(campaign.folder, run), *cells)
+    return table
+
+
+# -- The report -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a campaign allows to say.
+
+    Attributes:
+        results: One for each run.
+        judged: One for each condition but the baseline.
+        notes: What a reader must know beside it.
+    """
+
+    campaign: Campaign
+    look: Look
+    results: tuple[SeedResult, ...]
+    judged: tuple[Verdict, ...]
+    notes: tuple[str, ...]
+
+    def lines(self) -> list[str]:
+        """For people."""
+        what = {
+            Figure.LAST: "the last held-out measurement of each run",
+            Figure.CONFIRMED: "the chosen step of each run on fresh tasks",
+        }[self.campaign.file.figure]
+        out = [f"{self.campaign.file.name}: {what}; baseline {self.campaign.baseline}", ""]
+        for condition, group in groupby(sorted(self.results, key=_by_condition(self.campaign)), lambda r: r.condition):
+            out.append(f"{condition}:")
+            out += [f"  seed {result.seed}: {_counts(result)}" for result in group]
+        for verdict in self.judged:
+            out += ["", *verdict.lines()]
+        return out + ["", *(f"note: {note}" for note in self.notes)] if self.notes else out
+
+    def to_json(self) -> dict[str, Any]:
+        """All of it, as data."""
+        return {
+            "name": self.campaign.file.name,
+            "figure": self.campaign.file.figure,
+            "baseline": self.campaign.baseline,
+            "look": asdict(self.look),
+            "results": [{**asdict(r), "cut_short": r.cut_short, "unusable": r.unusable} for r in self.results],
+            "verdicts": [asdict(verdict) for verdict in self.judged],
+            "notes": self.notes,
+            "lines": self.lines(),
+        }
+
+
+def _by_condition(campaign: Campaign) -> Any:
+    order = list(campaign.file.conditions)
+    return lambda result: (order.index(result.condition), result.seed)
+
+
+def _counts(result: SeedResult) -> str:
+    rate = f"{result.passed}/{result.graded} = {100 * result.pass_rate:.1f} %" if result.pass_rate is not None else ""
+    return ", ".join(part for part in (rate, result.cut_short, result.unusable) if part)
+
+
+def make_report(campaign: Campaign, *, early: bool = False) -> Report:
+    """Compare the conditions and count the look; writes report.json into the campaign's folder.
+
+    Args:
+        campaign: What was planned.
+        early: Also while runs are missing, which are then counted as cut short.
+
+    Raises:
+        RunFolderError: Runs are not over and `early` is false; there is nothing to compare; a file is damaged.
+    """
+    if len(campaign.file.conditions) < 2:
+        raise RunFolderError(f"{campaign.path}: conditions: nothing to compare: there is one condition")
+    runs, others = planned(campaign)
+    folder = campaign.folder
+    states = {run: state_of(folder, run) for run in runs}
+    ended = (Stopped.FINISHED, Stopped.PATIENCE, Stopped.GUARD, Stopped.FAILED)
+    if (missing := [run for run in runs if states[run] not in ended]) and not early:
+        raise RunFolderError(
+            f"{folder}: {len(missing)} of {len(runs)} runs have not ended, such as {missing[0]} "
+            f"({states[missing[0]]}). `run` goes on with them; `report --early` compares what is there, which counts "
+            "as a look"
+        )
+    conditions = Manifest.read(folder).conditions
+    same_reward = all(
+        conditions[name].get(key) == conditions[campaign.baseline].get(key)
+        for name in campaign.file.conditions
+        for key in REWARDS
+    )
+    results = [_result(campaign, run, conditions[run.condition], same_reward=same_reward) for run in runs]
+    notes = list(_notes(campaign, runs, others, same_reward=same_reward))
+    look = _look(campaign, results)
+    judged = verdicts(results, campaign.baseline, look=look)
+    report = Report(campaign, look, tuple(results), tuple(judged), tuple(notes))
+    write_json(folder / REPORT_FILE, report.to_json())
+    return report
+
+
+def _result(campaign: Campaign, run: RunEntry, settings: dict[str, Any], *, same_reward: bool) -> SeedResult:
+    found = _read(campaign.folder, run)
+    figure = campaign.file.figure
+    measured: Measurement | None = None
+    if found is not None and figure is Figure.LAST and found.held_out:
+        measured = _deciding(found.held_out[-1].settings)
+    if found is not None and figure is Figure.CONFIRMED and found.confirmation and found.confirmation.after:
+        measured = _deciding(found.confirmation.after)
+    return SeedResult(
+        run.condition,
+        run.seed,
+        passed=measured.passed if measured else 0,
+        graded=measured.graded if measured else 0,
+        reward=measured.reward if measured and same_reward else None,
+        steps=_step(found) if found else 0,
+        planned=int(settings["max_steps"]),
+        stopped=run.ended or Stopped.INTERRUPTED,
+        basis=Basis.PLANNED if figure is Figure.LAST else Basis.FRESH,
+    )
+
+
+def _notes(campaign: Campaign, runs: list[RunEntry], others: list[RunEntry], *, same_reward: bool) -> Iterator[str]:
+    if not same_reward:
+        yield "the conditions have rewards of different kinds, which are not compared: pass rates decide alone"
+    for other in others:
+        yield f"{other} is in {campaign.folder} and not in {campaign.path}: left out of everything here"
+    for seed in campaign.file.seeds:
+        locks = {
+            path.read_bytes() for r in runs if r.seed == seed if (path := campaign.folder / r.folder / TASKS).is_file()
+        }
+        if len(locks) > 1:
+            yield f"seed {seed}: the conditions did not have the same tasks ({TASKS} of the runs differ)"
+
+
+def _look(campaign: Campaign, results: list[SeedResult]) -> Look:
+    """Which look this is; the same results again are no new one."""
+    content = json_text([campaign.file.figure, campaign.baseline, [asdict(result) for result in results]])
+    sha = hashlib.sha256(content.encode()).hexdigest()
+    path = campaign.folder / LOOKS_FILE
+    before = [line["results_sha256"] for line in read_lines(path)[0]]
+    if sha not in before:
+        before.append(sha)
+        append_line(path, {"look": len(before), "results_sha256": sha, "runs": len(results)})
+    return Look(before.index(sha) + 1, campaign.file.looks)
