@@ -193,7 +193,7 @@ def make_report(campaign: Campaign, *, early: bool = False) -> Report:
         for name in campaign.file.conditions
         for key in REWARDS
     )
-    results = [_result(campaign, run, conditions[run.condition], same_reward=same_reward) for run in runs]
+    results = [_result(campaign, run, states[run], conditions[run.condition], same_reward=same_reward) for run in runs]
     notes = list(_notes(campaign, runs, others, same_reward=same_reward))
     look = _look(campaign, results)
     judged = verdicts(results, campaign.baseline, look=look)
@@ -202,7 +202,9 @@ def make_report(campaign: Campaign, *, early: bool = False) -> Report:
     return report
 
 
-def _result(campaign: Campaign, run: RunEntry, settings: dict[str, Any], *, same_reward: bool) -> SeedResult:
+def _result(
+    campaign: Campaign, run: RunEntry, state: State | Stopped, settings: dict[str, Any], *, same_reward: bool
+) -> SeedResult:
     found = _read(campaign.folder, run)
     figure = campaign.file.figure
     measured: Measurement | None = None
@@ -218,7 +220,7 @@ def _result(campaign: Campaign, run: RunEntry, settings: dict[str, Any], *, same
         reward=measured.reward if measured and same_reward else None,
         steps=_step(found) if found else 0,
         planned=int(settings["max_steps"]),
-        stopped=run.ended or Stopped.INTERRUPTED,
+        stopped=state if isinstance(state, Stopped) else Stopped.INTERRUPTED,
         basis=Basis.PLANNED if figure is Figure.LAST else Basis.FRESH,
     )
 
