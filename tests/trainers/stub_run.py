@@ -40,6 +40,7 @@ def main(argv: list[str]) -> int:
         print("another process writes this run", file=sys.stderr)
         return 2
     (folder / "pid").write_text(str(os.getpid()))
+    (folder / "gpu").write_text(os.environ.get("CUDA_VISIBLE_DEVICES", "all"))
     (folder / "tasks.lock").write_text("the same tasks\n")
     if SETTINGS["fails"] in argv:
         print(f"Traceback\nValueError: no \x1b[31msuch thing, seed {seed}", file=sys.stderr)

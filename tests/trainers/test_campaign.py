@@ -21,7 +21,7 @@ from tests.trainers.runs import start_together
 from trainers.campaign import main
 from trainers.campaigns.plan import Manifest, load_campaign
 from trainers.campaigns.results import make_report, state_of
-from trainers.campaigns.run import seconds_left, work
+from trainers.campaigns.run import devices, seconds_left, work
 from trainers.errors import RunFolderError
 from trainers.run.summary import Stopped
 
@@ -90,7 +90,7 @@ def test_a_seed_is_run_in_all_conditions_before_the_next(write):
     assert list(campaign.names()) == [("plain", 3), ("better", 3), ("plain", 1), ("better", 1)]
     assert campaign.baseline == "plain"
     line = campaign.arguments("plain", 3)
-    assert line[:2] == ["--config", "quickstart"] and line[-1] == "--resume"
+    assert line[0] == "--config=quickstart" and line[-1] == "--resume"
     wanted = {"--seed=3", "--max_steps=2", "--turn_grouping=none", "--beta_turn=0", "--use_cpu=true"}
     assert wanted < set(line) and f"--output_dir={campaign.folder}/plain/seed_3" in line
 
@@ -167,6 +167,13 @@ def test_a_condition_with_other_settings_is_refused(write, capsys):
     error = capsys.readouterr().err
     assert "conditions.plain: its runs in" in error and "beta_turn is 0.5, was 0.0. Give the new settings" in error
     assert content(Path(load_campaign(str(changed)).folder)) == before
+    assert main(["report", str(write(PLAIN.replace("= 0", "= 1") + BETTER, seeds=[0]))]) == 2
+    assert "better seed 0: `python -m" in capsys.readouterr().err
+    done(write(seeds=[0]))
+    assert main(["report", str(write(PLAIN.replace("= 0", "= 1") + BETTER, seeds=[0]))]) == 2
+    assert "conditions.plain: says other settings than when it was run" in capsys.readouterr().err
+    same = write(PLAIN + BETTER + "beta_turn = 1.0\n", seeds=[0])  # as the config has it
+    assert done(same)[1][0].startswith("2 runs, 0 to do") and main(["report", str(same)]) == 0
 
 
 def test_a_folder_with_something_else_is_refused(write, tmp_path):
@@ -244,6 +251,16 @@ def test_a_killed_run_is_a_failed_one_and_is_done_again(write, tmp_path):
     assert "ended by SIGKILL" in Path(f"{log}.0").read_text()
     ends = {seed: run.ended for (_, seed), run in Manifest.read(folder).runs.items()}
     assert ends == {0: Stopped.FAILED, 1: Stopped.FINISHED}
+
+
+def test_runs_share_out_the_gpus_that_may_be_used(write, monkeypatch, tmp_path):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2, 5")
+    file = write(PLAIN + SLOW, seeds=[0, 1], steps=1)
+    file.write_text(file.read_text().replace("use_cpu = true", "use_cpu = false").replace("workers = 2", ""))
+    _, said = done(file)
+    assert "2 at a time" in said[0]
+    assert {path.read_text() for path in tmp_path.glob("out/plain/*/gpu")} == {"2", "5"}
+    assert devices({"plain": {"use_cpu": True}}) == []
 
 
 def test_two_processes_do_not_work_on_one_campaign(write, tmp_path, capsys):

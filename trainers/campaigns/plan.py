@@ -133,14 +133,16 @@ class Campaign:
             for condition in self.file.conditions:
                 yield condition, seed
 
+    def given(self, condition: str) -> dict[str, Any]:
+        """What the file says of a condition's runs, beyond its seeds."""
+        budget = {} if self.file.max_steps is None else {"max_steps": self.file.max_steps}
+        return {"config": self.file.config, **self.file.settings, **self.file.conditions[condition], **budget}
+
     def arguments(self, condition: str, seed: int) -> list[str]:
         """The command line of a run, after `python -m trainers.grpo`."""
-        settings = {**self.file.settings, **self.file.conditions[condition]}
-        if self.file.max_steps is not None:
-            settings["max_steps"] = self.file.max_steps
-        given = [f"--{name}={_flag(value)}" for name, value in settings.items()]
+        given = [f"--{name}={_flag(value)}" for name, value in self.given(condition).items()]
         folder = self.folder / run_folder(condition, seed)
-        return ["--config", self.file.config, *given, f"--seed={seed}", f"--output_dir={folder}", "--resume"]
+        return [*given, f"--seed={seed}", f"--output_dir={folder}", "--resume"]
 
 
 def run_folder(condition: str, seed: int) -> str:
@@ -245,11 +247,13 @@ class Manifest:
     Attributes:
         name: Of the campaign.
         conditions: All settings of each, but for seed and folder.
+        given: What the file said of each when it was run last.
         runs: By condition and seed, in the order of their starts.
     """
 
     name: str
     conditions: dict[str, dict[str, Any]] = field(default_factory=dict)
+    given: dict[str, dict[str, Any]] = field(default_factory=dict)
     runs: dict[tuple[str, int], RunEntry] = field(default_factory=dict)
 
     @classmethod
@@ -270,7 +274,12 @@ class Manifest:
                     f"{campaign.path}: conditions.{name}: its runs in {campaign.folder} have other settings: "
                     f"{'; '.join(changed)}. Give the new settings a condition of their own, or another `output_dir`"
                 )
-        manifest = cls(campaign.file.name, {**found, **{k: v for k, v in old.conditions.items() if k not in found}})
+        gone = [name for name in old.conditions if name not in found]
+        manifest = cls(
+            campaign.file.name,
+            {**found, **{name: old.conditions[name] for name in gone}},
+            {**{name: campaign.given(name) for name in found}, **{name: old.given[name] for name in gone}},
+        )
         for condition, seed in campaign.names():
             sha = sha256_of({**found[condition], "seed": seed})
             entry = RunEntry(condition, seed, run_folder(condition, seed), sha)
@@ -302,7 +311,9 @@ class Manifest:
             entries = [RunEntry(**{**run, "ended": run["ended"] and Stopped(run["ended"])}) for run in data["runs"]]
             if data["format"] != FORMAT:
                 raise ValueError(f"format {data['format']}, and {FORMAT} is read")
-            return cls(data["name"], data["conditions"], {(run.condition, run.seed): run for run in entries})
+            conditions = data["conditions"].items()
+            settings, given = ({name: parts[part] for name, parts in conditions} for part in ("settings", "given"))
+            return cls(data["name"], settings, given, {(run.condition, run.seed): run for run in entries})
         except (ValueError, KeyError, TypeError) as error:
             raise RunFolderError(f"{path}: not a campaign's manifest ({type(error).__name__}: {error})") from error
 
@@ -319,7 +330,8 @@ class Manifest:
             }
             for run in self.runs.values()
         ]
-        content = {"format": FORMAT, "name": self.name, "conditions": self.conditions, "runs": runs}
+        conditions = {name: {"given": self.given[name], "settings": self.conditions[name]} for name in self.conditions}
+        content = {"format": FORMAT, "name": self.name, "conditions": conditions, "runs": runs}
         write_json(folder / MANIFEST, content)
 
 

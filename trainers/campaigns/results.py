@@ -67,6 +67,11 @@ def planned(campaign: Campaign) -> tuple[list[RunEntry], list[RunEntry]]:
             f"{campaign.folder}: {len(missing)} runs of {campaign.path} are not in it, such as {condition} seed "
             f"{seed}: `python -m trainers.campaign run` adds them"
         )
+    if other := [name for name in campaign.file.conditions if campaign.given(name) != manifest.given[name]]:
+        raise RunFolderError(
+            f"{campaign.path}: conditions.{other[0]}: says other settings than when it was run: "
+            "`python -m trainers.campaign run` shows what differs, and takes up what means the same"
+        )
     runs = [manifest.runs[name] for name in names]
     runs = [replace(run, ended=run.ended or ended_of(campaign.folder, run)) for run in runs]
     return runs, [run for key, run in manifest.runs.items() if key not in names]
