@@ -12,12 +12,9 @@ Exit codes: 0 all runs are over, 1 a run failed (the others were done), 2 the fi
 from __future__ import annotations
 
 import argparse
-import signal
 import sys
-import threading
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
 
 from trainers.run.pipes import start
 
@@ -39,7 +36,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit code."""
     arguments = _parser().parse_args(argv)
     run: Callable[[argparse.Namespace], int] = arguments.run
-    before = _end_on_sigterm()
     try:
         return run(arguments)
     except (ConfigError, RunFolderError) as error:
@@ -48,9 +44,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("trainers.campaign: interrupted; the same command goes on", file=sys.stderr)
         return 130
-    finally:
-        if before is not None:
-            signal.signal(signal.SIGTERM, before)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -118,10 +111,3 @@ def _status(arguments: argparse.Namespace) -> int:
 def _report(arguments: argparse.Namespace) -> int:
     print("\n".join(make_report(load_campaign(arguments.file), early=arguments.early).lines()))
     return 0
-
-
-def _end_on_sigterm() -> Any:
-    """SIGTERM ends the runs as Ctrl-C does; returns the handler before, `None` where none was replaced."""
-    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
-        return None
-    return signal.signal(signal.SIGTERM, signal.default_int_handler)

@@ -10,9 +10,11 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -20,6 +22,7 @@ from typing import Any, BinaryIO
 
 from sandboxes.guard import plain
 from sandboxes.inside.kernel import PR_SET_PDEATHSIG, prctl
+from tasks.model import counted
 from trainers.campaigns.plan import Campaign, Manifest, RunEntry, ended_of, read_summary
 from trainers.errors import RunFolderError
 from trainers.run.folder import is_locked, lock_folder, refuse_unwritable
@@ -85,9 +88,9 @@ def work(campaign: Campaign, say: Callable[[str], None], command: Sequence[str] 
     Raises:
         ConfigError: See `Manifest.of`.
         RunFolderError: The same; or another process works on the campaign.
-        KeyboardInterrupt: Raised again once the runs have ended.
+        KeyboardInterrupt: On Ctrl-C or SIGTERM, once the runs have ended.
     """
-    manifest = Manifest.of(campaign)
+    Manifest.of(campaign)  # a folder that is refused stays as it was
     refuse_unwritable(campaign.folder)
     campaign.folder.mkdir(parents=True, exist_ok=True)
     try:
@@ -95,18 +98,35 @@ def work(campaign: Campaign, say: Callable[[str], None], command: Sequence[str] 
     except RunFolderError as error:
         raise RunFolderError(f"the campaign's folder: {error}") from error
     try:
+        manifest = Manifest.of(campaign)
         manifest.write(campaign.folder)
         workers = _Workers(campaign, manifest, say, command)
         try:
-            workers.work()
-        except KeyboardInterrupt:
-            workers.interrupt()
-            raise
+            with _noted_signals() as signals:
+                workers.work(signals)
+                if signals:
+                    raise KeyboardInterrupt
         finally:
             workers.kill()
     finally:
         os.close(lock)
     return manifest
+
+
+@contextmanager
+def _noted_signals() -> Iterator[list[int]]:
+    """Ctrl-C and SIGTERM are noted and not raised: inside of a fork an exception would be lost."""
+    signals: list[int] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield signals
+        return
+    both = (signal.SIGINT, signal.SIGTERM)
+    before = {number: signal.signal(number, lambda number, _: signals.append(number)) for number in both}
+    try:
+        yield signals
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,17 +151,36 @@ class _Workers:
         self._next_start = 0.0
         self._waited: set[RunEntry] = set()
 
-    def work(self) -> None:
-        """Until nothing is left."""
+    def work(self, signals: Sequence[int]) -> None:
+        """Until nothing is left; on a signal each run ends as on its own Ctrl-C, and on a second one it is killed.
+
+        Args:
+            signals: Those that came; it grows.
+        """
         total = len(list(self._campaign.names()))
         self._say(f"{total} runs, {len(self._todo)} to do, {self._workers} at a time, in {self._folder}")
-        while self._todo or self._children:
-            for place, child in list(self._children.items()):
-                if child.process.poll() is not None:
-                    del self._children[place]
-                    self._ended(child)
-            self._start_one()
+        told = False
+        while self._children or (self._todo and not signals):
+            self._reap()
+            if not signals:
+                self._start_one()
+            elif not told:
+                self._interrupt()
+                told = True
+            elif len(signals) > 1:
+                return
             time.sleep(POLL)
+
+    def _reap(self) -> None:
+        for place, child in list(self._children.items()):
+            if child.process.poll() is not None:
+                del self._children[place]
+                self._ended(child)
+
+    def _interrupt(self) -> None:
+        self._say(f"interrupted: {counted(len(self._children), 'run')} to end; the same command goes on")
+        for child in self._children.values():
+            child.process.send_signal(signal.SIGINT)
 
     def _start_one(self) -> None:
         free = next((place for place in range(self._workers) if place not in self._children), None)
@@ -181,7 +220,7 @@ class _Workers:
         self._manifest.write(self._folder)
         over = sum(self._manifest.runs[key].over for key in self._campaign.names())
         took = duration(time.monotonic() - child.began)
-        self._say(f"{run}: {ended} after {took}; {over} runs are over{self._left()}")
+        self._say(f"{run}: {ended} after {took}; {counted(over, 'run')} over{self._left()}")
         if ended is Stopped.FAILED:
             self._say(f"  {why}; {_outputs(self._folder, run)[1]} ends with:")
             for line in last_lines(self._folder, run):
@@ -191,18 +230,8 @@ class _Workers:
         left = seconds_left(self._campaign, self._manifest, self._workers)
         return f", about {duration(left[0])} to go" if left and left[0] else ""
 
-    def interrupt(self) -> None:
-        """Ctrl-C: each run ends as on its own Ctrl-C, with summary and report; a second one kills them."""
-        self._say(f"interrupted: {len(self._children)} runs are ended; the same command goes on")
-        for child in self._children.values():
-            child.process.send_signal(signal.SIGINT)
-        for place, child in list(self._children.items()):
-            child.process.wait()
-            del self._children[place]
-            self._ended(child)
-
     def kill(self) -> None:
-        """What still runs when something went wrong."""
+        """What still runs after a second Ctrl-C, or when something went wrong."""
         for child in self._children.values():
             child.process.kill()
             child.process.wait()
