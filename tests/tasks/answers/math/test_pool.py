@@ -322,9 +322,7 @@ def test_a_lost_worker_is_replaced_by_one_that_stands_by(pool: Pool, monkeypatch
         ask(pool)
     (spare,) = stocked(pool)
     (pid,) = pids(pool)
-    os.killpg(
-        pid, signal.SIGKILL
-    )  # the process that compares, too: it could answer until it hears of the first one's end
+    os.killpg(pid, signal.SIGKILL)  # its child, too, which may answer until it hears of its end
     monkeypatch.setattr(pool, "_stand_by", lambda: None)
     monkeypatch.setattr("tasks.answers.math.pool.Worker", None)  # none can be started now
     ask(pool)
