@@ -8,7 +8,7 @@ import os
 import posixpath
 import re
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -129,6 +129,40 @@ def not_json(value: object, at: tuple[str | int, ...] = ()) -> Iterator[tuple[st
         yield f"the number {value} has no form in JSON: write it as text, in quotes", at
     elif value is not None and not isinstance(value, str | bool | int | float):
         yield f"{value} is a {type(value).__name__}, which JSON cannot hold: write it as text, in quotes", at
+
+
+def path_and_query(scheme: str, rest: str, parameters: Mapping[str, str], example: str) -> tuple[Path, dict[str, str]]:
+    """Split the `PATH?name=VALUE&...` behind a scheme; a `?` with no `name=` after it belongs to the path.
+
+    Args:
+        scheme: Of the source, for messages.
+        rest: What stands behind it.
+        parameters: Names that there are, with what they are where they are not given.
+        example: A path, for who names none.
+
+    Returns:
+        The path, and a value for each parameter.
+
+    Raises:
+        TaskError: No path, or an unknown parameter; the nearest one is named.
+    """
+    text, mark, query = rest.rpartition("?")
+    if not mark or "=" not in query:
+        text, query = rest, ""
+    if not text:
+        raise TaskError(f"{scheme}:{rest}: name {example}")
+    found = dict(parameters)
+    for item in query.split("&") if query else ():
+        name, _, value = item.partition("=")
+        if name not in found:
+            raise TaskError(f"{scheme}:{rest}: " + unknown_key(name, found, "parameter"))
+        found[name] = value
+    return Path(text).expanduser(), found
+
+
+def listed(text: str) -> tuple[str, ...]:
+    """The values of a parameter like `ids=A,B`."""
+    return tuple(item for item in text.split(",") if item)
 
 
 def nearest(word: str, choices: Iterable[str]) -> str | None:

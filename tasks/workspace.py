@@ -190,6 +190,29 @@ def _stays_inside(path: str, files: Mapping[str, FileSpec]) -> bool:
     return True
 
 
+def spelt_out(entries: Mapping[str, FileEntry]) -> dict[str, Any]:
+    """Return what lies somewhere as a task file has it under `workspace`: files, links, and folders without content."""
+    files: dict[str, Any] = {}
+    for path, entry in entries.items():
+        if entry.kind is EntryKind.SYMLINK:
+            files[path] = {"symlink": entry.target}
+        elif entry.kind is EntryKind.FILE:
+            files[path] = {**spelt_content(entry.content or b""), "mode": f"{entry.mode:04o}"}
+    full = {path.rpartition("/")[0] for path in entries}
+    dirs = [path for path, entry in entries.items() if entry.kind is EntryKind.DIR and path not in full]
+    return {"files": files, "dirs": dirs}
+
+
+def spelt_content(content: bytes) -> dict[str, str]:
+    """Return a file's content as a task file has it: as text where nothing is lost or refused by that, else base64."""
+    if b"\r" not in content and b"\0" not in content:  # scripts with carriage returns are refused as text
+        try:
+            return {"text": content.decode("utf-8")}
+        except UnicodeDecodeError:
+            pass
+    return {"base64": base64.b64encode(content).decode("ascii")}
+
+
 # -- `from:`: a folder that lies beside the task file, laid as if all in it were written under `files` and `dirs` -----
 
 

@@ -7,6 +7,8 @@ from pathlib import Path
 SCHEME = "harbor"
 CONFIG = "task.toml"
 """The file that makes a folder a task."""
+TEMPLATES = Path(__file__).resolve().parents[1] / "templates"
+"""Scripts that go into folders, and into judges."""
 
 
 def is_harbor(path: Path) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import posixpath
 import re
 import shlex
@@ -18,10 +17,11 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from sandboxes.sandbox import EntryKind, FileEntry
 from tasks.document import Document
-from tasks.harbor import CONFIG, SCHEME
+from tasks.harbor import CONFIG, SCHEME, TEMPLATES
 from tasks.harbor.dockerfile import DOCKERFILE, Built, Tree, read_dockerfile, read_tree
-from tasks.model import Problem, TaskError, collected, unknown_key
+from tasks.model import Problem, TaskError, collected, listed, path_and_query
 from tasks.task import Difficulty, Task
+from tasks.workspace import spelt_content, spelt_out
 from tasks.yaml import explain
 
 # -- task.toml: the keys that we read; a key that Harbor does not know either is passed over ---------------------------
@@ -95,7 +95,6 @@ BUDGET = {"max_turns": 50, "turn_tokens": 2048}
 AGENT_SECONDS, COMMAND_SECONDS, VERIFIER_SECONDS = 600.0, 120.0, 600.0
 """Times where task.toml says none, and the most that one command may take."""
 MOST_SECONDS = 3600.0
-_TEMPLATES = Path(__file__).resolve().parents[1] / "templates"
 _CANARY = re.compile(r"(?:<!--.*canary.*-->|#.*canary.*)\s*", re.IGNORECASE)
 _SHELL = re.compile(r"#!\s*(?:/usr)?/bin/(?:env\s+)?(?:ba)?sh\b")
 _SOLUTION = re.compile(r"(?<![\w.})/-])/solution(?![\w.-])")
@@ -169,21 +168,11 @@ class _Asked:
 
 
 def _parse(rest: str) -> _Asked:
-    text, mark, query = rest.rpartition("?")
-    if not mark or "=" not in query:
-        text, query = rest, ""
-    if not text:
-        raise TaskError(f"{SCHEME}:{rest}: name a folder, such as {SCHEME}:datasets/terminal-bench")
-    found = {"ids": "", "unfit": Unfit.REFUSE.value}
-    for item in query.split("&") if query else ():
-        name, _, value = item.partition("=")
-        if name not in found:
-            raise TaskError(f"{SCHEME}:{rest}: " + unknown_key(name, found, "parameter"))
-        found[name] = value
+    given = {"ids": "", "unfit": Unfit.REFUSE.value}
+    path, found = path_and_query(SCHEME, rest, given, f"a folder, such as {SCHEME}:datasets/terminal-bench")
     if found["unfit"] not in list(Unfit):
         raise TaskError(f"{SCHEME}:{rest}: unfit must be one of {', '.join(Unfit)}")
-    ids = tuple(item for item in found["ids"].split(",") if item)
-    return _Asked(Path(text).expanduser(), ids, Unfit(found["unfit"]))
+    return _Asked(path, listed(found["ids"]), Unfit(found["unfit"]))
 
 
 def read_folder(folder: Path) -> Task:
@@ -207,7 +196,7 @@ def read_folder(folder: Path) -> Task:
         "intent": _intent(tree.text("instruction.md")),
         "tags": [SCHEME, *_tags(config.metadata)],
         "difficulty": _difficulty(config.metadata),
-        "workspace": _workspace(built.files),
+        "workspace": spelt_out(built.files),
         "workdir": workdir,
         "environment": variables,
         "image": config.environment.docker_image,
@@ -310,28 +299,9 @@ def _difficulty(metadata: Mapping[str, Any]) -> str:
     return said if said in list(Difficulty) else Difficulty.MEDIUM.value
 
 
-def _workspace(files: Mapping[str, FileEntry]) -> dict[str, Any]:
-    laid: dict[str, Any] = {}
-    for path, entry in files.items():
-        if entry.kind is EntryKind.SYMLINK:
-            laid[path] = {"symlink": entry.target}
-        elif entry.kind is EntryKind.FILE:
-            laid[path] = {**_content(entry.content or b""), "mode": f"{entry.mode:04o}"}
-    return {"files": laid, "dirs": [path for path, entry in files.items() if entry.kind is EntryKind.DIR]}
-
-
-def _content(content: bytes) -> dict[str, str]:
-    if b"\r" not in content and b"\0" not in content:
-        try:
-            return {"text": content.decode("utf-8")}
-        except UnicodeDecodeError:
-            pass
-    return {"base64": base64.b64encode(content).decode("ascii")}
-
-
 @cache
 def _template(name: str) -> str:
-    return (_TEMPLATES / name).read_text("utf-8")
+    return (TEMPLATES / name).read_text("utf-8")
 
 
 def _verifier(tree: Tree, config: Config) -> dict[str, Any]:
@@ -358,7 +328,7 @@ def _plain(path: str, entry: FileEntry) -> tuple[str, str]:
     """How a file is written down (`text` or `base64`), and as what; programs get plain line ends."""
     content = entry.content or b""
     program = content.startswith(b"#!") or path.endswith((".sh", ".py"))
-    ((kind, text),) = _content(content.replace(b"\r\n", b"\n") if program else content).items()
+    ((kind, text),) = spelt_content(content.replace(b"\r\n", b"\n") if program else content).items()
     return kind, text
 
 

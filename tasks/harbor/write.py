@@ -20,6 +20,7 @@ from sandboxes.docker.image import FOLDER as IMAGE
 from sandboxes.sandbox import EntryKind, FileEntry
 from tasks.assertions.base import leaves
 from tasks.assertions.run import GraderAssertion, judges_reply
+from tasks.harbor import TEMPLATES
 from tasks.harbor.wheels import grading_wheels
 from tasks.model import SUFFIX, Problem, TaskError, counted
 from tasks.task import Task
@@ -30,7 +31,6 @@ from tasks.yaml import dump_task
 # workspace travels as an archive: links, modes and names come out of it as the task lays them, and no tool that walks
 # the folder meets a link that leads nowhere. Graders, task file and wheels are in the verifier's image alone.
 
-TEMPLATES = Path(__file__).resolve().parents[1] / "templates"
 BASE_IMAGE = "debian:bookworm-slim"
 BASE_PYTHON = (3, 11)
 """Version of Python in `BASE_IMAGE`: what compiled wheels must be made for."""

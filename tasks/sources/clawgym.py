@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import bz2
 import gzip
 import hashlib
@@ -24,8 +23,9 @@ from pydantic import ValidationError
 from sandboxes.sandbox import EntryKind, FileEntry
 from tasks.assertions.run import OnFailure
 from tasks.document import Document
-from tasks.model import Problem, TaskError, collected, unknown_key
+from tasks.model import Problem, TaskError, collected, listed, path_and_query
 from tasks.task import Task
+from tasks.workspace import spelt_out
 from tasks.yaml import explain
 
 # -- Reading upstream ClawGym task folders, from a directory or straight from a tar archive, each file once -----------
@@ -270,7 +270,7 @@ def make_task(folder: Folder, prefix: str = "", on_failure: OnFailure = OnFailur
         "intent": entry["user_query"],
         "tags": [SCHEME],
         "difficulty": "hard",
-        "workspace": _workspace(folder.inputs),
+        "workspace": spelt_out(folder.inputs),
         "workdir": entry.get("input_mount_dir") or MOUNT,
         "budget": BUDGET,
         "assertions": [{**_script(folder, entry), "on_failure": on_failure}],
@@ -283,22 +283,12 @@ def make_task(folder: Folder, prefix: str = "", on_failure: OnFailure = OnFailur
 
 
 def _parse(rest: str) -> tuple[Path, tuple[str, ...], str, OnFailure]:
-    """Split `PATH?ids=A,B&prefix=TEXT`; a `?` with no `name=` after it belongs to the path."""
-    text, mark, query = rest.rpartition("?")
-    if not mark or "=" not in query:
-        text, query = rest, ""
-    if not text:
-        raise TaskError(f"{SCHEME}:{rest}: name a folder or archive, such as {SCHEME}:data/clawgym_train.tar.xz")
-    found = {"ids": "", "prefix": "", "on_failure": OnFailure.ERROR.value}
-    for item in query.split("&") if query else ():
-        name, _, value = item.partition("=")
-        if name not in found:
-            raise TaskError(f"{SCHEME}:{rest}: " + unknown_key(name, found, "parameter"))
-        found[name] = value
+    given = {"ids": "", "prefix": "", "on_failure": OnFailure.ERROR.value}
+    example = f"a folder or archive, such as {SCHEME}:data/clawgym_train.tar.xz"
+    path, found = path_and_query(SCHEME, rest, given, example)
     if found["on_failure"] not in list(OnFailure):
         raise TaskError(f"{SCHEME}:{rest}: on_failure must be one of {', '.join(OnFailure)}")
-    ids = tuple(item for item in found["ids"].split(",") if item)
-    return Path(text).expanduser(), ids, found["prefix"], OnFailure(found["on_failure"])
+    return path, listed(found["ids"]), found["prefix"], OnFailure(found["on_failure"])
 
 
 def _entry(folder: Folder) -> dict[str, Any]:
@@ -322,29 +312,6 @@ def _entry(folder: Folder) -> dict[str, Any]:
     if problems:
         raise TaskError(*problems)
     return entry
-
-
-def _workspace(inputs: dict[str, FileEntry]) -> dict[str, Any]:
-    files: dict[str, Any] = {}
-    folders: list[str] = []
-    for path, entry in inputs.items():
-        if entry.kind is EntryKind.DIR:
-            folders.append(path)
-        elif entry.kind is EntryKind.SYMLINK:
-            files[path] = {"symlink": entry.target}
-        else:
-            files[path] = {**_content(entry.content or b""), "mode": f"{entry.mode:04o}"}
-    full = {path.rpartition("/")[0] for path in inputs}
-    return {"files": files, "dirs": [path for path in folders if path not in full]}
-
-
-def _content(content: bytes) -> dict[str, str]:
-    if b"\r" not in content:  # scripts with carriage returns are refused as text, for good reason; here they are data
-        try:
-            return {"text": content.decode("utf-8")}
-        except UnicodeDecodeError:
-            pass
-    return {"base64": base64.b64encode(content).decode("ascii")}
 
 
 def _script(folder: Folder, entry: dict[str, Any]) -> dict[str, Any]:
