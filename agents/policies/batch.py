@@ -80,11 +80,10 @@ class Batch:
             rows: The new ones: what the cache lacks of their prompts is computed, and each one's first id.
         """
         assert not self._launched, "land() comes before the next launch()"
-        if rows:
-            self._open(rows)
+        opened = self._open(rows) if rows else None
         # Who looks at each id looks at the first one, too.
-        if not rows or (self._stepper.runs_behind and not self._looked_at()):
-            self._go_on()
+        if opened is None or (self._stepper.runs_behind and not self._looked_at()):
+            self._go_on(opened)
 
     def land(self) -> list[Row]:
         """Read what was launched, which may be waited for; returns the rows that ended."""
@@ -115,7 +114,7 @@ class Batch:
 
     # -- What they compute --------------------------------------------------------------------------------------------
 
-    def _open(self, rows: Sequence[Row]) -> None:
+    def _open(self, rows: Sequence[Row]) -> _Launched:
         """Launch the prefills of new rows, and the draw of their first ids."""
         self._close_up(at_once=False)
         first = len(self.rows)
@@ -125,24 +124,29 @@ class Batch:
         new = self.rows[first:]
         draws = self._draws([0] * len(new), new, 1)
         sampled = sample(logits, self._temperature, None if draws is None else draws[:, 0])
-        self._launched.append(_Launched(new, self._table.slots[first : len(self.rows)], sampled, fed=False))
+        opened = _Launched(new, self._table.slots[first : len(self.rows)], sampled, fed=False)
+        self._launched.append(opened)
+        return opened
 
-    def _go_on(self) -> None:
-        """Launch one call of the stepper for all rows; nothing where none is under way."""
-        if not self._launched:
+    def _go_on(self, opened: _Launched | None = None) -> None:
+        """Launch one call of the stepper for all rows; nothing where none is under way.
+
+        Args:
+            opened: The rows behind the others whose first ids nobody has read.
+        """
+        if opened is None:
             self._let_leave()
-        rows, unread = self.rows, self._launched[-1] if self._launched else None
-        counts = [len(row.ids) for row in rows]
-        new = len(rows) - len(unread.rows) if unread is not None else len(rows)
-        counts[new:] = [1] * (len(rows) - new)
+        rows, unread = self.rows, len(opened.rows) if opened else 0
+        read = rows[: len(rows) - unread]
+        counts = [len(row.ids) for row in read] + [1] * unread
         left = max((row.cap - count for row, count in zip(rows, counts, strict=True) if row.live), default=0)
         if left <= 0:
             return
         looked_at = self._looked_at()
         steps = 1 if looked_at else min(self._stepper.pace(), left)
-        ids = sent([row.ids[-1] for row in rows[:new]], self._decoder.device)
-        if unread is not None:
-            ids = torch.cat([ids.long(), unread.sampled.ids[0]])
+        ids = sent([row.ids[-1] for row in read], self._decoder.device)
+        if opened is not None:
+            ids = torch.cat([ids.long(), opened.sampled.ids[0]])
         slots = self._table.slots[: len(rows)]
         feed = Feed(
             ids, [len(slot.ids) for slot in slots], self._draws(counts, rows, steps), self._temperature, steps,
