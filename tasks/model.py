@@ -221,13 +221,22 @@ Text = Annotated[str, Field(min_length=1)]
 """Text that is not empty."""
 
 
-def _bash(command: str) -> str:
+BLANK = "is blank"
+
+
+def bash_problem(command: str) -> str | None:
+    """Say why bash cannot run a text, in words that follow its name; None if it can."""
     if "\r" in command:
-        raise fault("holds a carriage return: bash would take it as text")
+        return "holds a carriage return: bash would take it as text"
     if "\0" in command:
-        raise fault("holds a NUL character, which no command can")
-    if not command.strip():
-        raise fault("is blank: write a command, or leave it out")
+        return "holds a NUL character, which no command can"
+    return None if command.strip() else BLANK
+
+
+def _bash(command: str) -> str:
+    problem = bash_problem(command)
+    if problem is not None:
+        raise fault(f"{problem}: write a command, or leave it out" if problem == BLANK else problem)
     return command
 
 

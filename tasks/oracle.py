@@ -17,7 +17,7 @@ from pydantic import (
 from pydantic_core import PydanticKnownError
 
 from tasks.assertions.on_files import Pattern, first_group, groups
-from tasks.model import Items, StrictModel, Text, fault, unknown_key
+from tasks.model import Items, StrictModel, Text, bash_problem, fault, unknown_key
 
 # -- `{{name}}`: a text that an earlier observation gave --------------------------------------------------------------
 
@@ -223,7 +223,7 @@ class Oracle(StrictModel):
     @classmethod
     def _plain_lines(cls, commands: tuple[Step, ...]) -> tuple[Step, ...]:
         for number, command in enumerate(commands):
-            if problem := _command_problem(command_of(command)):
+            if problem := bash_problem(command_of(command)):
                 raise fault(f"oracle command {number + 1} {problem}", number)
         return commands
 
@@ -234,7 +234,7 @@ class Oracle(StrictModel):
             if not commands:
                 raise fault(f"oracle alternative {which + 1} needs at least 1 command", which)
             for number, command in enumerate(commands):
-                if problem := _command_problem(command_of(command)):
+                if problem := bash_problem(command_of(command)):
                     raise fault(f"command {number + 1} of oracle alternative {which + 1} {problem}", which, number)
         return alternatives
 
@@ -291,11 +291,3 @@ def _nobody_reads(name: str, known: Sequence[str]) -> str:
         f"no command before reads '{name}': write the one that shows it as "
         f"{{run: ..., reads: {{{name}: 'a pattern with one (group)'}}}}"
     )
-
-
-def _command_problem(command: str) -> str | None:
-    if "\r" in command:
-        return "holds a carriage return: bash would take it as text"
-    if "\0" in command:
-        return "holds a NUL character, which no command can"
-    return None if command.strip() else "is blank"

@@ -8,6 +8,7 @@ from random import Random
 
 from tasks.assertions.files import FileContains, FileExists, FileMatches, FileNotExists, FileUnchanged
 from tasks.families.office import OFFICE, OfficeFamily
+from tasks.families.office.parts import named_by_content
 from tasks.families.quickstart import (
     EDITS_FAMILIES,
     TWO_STEPS_FAMILIES,
@@ -121,7 +122,7 @@ def build(family: Family, parts: TaskParts) -> Task:
         assertions=tuple(_assertion(check) for check in parts.checks),
         oracle=Oracle(commands=parts.commands),
     )
-    return draft.model_copy(update={"id": f"{family.name}-{draft.content_hash[:8]}"})
+    return named_by_content(draft)
 
 
 def _distinct(family: str, seed: int, n: int) -> Iterator[Task]:

@@ -75,6 +75,8 @@ _FROM = re.compile(rb"\bfrom[\"']?\s*:")
 
 def _without_fixtures(files: Sequence[Path]) -> list[Path]:
     """Leave out what lies in a folder that a task lays by `workspace.from`: a YAML file in it is no task."""
+    if len({file.parent for file in files}) == 1:
+        return list(files)  # nothing lies below another one, so none need be read here
     laid: set[Path] = set()
     for file in sorted(files, key=lambda file: len(file.parts)):
         if laid.isdisjoint(file.parents):

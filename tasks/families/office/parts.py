@@ -164,7 +164,12 @@ class OfficeFamily:
             assertions=tuple(draft.assertions),
             oracle=Oracle(commands=tuple(draft.commands), alternatives=(tuple(draft.alternative),)),
         )
-        return task.model_copy(update={"id": f"{self.name}-{task.content_hash[:8]}"})
+        return named_by_content(task)
+
+
+def named_by_content(task: Task) -> Task:
+    """Return the task with its family's name and the start of its content hash as the id."""
+    return task.model_copy(update={"id": f"{task.family}-{task.content_hash[:8]}"})
 
 
 def equals(path: str, text: str) -> Assertion:

@@ -11,7 +11,7 @@ from string import Formatter
 from typing import Any
 
 from tasks.assertions.files import FileMatches
-from tasks.families.office.parts import LEVELS, contains, csv_table, equals, gone, kept, persona
+from tasks.families.office.parts import LEVELS, contains, csv_table, equals, gone, kept, named_by_content, persona
 from tasks.families.turns import sealing
 from tasks.task import Assertion, Budget, Oracle, Task
 from tasks.workspace import Workspace
@@ -213,7 +213,7 @@ class TurnFamily:
             assertions=(*chain.checks, *kept(*draft.unchanged, chain.program)),
             oracle=Oracle.model_validate({"commands": chain.commands}),
         )
-        return task.model_copy(update={"id": f"{self.name}-{task.content_hash[:8]}"})
+        return named_by_content(task)
 
 
 # -- Short constructors that the families share -----------------------------------------------------------------------
