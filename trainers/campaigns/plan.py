@@ -10,7 +10,7 @@ import json
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -320,16 +320,7 @@ class Manifest:
     def write(self, folder: Path) -> None:
         """Write it, whole or not at all."""
         remove_part_files(folder)
-        runs = [
-            {
-                "condition": run.condition,
-                "seed": run.seed,
-                "folder": run.folder,
-                "config_sha256": run.config_sha256,
-                "ended": run.ended,
-            }
-            for run in self.runs.values()
-        ]
+        runs = [asdict(run) for run in self.runs.values()]
         conditions = {name: {"given": self.given[name], "settings": self.conditions[name]} for name in self.conditions}
         content = {"format": FORMAT, "name": self.name, "conditions": conditions, "runs": runs}
         write_json(folder / MANIFEST, content)

@@ -16,7 +16,7 @@ from typing import Any
 
 from rich.table import Table
 
-from trainers.campaigns.plan import Campaign, Figure, Manifest, RunEntry, ended_of
+from trainers.campaigns.plan import OVER, Campaign, Figure, Manifest, RunEntry, ended_of
 from trainers.errors import RunFolderError
 from trainers.jsonl import append_line, json_text, read_lines, write_json
 from trainers.measure import Measurement
@@ -185,7 +185,7 @@ def make_report(campaign: Campaign, *, early: bool = False) -> Report:
     runs, others = planned(campaign)
     folder = campaign.folder
     states = {run: state_of(folder, run) for run in runs}
-    ended = (Stopped.FINISHED, Stopped.PATIENCE, Stopped.GUARD, Stopped.FAILED)
+    ended = (*OVER, Stopped.FAILED)
     if (missing := [run for run in runs if states[run] not in ended]) and not early:
         raise RunFolderError(
             f"{folder}: {len(missing)} of {len(runs)} runs have not ended, such as {missing[0]} "
