@@ -55,7 +55,7 @@ READ_BY = {
     "sepa.amp_clamped": TOKEN,
     "sepa.pool": TOKEN,
     "sepa.schedule": TOKEN,
-    "squeeze": "tests/trainers/test_lora.py",
+    "squeeze": "tests/trainers/test_rank.py",
     "stats.auc": STATS,
     "stats.bootstrap": STATS,
     "stats.effect": STATS,
