@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field, fields
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, TextIO
@@ -408,7 +407,7 @@ class Trajectory:
 
     def to_json(self) -> dict[str, Any]:
         """A JSON-able record; `from_json` gives the same trajectory back."""
-        record = {"schema": SCHEMA, **_record(self)}
+        record = {"schema": SCHEMA, **_adapter().dump_python(self)}
         for key in ("notes", "environment", "source"):
             if not record[key]:
                 del record[key]
@@ -480,21 +479,6 @@ def groups(trajectories: Sequence[Trajectory]) -> dict[str, list[Trajectory]]:
     for trajectory in trajectories:
         out.setdefault(trajectory.task_id, []).append(trajectory)
     return out
-
-
-def _record(owner: Any) -> dict[str, Any]:
-    """As `asdict`, which calls itself for every number of every list: a second for the episodes of a large step."""
-    return {f.name: _plain(getattr(owner, f.name)) for f in fields(owner)}
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, (str, int, float, type(None))):
-        return value
-    if is_dataclass(value):
-        return _record(value)
-    if not isinstance(value, list) or (value and isinstance(value[0], dict)):
-        return copy.deepcopy(value)
-    return [_record(item) for item in value] if value and is_dataclass(value[0]) else list(value)
 
 
 def _where(mask: Sequence[int], values: Sequence[float]) -> list[float]:
