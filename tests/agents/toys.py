@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
+import pytest
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import (
@@ -33,6 +34,8 @@ CHATML = (
 )
 CORPUS = ["write hello into greeting.txt and keep notes.txt as it is", "the file is there ok exit 1 no such file"] * 4
 VOCABULARY = 320
+GPU = pytest.param("cuda", marks=[pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")])
+"""A device for `parametrize("device", ["cpu", GPU])`."""
 
 
 @cache

@@ -11,9 +11,7 @@ from agents.policies.cuda import MOST, GraphStepper, padded_prefill, padded_rows
 from agents.policies.fused import FusedDecoder
 from agents.policies.transformers import TransformersPolicy
 from agents.policy import Completion, FinishReason, Request, Sampling
-from tests.agents.toys import full_forward, model, tokenizer
-
-GPU = pytest.param("cuda", marks=[pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")])
+from tests.agents.toys import GPU, full_forward, model, tokenizer
 
 
 def fixed(made: Any, device: str = "cpu", **changes: Any) -> TransformersPolicy:
