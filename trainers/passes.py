@@ -34,7 +34,7 @@ from trainers.figures import TellsFigures
 from trainers.loss import PASSED
 from trainers.pieces import PIECES, Piece, chunks, tokens_of
 from trainers.settings import GiGPOConfig
-from trainers.settings.training import AUTO_TOKENS, MOST_TOKENS
+from trainers.settings.training import AUTO_TOKENS
 
 SHARE = 0.7
 """Of the free memory of a GPU that `auto` gives to a pass: the rest is for fragments, and sampling may grow."""
@@ -414,7 +414,7 @@ class LearnsInPasses(TellsFigures):
         return whole, entropies, router
 
     def _choose_budget(self) -> None:
-        """The budget as it was given; `auto` has what fits into a GPU, once a step has shown what a token needs."""
+        """The budget as it was given; `auto` has fewer where a GPU has less free, once a step has shown its need."""
         args: GiGPOConfig = self.args
         if not self._budget:
             self._budget = args.token_budget or AUTO_TOKENS
@@ -424,5 +424,5 @@ class LearnsInPasses(TellsFigures):
         free = torch.cuda.mem_get_info(device)[0]
         free += torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         gradients = sum(p.numel() * p.element_size() for p in self.model.parameters() if p.requires_grad)
-        self._budget = min(MOST_TOKENS, tokens_that_fit(free - gradients, self._per_token))
+        self._budget = min(AUTO_TOKENS, tokens_that_fit(free - gradients, self._per_token))
         self._settled = True

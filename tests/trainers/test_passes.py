@@ -314,9 +314,7 @@ def test_accumulation_is_folded_into_the_batch(tmp_path):
 def test_a_budget_is_a_number_or_auto(tmp_path, value):
     with pytest.raises(ValueError, match="micro_batch_tokens"):
         make_config(tmp_path, micro_batch_tokens=value)
-    auto = make_config(tmp_path, micro_batch_tokens="auto", per_device_train_batch_size=100)
-    assert auto.token_budget == 12288
-    assert (auto.rows_of_a_pass(1000), auto.rows_of_a_pass(1000, gpu=True)) == (12, 49)
+    assert make_config(tmp_path, micro_batch_tokens="auto").token_budget == 12288
     assert make_config(tmp_path).token_budget is None
 
 

@@ -359,7 +359,7 @@ def load_of(run: Run, shape: DecoderShape) -> Load:
         lora=lora,
         lora_r=trained.lora_r,
         reference=reference,
-        batch=c.rows_of_a_pass(longest, gpu=gpu is not None),
+        batch=c.rows_of_a_pass(longest),
         slots=0 if served else episodes_at_once(run),
         longest=longest,
         checkpointing=c.checkpoints_activations,

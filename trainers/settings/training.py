@@ -8,8 +8,7 @@ from typing import Any
 
 from tasks.settings import Settings, never, setting, unless
 
-AUTO, AUTO_TOKENS, MOST_TOKENS = "auto", 12288, 49152
-"""Of `micro_batch_tokens=auto`: tokens of a pass to begin with, and at most where a GPU has room for them."""
+AUTO, AUTO_TOKENS = "auto", 12288
 """`micro_batch_tokens` chosen by the trainer, and its tokens where no GPU's memory says otherwise."""
 LOSSES = ("dapo", "grpo", "bnpo", "dr_grpo", "cispo", "sapo", "luspo")
 """Loss types of TRL under which token advantages reach the gradient as they are."""
@@ -78,8 +77,7 @@ class TRLFields(Settings):
     micro_batch_tokens: str = setting(
         "0",
         "Cut the rows of a step into passes of at most N tokens, padding included, whatever the batch size; half of it "
-        f"where memory ends. auto: {AUTO_TOKENS}, on a GPU then what fits, at most {MOST_TOKENS}. 0: by rows, "
-        "per_device_train_batch_size of them.",
+        f"where memory ends. auto: {AUTO_TOKENS}, or what a GPU has free. 0: passes of per_device_train_batch_size.",
         unit="tokens",
         common=True,
     )
@@ -158,13 +156,10 @@ class TRLFields(Settings):
         """Tokens of a pass at most, to begin with; `None` cuts passes by rows."""
         return AUTO_TOKENS if self.budget_is_auto else int(self.micro_batch_tokens) or None
 
-    def rows_of_a_pass(self, tokens: int, *, gpu: bool = False) -> int:
-        """How many rows of so many tokens a pass holds at most, where memory does not end before."""
+    def rows_of_a_pass(self, tokens: int) -> int:
+        """How many rows of so many tokens a pass holds at most."""
         rows: int = self.per_device_train_batch_size
-        if self.token_budget is None:
-            return rows
-        budget = MOST_TOKENS if gpu and self.budget_is_auto else self.token_budget
-        return max(1, min(rows, budget // tokens))
+        return rows if self.token_budget is None else max(1, min(rows, self.token_budget // tokens))
 
     def fold_accumulation(self) -> None:
         """By tokens, a step's rows are one batch: accumulation moves into `per_device_train_batch_size`.
