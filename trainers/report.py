@@ -14,9 +14,9 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from sandboxes.guard import Parser
 from trainers.errors import RunFolderError
 from trainers.jsonl import write_whole
-from trainers.reporting.charts import overlay
 from trainers.reporting.folder import RunFolder, read_run
 from trainers.reporting.page import comparison, default_output, headline, view_run
+from trainers.reporting.run_charts import overlay
 from trainers.run.pipes import start
 
 

@@ -13,9 +13,9 @@ import pytest
 from tests.trainers.fake_run import HOSTILE, make_run
 from trainers.measure import Confirmation
 from trainers.report import main, write_report
-from trainers.reporting.charts import smooth
 from trainers.reporting.folder import read_run
 from trainers.reporting.page import headline, sample_episodes, shown, view_run
+from trainers.reporting.run_charts import smooth
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 

@@ -12,8 +12,9 @@ import yaml
 
 from agents.trajectory import Trajectory, Turn
 from trainers.measure import Confirmation, Measurement, losses_of
-from trainers.reporting.charts import Figure, run_figures, time_figure
+from trainers.reporting.charts import Figure
 from trainers.reporting.folder import RunFolder
+from trainers.reporting.run_charts import run_figures, time_figure
 from trainers.run.summary import both_ways, counts_text, number, p_text, passes, percent, stop_mix
 from trainers.stats import paired_test
 
