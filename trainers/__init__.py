@@ -2,7 +2,7 @@
 
 Inside, imports point one way: campaign, grpo -> campaigns -> evaluate, report -> reporting, sft, verdicts -> run ->
 gigpo -> passes -> figures -> construction, resume -> heldout, warmstart -> settings -> guards -> checkpoint, rollouts
--> credit, emergence -> measure, jsonl -> loss, pieces, processes, stats, errors.
+-> credit, emergence -> curves, measure, jsonl -> loss, pieces, processes, stats, errors.
 """
 
 from sandboxes.guard import check_packages, leave_when_interrupted, moved

@@ -26,7 +26,7 @@ from rich.table import Table
 
 from sandboxes.guard import Parser, add_command
 from trainers.campaigns.plan import Manifest, load_campaign
-from trainers.campaigns.results import make_report, state_of, status_table
+from trainers.campaigns.results import PAGE, make_report, state_of, status_table
 from trainers.campaigns.run import devices, duration, seconds_left, work, workers_of
 from trainers.errors import ConfigError, RunFolderError
 from trainers.run.summary import Stopped, wide
@@ -53,7 +53,7 @@ def _parser() -> argparse.ArgumentParser:
         ("plan", "print the runs, and an estimate of their time; writes nothing", _plan),
         ("run", "do the runs that are not over; after any end the same command goes on", _run),
         ("status", "print where each run stands", _status),
-        ("report", "print what the runs allow to say, and write report.json", _report),
+        ("report", "print what the runs allow to say, and write report.html and report.json", _report),
     ):
         command = add_command(
             commands,
@@ -109,5 +109,7 @@ def _status(arguments: argparse.Namespace) -> int:
 
 
 def _report(arguments: argparse.Namespace) -> int:
-    print("\n".join(make_report(load_campaign(arguments.file), early=arguments.early).lines()))
+    campaign = load_campaign(arguments.file)
+    print("\n".join(make_report(campaign, early=arguments.early).lines()))
+    print(f"\nwith curves, a forest plot and all runs: {campaign.folder / PAGE}")
     return 0

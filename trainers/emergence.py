@@ -22,10 +22,8 @@ from pathlib import Path
 from statistics import fmean, pstdev, stdev
 from typing import Any
 
-import numpy as np
-from scipy.stats import t as student
-
 from agents.trajectory import Trajectory
+from trainers.curves import Curve, curve_over_seeds
 from trainers.jsonl import read_lines
 from trainers.measure import is_graded
 from trainers.stats import (
@@ -209,35 +207,17 @@ def read_run(folder: Path) -> LoggedRun:
     return LoggedRun(folder.parent.name, steps, tuple(line["reward"] for line in generations))
 
 
-@dataclass(frozen=True, slots=True)
-class Curve:
-    """Mean reward over runs, step by step, as far as the shortest run goes.
-
-    Attributes:
-        mean: Over runs, one value a step; `low` and `high` the t interval of each, which holds for that step alone.
-        short: Names of runs with fewer steps than the longest, for which the others are cut.
-    """
-
-    mean: tuple[float, ...]
-    low: tuple[float, ...]
-    high: tuple[float, ...]
-    short: tuple[str, ...]
-
-
 def learning_curve(runs: Sequence[LoggedRun], *, level: float = 0.95) -> Curve:
-    """The learning curve of one condition with its band over seeds.
+    """The mean reward of one condition, logged step by logged step, with its band over seeds.
 
     Raises:
-        ValueError: There are fewer than 2 runs: one has no band.
+        ValueError: There are fewer than 2 runs with a step: one has no band.
     """
-    if len(runs) < 2:
-        raise ValueError(f"learning_curve: needs 2 or more runs, got {len(runs)}")
-    lengths = [len(run.steps) for run in runs]
-    values = np.array([[step.mean_reward for step in run.steps[: min(lengths)]] for run in runs])
-    mean, n = values.mean(axis=0), len(runs)
-    half = float(student.ppf((1 + level) / 2, n - 1)) * values.std(axis=0, ddof=1) / n**0.5
-    short = tuple(run.name for run, length in zip(runs, lengths, strict=True) if length < max(lengths))
-    return Curve(tuple(mean.tolist()), tuple((mean - half).tolist()), tuple((mean + half).tolist()), short)
+    points = [(run.name, [(float(n), step.mean_reward) for n, step in enumerate(run.steps)]) for run in runs]
+    curve = curve_over_seeds(points, level=level)
+    if curve is None or curve.runs < 2:
+        raise ValueError(f"learning_curve: needs 2 or more runs, got {curve.runs if curve else 0}")
+    return curve
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,13 +9,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-
 from sandboxes.guard import Parser
 from trainers.errors import RunFolderError
 from trainers.jsonl import write_whole
 from trainers.reporting.folder import RunFolder, read_run
-from trainers.reporting.page import comparison, default_output, headline, view_run
+from trainers.reporting.page import comparison, default_output, headline, rendered, view_run
 from trainers.reporting.run_charts import overlay
 from trainers.run.pipes import start
 
@@ -26,15 +24,9 @@ def render(runs: Sequence[RunFolder]) -> str:
     Raises:
         RunFolderError: A file of a run folder is damaged.
     """
-    environment = Environment(
-        loader=PackageLoader("trainers", "templates"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
     several = len(runs) > 1
-    return environment.get_template("report.html.j2").render(
+    return rendered(
+        "report.html.j2",
         title=f"TurnGym: {', '.join(run.name for run in runs)}",
         headline=headline(runs),
         runs=[view_run(run) for run in runs],

@@ -1,42 +1,19 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
-import subprocess
-from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 
 from tests.trainers.fake_run import HOSTILE, make_run
+from tests.trainers.reporting.browser import CHROMIUM, Page, opens_without_messages
 from trainers.measure import Confirmation
 from trainers.report import main, write_report
 from trainers.reporting.folder import read_run
 from trainers.reporting.page import headline, sample_episodes, shown, view_run
 from trainers.reporting.run_charts import smooth
-
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-
-
-class Page(HTMLParser):
-    """Tags, links and script text of a page."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.tags: list[str] = []
-        self.links: list[str] = []
-        self.handlers: list[str] = []
-        self.feed(text)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append(tag)
-        for name, value in attrs:
-            if name in ("src", "href", "action", "poster"):
-                self.links.append(value or "")
-            if name.startswith("on"):
-                self.handlers.append(name)
 
 
 @pytest.fixture(scope="module")
@@ -174,21 +151,7 @@ def test_command_line(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[s
 @pytest.mark.parametrize("name", ["run", "hostile"])
 def test_chromium_opens_it_without_console_messages(name: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     page = write_report([request.getfixturevalue(name)])
-    assert CHROMIUM is not None
-    picture = tmp_path / "page.png"
-    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"]
-    flags += ["--disable-background-networking", "--disable-component-update", "--hide-scrollbars"]
-    flags += ["--window-size=1280,2400", "--enable-logging=stderr"]
-    done = subprocess.run(
-        [CHROMIUM, *flags, f"--user-data-dir={tmp_path / 'profile'}", f"--screenshot={picture}", page.as_uri()],
-        capture_output=True,
-        text=True,
-        timeout=240,
-        env={**os.environ, "HOME": str(tmp_path)},
-    )
-    assert picture.exists(), done.stderr[-2000:]
-    assert picture.stat().st_size > 50_000
-    assert "CONSOLE" not in done.stderr, [line for line in done.stderr.splitlines() if "CONSOLE" in line]
+    opens_without_messages(page, tmp_path)
 
 
 def test_the_confirmation_leads_the_page(run: Path, tmp_path: Path) -> None:

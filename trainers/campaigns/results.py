@@ -7,7 +7,7 @@ tasks. That of the step that was chosen, by these very figures, is biased upward
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from itertools import groupby
@@ -16,6 +16,8 @@ from typing import Any
 
 from rich.table import Table
 
+from trainers.campaigns.figures import ConditionFigures, RunLine, condition_figures, deciding, last_step
+from trainers.campaigns.page import write_page
 from trainers.campaigns.plan import OVER, Campaign, Figure, Manifest, RunEntry, ended_of
 from trainers.errors import RunFolderError
 from trainers.jsonl import append_line, json_text, read_lines, write_json
@@ -23,10 +25,10 @@ from trainers.measure import Measurement
 from trainers.reporting.folder import RunFolder, read_run
 from trainers.run.folder import MARKS, is_locked
 from trainers.run.record import TASKS
-from trainers.run.summary import DECIDING, Stopped, rate_text
+from trainers.run.summary import Stopped, rate_text
 from trainers.verdicts import Basis, Look, SeedResult, Verdict, verdicts
 
-REPORT_FILE = "report.json"
+REPORT_FILE, PAGE = "report.json", "report.html"
 LOOKS_FILE = "looks.jsonl"
 """One line for each look at results that had not been tested before."""
 REWARDS = ("env", "reward", "turn_penalty", "subtract_baseline", "agent_errors", "max_turns")
@@ -83,15 +85,6 @@ def _read(folder: Path, run: RunEntry) -> RunFolder | None:
     return read_run(place) if all((place / name).exists() for name in MARKS) else None
 
 
-def _deciding(arms: dict[str, Measurement]) -> Measurement:
-    return arms.get(DECIDING) or next(iter(arms.values()))
-
-
-def _step(found: RunFolder) -> int:
-    """The last step that was logged."""
-    return max((int(step["step"]) for step in found.steps), default=0)
-
-
 def status_table(campaign: Campaign) -> Table:
     """One row for each run: state, step, last and best held-out measurement.
 
@@ -107,7 +100,10 @@ def status_table(campaign: Campaign) -> Table:
         cells = ["-", "-", "-"]
         if found is not None:
             last, best = (found.held_out[-1] if found.held_out else None), found.best
-            cells = [str(_step(found)), *("-" if p is None else rate_text(_deciding(p.settings)) for p in (last, best))]
+            cells = [
+                str(last_step(found)),
+                *("-" if p is None else rate_text(deciding(p.settings)) for p in (last, best)),
+            ]
             cells[2] += f" at step {best.step}" if best else ""
         table.add_row(run.condition, str(run.seed), state_of(campaign.folder, run), *cells)
     return table
@@ -124,6 +120,7 @@ class Report:
         results: One for each run.
         judged: One for each condition but the baseline.
         notes: What a reader must know beside it.
+        conditions: Figures of each, the baseline's too; `runs` a line for each run.
     """
 
     campaign: Campaign
@@ -131,14 +128,21 @@ class Report:
     results: tuple[SeedResult, ...]
     judged: tuple[Verdict, ...]
     notes: tuple[str, ...]
+    conditions: tuple[ConditionFigures, ...]
+    runs: tuple[RunLine, ...]
 
-    def lines(self) -> list[str]:
-        """For people."""
+    @property
+    def lead(self) -> str:
+        """What is compared with what."""
         what = {
             Figure.LAST: "the last held-out measurement of each run",
             Figure.CONFIRMED: "the chosen step of each run on fresh tasks",
         }[self.campaign.file.figure]
-        out = [f"{self.campaign.file.name}: {what}; baseline {self.campaign.baseline}", ""]
+        return f"{what}; baseline {self.campaign.baseline}"
+
+    def lines(self) -> list[str]:
+        """For people."""
+        out = [f"{self.campaign.file.name}: {self.lead}", ""]
         for condition, group in groupby(sorted(self.results, key=_by_condition(self.campaign)), lambda r: r.condition):
             out.append(f"{condition}:")
             out += [f"  seed {result.seed}: {_counts(result)}" for result in group]
@@ -155,9 +159,18 @@ class Report:
             "look": asdict(self.look),
             "results": [{**asdict(r), "cut_short": r.cut_short, "unusable": r.unusable} for r in self.results],
             "verdicts": [asdict(verdict) for verdict in self.judged],
+            "conditions": [asdict(condition) for condition in self.conditions],
+            "runs": [
+                {"condition": line.result.condition, "seed": line.result.seed, **_without_result(line)}
+                for line in self.runs
+            ],
             "notes": self.notes,
             "lines": self.lines(),
         }
+
+
+def _without_result(line: RunLine) -> dict[str, Any]:
+    return {name: value for name, value in asdict(line).items() if name != "result"}
 
 
 def _by_condition(campaign: Campaign) -> Any:
@@ -171,7 +184,7 @@ def _counts(result: SeedResult) -> str:
 
 
 def make_report(campaign: Campaign, *, early: bool = False) -> Report:
-    """Compare the conditions and count the look; writes report.json into the campaign's folder.
+    """Compare the conditions and count the look; writes report.json and report.html into the campaign's folder.
 
     Args:
         campaign: What was planned.
@@ -192,41 +205,57 @@ def make_report(campaign: Campaign, *, early: bool = False) -> Report:
             f"({states[missing[0]]}). `run` goes on with them; `report --early` compares what is there, which counts "
             "as a look"
         )
-    conditions = Manifest.read(folder).conditions
+    manifest = Manifest.read(folder)
+    conditions = manifest.conditions
     same_reward = all(
         conditions[name].get(key) == conditions[campaign.baseline].get(key)
         for name in campaign.file.conditions
         for key in REWARDS
     )
-    results = [_result(campaign, run, states[run], conditions[run.condition], same_reward=same_reward) for run in runs]
-    notes = list(_notes(campaign, runs, others, same_reward=same_reward))
+    folders = {(run.condition, run.seed): _read(folder, run) for run in runs}
+    lines = []
+    for run in runs:
+        found = folders[run.condition, run.seed]
+        measured = _measured(campaign, found)
+        planned_steps = int(conditions[run.condition]["max_steps"])
+        result = _result(campaign, run, states[run], measured, planned_steps, found, same_reward=same_reward)
+        lines.append(RunLine.of(campaign, run, states[run], result, measured, found))
+    results = tuple(line.result for line in lines)
+    notes = tuple(_notes(campaign, runs, others, same_reward=same_reward))
     look = _look(campaign, results)
-    judged = verdicts(results, campaign.baseline, look=look)
-    report = Report(campaign, look, tuple(results), tuple(judged), tuple(notes))
+    judged = tuple(verdicts(results, campaign.baseline, look=look))
+    lines.sort(key=lambda line: _by_condition(campaign)(line.result))
+    shown = tuple(condition_figures(campaign, lines, folders, manifest))
+    report = Report(campaign, look, results, judged, notes, shown, tuple(lines))
     write_json(folder / REPORT_FILE, report.to_json())
+    environment = next((found.environment for found in folders.values() if found and found.environment), {})
+    write_page(report, environment, folder / PAGE)
     return report
 
 
+def _measured(campaign: Campaign, found: RunFolder | None) -> Measurement | None:
+    """What is compared of a run; `None` where there is none yet."""
+    if found is not None and campaign.file.figure is Figure.LAST and found.held_out:
+        return deciding(found.held_out[-1].settings)
+    if found is not None and campaign.file.figure is Figure.CONFIRMED and found.confirmation:
+        return deciding(found.confirmation.after) if found.confirmation.after else None
+    return None
+
+
 def _result(
-    campaign: Campaign, run: RunEntry, state: State | Stopped, settings: dict[str, Any], *, same_reward: bool
-) -> SeedResult:
-    found = _read(campaign.folder, run)
-    figure = campaign.file.figure
-    measured: Measurement | None = None
-    if found is not None and figure is Figure.LAST and found.held_out:
-        measured = _deciding(found.held_out[-1].settings)
-    if found is not None and figure is Figure.CONFIRMED and found.confirmation and found.confirmation.after:
-        measured = _deciding(found.confirmation.after)
+    campaign: Campaign, run: RunEntry, state: State | Stopped, measured: Measurement | None, planned_steps: int,
+    found: RunFolder | None, *, same_reward: bool,
+) -> SeedResult:  # fmt: skip
     return SeedResult(
         run.condition,
         run.seed,
         passed=measured.passed if measured else 0,
         graded=measured.graded if measured else 0,
         reward=measured.reward if measured and same_reward else None,
-        steps=_step(found) if found else 0,
-        planned=int(settings["max_steps"]),
+        steps=last_step(found) if found else 0,
+        planned=planned_steps,
         stopped=state if isinstance(state, Stopped) else Stopped.INTERRUPTED,
-        basis=Basis.PLANNED if figure is Figure.LAST else Basis.FRESH,
+        basis=Basis.PLANNED if campaign.file.figure is Figure.LAST else Basis.FRESH,
     )
 
 
@@ -243,7 +272,7 @@ def _notes(campaign: Campaign, runs: list[RunEntry], others: list[RunEntry], *, 
             yield f"seed {seed}: the conditions did not have the same tasks ({TASKS} of the runs differ)"
 
 
-def _look(campaign: Campaign, results: list[SeedResult]) -> Look:
+def _look(campaign: Campaign, results: Sequence[SeedResult]) -> Look:
     """Which look this is; the same results again are no new one."""
     content = json_text([campaign.file.figure, campaign.baseline, [asdict(result) for result in results]])
     sha = hashlib.sha256(content.encode()).hexdigest()

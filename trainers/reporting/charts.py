@@ -216,6 +216,71 @@ def stacked_bar(parts: Sequence[tuple[str, float, int]], label: str) -> Markup:
     return Markup(svg + "".join(out) + "</svg>")
 
 
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """One row of a forest plot: a difference with its interval.
+
+    Attributes:
+        name: What is compared; `detail` beside it, such as the figures.
+        tone: `good`, `bad` or `neutral`: a colour of the page.
+        hollow: Of other data than the other rows; drawn as a ring.
+    """
+
+    name: str
+    detail: str
+    difference: float
+    low: float
+    high: float
+    tone: str = "neutral"
+    hollow: bool = False
+
+
+def forest(effects: Sequence[Effect], label: str, *, threshold: float = 0.0, percent: bool = False) -> Markup:
+    """Differences with their intervals around 0: text beside drawings that take the width there is.
+
+    Args:
+        effects: The rows, from the top.
+        label: For screen readers.
+        threshold: Differences below it are shaded: they do not matter.
+        percent: The differences are shares, shown as points.
+    """
+    ends = [0.0, threshold, -threshold]
+    ends += [value for e in effects for value in (e.low, e.high, e.difference) if math.isfinite(value)]
+    pad = 0.08 * (max(ends) - min(ends)) or 0.5
+    low, high = min(ends) - pad, max(ends) + pad
+
+    def x(value: float) -> str:
+        return f"{100 * (min(max(value, low), high) - low) / (high - low):.2f}%"
+
+    ground = f'<line class="zero" x1="{x(0.0)}" x2="{x(0.0)}" y1="0" y2="100%"/>'
+    if threshold:
+        width = 100 * 2 * threshold / (high - low)
+        ground = f'<rect class="shade" x="{x(-threshold)}" y="0" width="{width:.2f}%" height="100%"/>' + ground
+    rows = []
+    for e in effects:
+        color = {"good": "var(--good)", "bad": "var(--bad)"}.get(e.tone, "var(--c4)")
+        fill = "var(--card)" if e.hollow else color
+        drawn = (
+            f'<line x1="{x(e.low)}" x2="{x(e.high)}" y1="50%" y2="50%" style="stroke:{color};stroke-width:2.5"/>'
+            f'<circle cx="{x(e.difference)}" cy="50%" r="5.5" style="fill:{fill};stroke:{color};stroke-width:2"/>'
+        )
+        rows.append(
+            f'<div class="what"><b>{escape(e.name)}</b><span class="note">{escape(e.detail)}</span></div>'
+            f'<svg width="100%" height="34" aria-hidden="true">{ground}{drawn}</svg>'
+        )
+    marks = ticks(low, high, 4)
+    scale = "".join(
+        f'<text class="tick" text-anchor="middle" x="{x(v)}" y="13">{_signed(100 * v if percent else v)}</text>'
+        for v in marks
+    )
+    rows.append(f'<div></div><svg width="100%" height="18" aria-hidden="true">{scale}</svg>')
+    return Markup(f'<div class="forest" role="group" aria-label="{escape(label)}">{"".join(rows)}</div>')
+
+
+def _signed(value: float) -> str:
+    return f"{value:+.3g}" if value else "0"
+
+
 def ticks(low: float, high: float, count: int = 5, *, whole: bool = False) -> list[float]:
     """Round numbers inside [low, high], about `count` of them; `whole` keeps to integers."""
     if not high > low:

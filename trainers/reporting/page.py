@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from agents.trajectory import Trajectory, Turn
 from trainers.measure import Confirmation, Measurement, losses_of
@@ -195,9 +196,9 @@ def view_run(run: RunFolder) -> RunView:
         figures=run_figures(run),
         time=time_figure(run),
         samples=samples,
-        decode=_decode(run),
-        config=_yaml(run.config),
-        environment=_yaml(run.environment),
+        decode=decode_rows(run),
+        config=yaml_text(run.config),
+        environment=yaml_text(run.environment),
     )
 
 
@@ -361,7 +362,8 @@ def _duration(seconds: float) -> str:
     return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {rest:02d} s"
 
 
-def _decode(run: RunFolder) -> list[tuple[str, str]]:
+def decode_rows(run: RunFolder) -> list[tuple[str, str]]:
+    """What was sampled, and how: held-out measurements by their labels, the pool by its temperature."""
     rows: list[tuple[str, str]] = []
     for setting, m in (run.held_out[-1].settings if run.held_out else {}).items():
         rows.append((f"held-out, {setting}", m.sampling))
@@ -370,8 +372,21 @@ def _decode(run: RunFolder) -> list[tuple[str, str]]:
     return rows
 
 
-def _yaml(value: dict[str, Any]) -> str:
-    return shown(yaml.safe_dump(value, sort_keys=False, allow_unicode=True), 20_000) if value else ""
+def yaml_text(value: Mapping[str, Any]) -> str:
+    """Settings as YAML, safe to show; empty for none."""
+    return shown(yaml.safe_dump(dict(value), sort_keys=False, allow_unicode=True), 20_000) if value else ""
+
+
+def rendered(template: str, **shown_there: Any) -> str:
+    """A page as text, of a template in `trainers/templates`; a name that it lacks is an error."""
+    environment = Environment(
+        loader=PackageLoader("trainers", "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template(template).render(**shown_there)
 
 
 def default_output(runs: Sequence[RunFolder]) -> Path:

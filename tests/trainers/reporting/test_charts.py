@@ -8,10 +8,12 @@ import pytest
 
 from trainers.reporting.charts import (
     Chart,
+    Effect,
     Row,
     Series,
     Share,
     before_after,
+    forest,
     line_chart,
     stacked_area,
     stacked_bar,
@@ -77,6 +79,7 @@ def test_text_is_escaped_everywhere() -> None:
         stacked_area(chart),
         before_after([Row(HOSTILE, {HOSTILE: Share(1, 2, 0.1, 0.9)})], HOSTILE),
         stacked_bar([(HOSTILE, 1.0, 1)], HOSTILE),
+        forest([Effect(HOSTILE, HOSTILE, 0.1, 0.0, 0.2)], HOSTILE),
     ):
         assert "<script" not in svg
         ET.fromstring(svg)
@@ -86,3 +89,16 @@ def test_stacked_bar_leaves_out_nothing_and_zero() -> None:
     svg = stacked_bar([("a", 3.0, 1), ("b", 0.0, 2), ("c", 1.0, 3)], "time")
     assert svg.count("<rect") == 2 and "a: 3.0 s (75 %)" in svg
     assert stacked_bar([("a", 0.0, 1)], "time") == ""
+
+
+def test_a_forest_plot_places_intervals_around_zero() -> None:
+    effects = [Effect("up", "+0.1", 0.1, 0.05, 0.15, "good"), Effect("same", "0", 0.0, -0.15, 0.15, hollow=True)]
+    root = ET.fromstring(forest(effects, "differences", threshold=0.01, percent=True))
+    rows = root.findall("svg")
+    zero, interval = rows[0].findall("line")
+    assert zero.get("x1") == "50.00%", "symmetric around 0"
+    ends = [float((interval.get(end) or "").rstrip("%")) for end in ("x1", "x2")]
+    assert 50 < ends[0] < float((rows[0].findall("circle")[0].get("cx") or "").rstrip("%")) < ends[1] < 100
+    assert "var(--good)" in (interval.get("style") or "") and "var(--card)" in ET.tostring(rows[1], "unicode")
+    assert [text.text for text in rows[-1].iter("text")] == ["-10", "0", "+10"]
+    assert "nan" not in forest([Effect("flat", "", 0.0, 0.0, 0.0)], "nothing differs")
