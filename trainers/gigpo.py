@@ -41,6 +41,7 @@ from trainers.construction import check_arguments, idle_in_library, pool_dataset
 from trainers.credit import NO_TURN, Credit, TurnSignal
 from trainers.credit.batch import batch_of, joined, padded
 from trainers.errors import ConfigError
+from trainers.gradients import PLAIN, ComparesGradients
 from trainers.heldout import HeldOut
 from trainers.heldout.selection import satisfy_callbacks
 from trainers.lora import keep_less
@@ -54,7 +55,6 @@ from trainers.loss import (
     without_reference,
 )
 from trainers.measure import check_rewards
-from trainers.passes import LearnsInPasses
 from trainers.pieces import PIECES, Piece, pieces_of, score_pieces
 from trainers.processes import play_shared
 from trainers.rollouts.curriculum import RulesError
@@ -100,7 +100,7 @@ def _settle_dropout(model: Any, args: GiGPOConfig) -> None:
         )
 
 
-class GiGPOTrainer(LearnsInPasses):
+class GiGPOTrainer(ComparesGradients):
     """Trains a policy on multi-turn episodes with episode and turn advantages.
 
     Args:
@@ -342,7 +342,8 @@ class GiGPOTrainer(LearnsInPasses):
         width, device = out["completion_ids"].size(1), out["completion_ids"].device
         # Raises where TRL would have cut a completion.
         turn_ids = padded([flat.turn_ids for flat in self._played.flats], NO_TURN, width)
-        out["advantages"] = torch.from_numpy(self._advantages(width)).to(device, torch.float32)
+        for name, values in zip(("advantages", PLAIN), self._advantages(width), strict=False):
+            out[name] = torch.from_numpy(values).to(device, torch.float32)
         out["turn_ids"] = torch.from_numpy(turn_ids).to(device)
         self._count_mask(out)
         if self.args.staleness_bound is not None:
@@ -350,8 +351,8 @@ class GiGPOTrainer(LearnsInPasses):
             out[VERSION] = torch.tensor(versions, device=device)
         return out
 
-    def _advantages(self, width: int) -> np.ndarray:
-        """Per-token advantages, shape (local rows, width)."""
+    def _advantages(self, width: int) -> list[np.ndarray]:
+        """Per-token advantages, shape (local rows, width); behind them those of plain GRPO where they are compared."""
         assert self._played is not None
         batch = batch_of(
             self._played.episodes,
@@ -368,8 +369,8 @@ class GiGPOTrainer(LearnsInPasses):
         for name, value in result.metrics.items():
             self.note_metric(name, float(value))
         first = self.accelerator.process_index * len(batch.rewards)
-        mine = result.advantages[first : first + len(batch.rewards), :width]
-        return padded(list(mine), 0.0, width)
+        both = [values for values in (result.advantages, result.plain) if values is not None]
+        return [padded(list(values[first : first + len(batch.rewards), :width]), 0.0, width) for values in both]
 
     # -- 3. the loss ----------------------------------------------------------------------------------------------
 

@@ -129,12 +129,10 @@ def weight_figures(weights: NDArray[np.float64], active: NDArray[np.bool_]) -> d
     }
 
 
-def cosine_figure(advantages: NDArray[np.float64], uniform: NDArray[np.float64]) -> dict[str, float]:
-    """`credit/cosine_uniform`: between the advantages in use and those with all weights 1; nothing if either is 0."""
-    norms = _norm(advantages) * _norm(uniform)
-    return (
-        {"credit/cosine_uniform": min(1.0, float(np.einsum("ij,ij->", advantages, uniform)) / norms)} if norms else {}
-    )
+def cosine_figure(name: str, advantages: NDArray[np.float64], other: NDArray[np.float64]) -> dict[str, float]:
+    """The cosine between the advantages in use and others of the same tokens; nothing if either is 0."""
+    norms = _norm(advantages) * _norm(other)
+    return {name: min(1.0, float(np.einsum("ij,ij->", advantages, other)) / norms)} if norms else {}
 
 
 def _norm(values: NDArray[np.float64]) -> float:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainers.credit.batch import CreditBatch
-from trainers.credit.episode import EpisodeOperator, advantage_bound, negative_groups
+from trainers.credit.episode import EpisodeOperator, advantage_bound, episode_advantages, negative_groups
 from trainers.credit.metrics import cosine_figure, signal_metrics, step_metrics, weight_figures
 from trainers.credit.planning import Planning
 from trainers.credit.settings import CreditSettings, SepaSchedule, follows_schedule
@@ -79,11 +79,13 @@ class CreditResult:
         advantages: Shape (B, T), float64; 0 where no turn sampled.
         episode: Shape (B,): the episode term before token operators.
         metrics: Figures for the log, by name.
+        plain: Shape (B, T): the advantages of plain GRPO, where `gradient_cosine_steps` asks for them.
     """
 
     advantages: NDArray[np.float64]
     episode: NDArray[np.float64]
     metrics: dict[str, float]
+    plain: NDArray[np.float64] | None = None
 
 
 class Credit:
@@ -159,9 +161,16 @@ class Credit:
             figures["credit/maxrl_negative_frac"] = negative_groups(batch.rewards, batch.group_size)
         if weights is not None:
             plain = gigpo_advantages(episode, turns.advantages, batch.turn_ids, alpha=alpha, beta=beta)
-            figures |= weight_figures(weights, mask & (episode != 0)[:, None]) | cosine_figure(advantages, plain)
+            figures |= weight_figures(weights, mask & (episode != 0)[:, None]) | cosine_figure(
+                "credit/cosine_uniform", advantages, plain
+            )
         metrics = step_metrics(batch.rewards, batch.group_size, episode, turns, advantages, mask)
-        return CreditResult(advantages, episode, metrics | figures)
+        compared = None
+        if s.gradient_cosine_steps:
+            values = episode_advantages(batch.rewards, batch.group_size, scale=s.scale_rewards)
+            compared = values[:, None] * mask
+            figures |= cosine_figure("cosine/advantages", advantages, compared)
+        return CreditResult(advantages, episode, metrics | figures, compared)
 
     def _weights(
         self, batch: CreditBatch, mask: NDArray[np.bool_], episodes: NDArray[np.float64]

@@ -243,6 +243,14 @@ class CreditSettings(TokenSettings):
     planning: str = setting("default", "Planning tokens: default (18 phrases) | phrases with commas | module:function.")
     planning_window: int = setting(WINDOW, "Tokens of a window that ends with a phrase.", above=0, unit="tokens")
     advantage_cap: float | None = setting(None, "Cut final advantages to this size; 0: no cap.", off=0.0, above=0)
+    gradient_cosine_steps: int | None = setting(
+        None,
+        "Every N steps: cosines of advantages and gradient to those of plain GRPO on the same batch, for one more "
+        "pass over its rows; 0: never.",
+        off=0,
+        above=0,
+        unit="steps",
+    )
 
     @property
     def needs_states(self) -> bool:

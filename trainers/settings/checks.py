@@ -382,6 +382,11 @@ def check_processes(config: GiGPOConfig, t2po: T2POConfig | None) -> None:
             f"overlap={config.overlap}: {config.world_size} processes would each have to drop and keep the same "
             "generations at the same moment, which is not built. Train in one process, or leave overlap out."
         )
+    if config.world_size > 1 and config.gradient_cosine_steps:
+        raise ConfigError(
+            f"gradient_cosine_steps={config.gradient_cosine_steps}: the second gradient is that of one process alone. "
+            "Measure it in a run with one process, or leave it out."
+        )
     if config.world_size > 1 and t2po is not None and t2po.turn_resample and t2po.turn_resample_eta is None:
         raise ConfigError(
             "turn_resample_eta: with several processes it must be given. Each would calibrate it on its own turns, and "
