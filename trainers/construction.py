@@ -101,6 +101,7 @@ _ONLY_GRPO = {
     "resume": "call train(resume_from_checkpoint=...)",
     "overwrite": "choose an output_dir that is free",
     "save_trajectories": "pass on_episodes=, which gets the episodes of each step",
+    "emergence": "pass on_episodes=trainers.run.emergence.EmergenceLog(folder, tokenizer, config).on_episodes",
 }
 """Settings that only `python -m trainers.grpo` acts on, and what does it here."""
 

@@ -54,6 +54,7 @@ from trainers.run.callback import RunCallback
 from trainers.run.console import Plan, RunConsole
 from trainers.run.device import GpuBusy
 from trainers.run.dry_run import describe
+from trainers.run.emergence import EmergenceLog
 from trainers.run.folder import disk_full, full_line
 from trainers.run.machine import AHEAD, set_threads
 from trainers.run.memory import check_fits, keep_weights, peak_memory, ran_out, told
@@ -200,6 +201,8 @@ class TrainingRun:
         if record is not None:
             self.callback = self._watch(record)
             self.callback.gpu = GpuBusy.of_this_process(use_cpu=run.settings.config.use_cpu)
+            if run.settings.config.emergence:
+                self.callback.emergence = EmergenceLog(record.path, tokenizer, run.settings.config)
         config = run.settings.config
         config.eval_strategy = config.eval_strategy if self.held_out else "no"
         config.eval_on_start = config.eval_on_start and bool(self.held_out) and begin.checkpoint is None

@@ -363,6 +363,8 @@ per_device_train_batch_size = 8
 eval_steps = 1
 save_steps = 1
 slots = 8
+emergence = true
+gradient_cosine_steps = 1
 """
 
 
@@ -376,3 +378,8 @@ def test_a_real_run_is_an_ordinary_run_with_the_planned_hash(write, tmp_path, ca
     assert summary["config_sha256"] == manifest.runs["plain", 7].config_sha256 and summary["seed"] == 7
     assert manifest.runs["plain", 7].ended is Stopped.FINISHED
     assert "held-out at step 0" in place.with_name("seed_7.log").read_text()
+    (step,) = [json.loads(line) for line in (place / "emergence/steps.jsonl").read_text().splitlines()]
+    assert step["total_count"] == 8 and step["top_surprisal_tokens"] and step["condition"].startswith("grpo+none")
+    metrics = [json.loads(line) for line in (place / "metrics.jsonl").read_text().splitlines()]
+    (cosine,) = [line["cosine/gradient"] for line in metrics if "reward" in line]
+    assert cosine == pytest.approx(1.0), "a condition without a turn term is plain GRPO"

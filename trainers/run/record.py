@@ -215,6 +215,8 @@ CONFIRMATION = "confirmation.json"
 CONFIRMED = "confirm_"
 """Begins the names of the confirmation's episodes, which lie beside those of the held-out evaluations."""
 SUPERSEDED = "superseded"
+EMERGENCE = ("emergence/steps.jsonl", "emergence/generations.jsonl")
+"""Logs of other projects, where a run writes them."""
 WARNINGS = "warnings.jsonl"
 FINDINGS = "guards.jsonl"
 TRAINED = "train_loss"
@@ -430,7 +432,7 @@ class RunRecord:
 
         aside = self.path / SUPERSEDED
         cut_lines(self.path / HELD_OUT, lambda r: measured(int(r["step"])), aside / HELD_OUT)
-        for name in (METRICS, WARNINGS, FINDINGS):
+        for name in (METRICS, WARNINGS, FINDINGS, *EMERGENCE):
             cut_lines(self.path / name, keep, aside / name)
         self._csv.cut(step, aside / STEPS)
         beyond: list[Path] = []

@@ -43,6 +43,11 @@ class TRLFields(Settings):
         False, "Start anew where a run is; the old folder is kept as `<output_dir>.replaced-<n>`.", common=True
     )
     save_trajectories: bool = setting(True, "Write every training episode to the run folder.")
+    emergence: bool = setting(
+        False,
+        "Write emergence/steps.jsonl and generations.jsonl, the logs of retrain and textpolicy, with the most "
+        "surprising tokens of each step and attempt.",
+    )
     device_preset: str = setting(
         "auto",
         "On a CUDA GPU settings that no flag and no file gives are those that are fast there (`--dry-run` shows them): "
