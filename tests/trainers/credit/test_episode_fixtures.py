@@ -120,19 +120,6 @@ def test_reward_ties():
         assert (tied > 0, tied == pairs > 0) == (wanted["has_tie"], wanted["is_uniform"])
 
 
-def test_maxrl_turns_the_direction_of_a_step_with_several_groups():
-    """What pulls a group's gradient is the difference between its right and its wrong attempts."""
-    (case,) = cases("gradient_cosine")
-    rates = next(iter(case["inputs"].values()))
-    pulls = []
-    for operator in (EpisodeOperator.GRPO, EpisodeOperator.MAXRL):
-        groups = [[1.0] * round(16 * rate) + [0.0] * (16 - round(16 * rate)) for rate in rates]
-        values = episode_advantages([reward for group in groups for reward in group], 16, operator=operator)
-        pulls.append(np.array([row[0] - row[-1] for row in values.reshape(2, 16)]))
-    cosine = pulls[0] @ pulls[1] / np.linalg.norm(pulls[0]) / np.linalg.norm(pulls[1])
-    assert cosine == pytest.approx(case["expected"]["cosine"], abs=1e-5)  # MaxRL's own epsilon is in it
-
-
 def test_verl_grpo_is_ours_over_rows_or_over_one_row_per_trajectory():
     """Rows as entries: cross. Means of rows as entries: per trajectory. A group of one: 0, where theirs is raw."""
     for case in block("verl_grpo_adv"):

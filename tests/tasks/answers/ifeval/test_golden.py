@@ -111,3 +111,87 @@ def test_official_ids_as_another_project_reads_them() -> None:
         verdicts = [follows(make(id, kwargs or {}), reply) for id, kwargs in known]
         assert verdicts == case["expected"]["per_constraint"][:-1], case["id"]
     assert len(multi) == 4
+
+
+# -- The functions of a third project, which have names and readings of their own -------------------------------------
+
+
+def _n(id: str, key: str) -> Any:
+    return lambda given: (id, {key: given["N"]})
+
+
+def _related(id: str, key: str, relation: str) -> Any:
+    return lambda given: (id, {key: given["N"], relation: given.get("quantifier", "at least")})
+
+
+def _plain(id: str, *keys: str) -> Any:
+    return lambda given: (id, {key: given[key] for key in keys})
+
+
+OFFICIAL = {
+    "validate_word_constraint": _related("length_constraints:number_words", "num_words", "relation"),
+    "verify_sentence_constraint": _related("length_constraints:number_sentences", "num_sentences", "relation"),
+    "verify_keyword_frequency": lambda given: (
+        "keywords:frequency",
+        {"keyword": given["word"], "frequency": given["N"], "relation": "at least"},
+    ),
+    "verify_letter_frequency": lambda given: (
+        "keywords:letter_frequency",
+        {"letter": given["letter"], "let_frequency": given["N"], "let_relation": "at least"},
+    ),
+    "validate_forbidden_words": _plain("keywords:forbidden_words", "forbidden_words"),
+    "validate_json_format": _plain("detectable_format:json_format"),
+    "validate_title": _plain("detectable_format:title"),
+    "validate_two_responses": _plain("combination:two_responses"),
+    "validate_lowercase": _plain("change_case:english_lowercase"),
+    "validate_placeholders": _n("detectable_content:number_placeholders", "num_placeholders"),
+    "verify_bullet_points": _n("detectable_format:number_bullet_lists", "num_bullets"),
+    "verify_paragraph_count": _n("length_constraints:number_paragraphs", "num_paragraphs"),
+    "validate_highlighted_sections": _n("detectable_format:number_highlighted_sections", "num_highlights"),
+    "validate_end": _plain("startend:end_checker", "end_phrase"),
+    "verify_postscript": _plain("detectable_content:postscript", "postscript_marker"),
+    "validate_no_commas": _plain("punctuation:no_comma"),
+}
+"""The official instruction that a function of that project stands for."""
+OTHERWISE = {
+    "ifeval_forbidden_substring": "a forbidden word is a word: `concatenate` does not hold `cat`",
+    "ifeval_json_fenced": "the published evaluator takes the fence off, too",
+    "ifeval_paragraph_count": "paragraphs are divided by `***`, not by `* * *`",
+    "ifeval_postscript": "a postscript begins a line",
+}
+"""Cases that ours decides the other way, and why."""
+NO_ANSWER = {
+    "ifeval_words_around": "must be one of 'at least'",
+    "ifeval_sentence_around": "must be one of 'at least'",
+    "ifeval_bad_quantifier": "must be one of 'at least'",
+    "ifeval_unknown_func": "nope",
+    "ifeval_exception_swallowed": "number_paragraphs",
+}
+"""Instructions that are none of the 25: an error of the task here, and a silent pass or fail there."""
+NOT_OFFICIAL = {"ifeval_choice_substring", "ifeval_choice_empty_norm"}
+"""A choice among options is no official instruction: `constrained_response` has its own three."""
+
+
+def test_official_instructions_under_the_names_of_a_third_project() -> None:
+    found = json.loads(shared("fixtures/credit.json").read_text(encoding="utf-8"))["cases"]
+    decided: dict[str, bool] = {}
+    refused: dict[str, str] = {}
+    theirs = {case["id"]: case["expected"] for case in found if case["group"] == "verifier.ifeval"}
+    for case in found:
+        if case["group"] != "verifier.ifeval" or case["id"] in NOT_OFFICIAL:
+            continue
+        given, function = case["inputs"], case["function"].rpartition(":")[2]
+        if case["id"] == "ifeval_none_kwargs_filtered":
+            asked = ("punctuation:no_comma", {k: v for k, v in given["ground_truth"].items() if k != "func_name"})
+        elif function in OFFICIAL:
+            asked = OFFICIAL[function](given)
+        else:  # what that project's verifier is given by name
+            known = {"validate_paragraphs": "length_constraints:number_paragraphs"}
+            asked = (known.get(given["func_name"], given["func_name"]), given.get("kwargs", {}))
+        try:
+            decided[case["id"]] = follows(make(*asked), given.get("text", ""))
+        except ValueError as error:
+            refused[case["id"]] = str(error)
+    assert {id for id, verdict in decided.items() if verdict != bool(theirs[id])} == set(OTHERWISE)
+    assert {id: NO_ANSWER[id] in message for id, message in refused.items()} == dict.fromkeys(NO_ANSWER, True)
+    assert set(decided) | set(refused) | NOT_OFFICIAL == set(theirs)
