@@ -18,7 +18,7 @@ model on one prompt a batch.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -29,40 +29,37 @@ PLAIN = "plain_advantages"
 """Key of a batch: the advantages of plain GRPO, shape (B, T)."""
 
 
-def cosine(first: Sequence[torch.Tensor | None], second: Sequence[torch.Tensor | None]) -> float | None:
-    """Between two lists of tensors as vectors, in float64; `None` is 0, and there is no cosine to a vector of zeros.
+def cosine(pairs: Iterable[tuple[torch.Tensor | None, torch.Tensor | None]]) -> float | None:
+    """Between the firsts of all pairs and their seconds, each as one vector, in float64.
 
-    Raises:
-        ValueError: They differ in length.
+    `None` in a pair stands for zeros; there is no cosine to a vector of zeros.
     """
     dot = norm_first = norm_second = 0.0
-    for a, b in zip(first, second, strict=True):
-        if a is not None:
-            norm_first += float(a.detach().double().square().sum())
-        if b is not None:
-            norm_second += float(b.detach().double().square().sum())
-        if a is not None and b is not None:
-            dot += float((a.detach().double() * b.detach().double()).sum())
+    for first, second in pairs:
+        a, b = (None if tensor is None else tensor.detach().double() for tensor in (first, second))
+        norm_first += 0.0 if a is None else float(a.square().sum())
+        norm_second += 0.0 if b is None else float(b.square().sum())
+        dot += 0.0 if a is None or b is None else float((a * b).sum())
     norms = math.sqrt(norm_first) * math.sqrt(norm_second)
     return max(-1.0, min(1.0, dot / norms)) if norms else None
 
 
-def adam_scales(parameters: Sequence[torch.Tensor], optimizer: Any) -> list[torch.Tensor] | None:
-    """`1 / (sqrt(v) + epsilon)` of each parameter, as Adam would divide a gradient now but for its own new square.
+def adam_scales(parameters: Sequence[torch.Tensor], optimizer: Any) -> Iterator[torch.Tensor] | None:
+    """`1 / (sqrt(v) + epsilon)` of each parameter in turn, as Adam would divide a gradient now but for its own square.
 
     Returns:
         `None` where the optimizer has no second moments: it is another one, or this is its first step.
     """
     groups = {id(p): group for group in optimizer.param_groups for p in group["params"]}
-    out = []
-    for parameter in parameters:
-        state = optimizer.state.get(parameter, {})
-        if "exp_avg_sq" not in state:
-            return None
-        group = groups[id(parameter)]
-        bias = 1.0 - group["betas"][1] ** float(state["step"])
-        out.append(1.0 / ((state["exp_avg_sq"].double() / bias).sqrt() + group["eps"]))
-    return out
+    states = [optimizer.state.get(parameter, {}) for parameter in parameters]
+    if not all("exp_avg_sq" in state for state in states):
+        return None
+    return (_scale(state, groups[id(parameter)]) for parameter, state in zip(parameters, states, strict=True))
+
+
+def _scale(state: dict[str, Any], group: dict[str, Any]) -> torch.Tensor:
+    bias = 1.0 - group["betas"][1] ** float(state["step"])
+    return 1.0 / ((state["exp_avg_sq"].double() / bias).sqrt() + group["eps"])
 
 
 class ComparesGradients(LearnsInPasses):
@@ -112,15 +109,15 @@ class ComparesGradients(LearnsInPasses):
 
     def _note_cosines(self, plain: Sequence[torch.Tensor | None]) -> None:
         parameters = self._trained()
-        own = [parameter.grad for parameter in parameters]
-        found = {"cosine/gradient": cosine(own, plain)}
-        scales = adam_scales(parameters, self.optimizer)
-        if scales is not None:
-            found["cosine/gradient_adam"] = cosine(_scaled(own, scales), _scaled(plain, scales))
+        pairs = [(parameter.grad, other) for parameter, other in zip(parameters, plain, strict=True)]
+        found = {"cosine/gradient": cosine(pairs)}
+        if (scales := adam_scales(parameters, self.optimizer)) is not None:
+            scaled = ((_times(a, scale), _times(b, scale)) for (a, b), scale in zip(pairs, scales, strict=True))
+            found["cosine/gradient_adam"] = cosine(scaled)
         for name, value in found.items():
             if value is not None:
                 self.note_metric(name, value)
 
 
-def _scaled(gradients: Sequence[torch.Tensor | None], scales: Sequence[torch.Tensor]) -> list[torch.Tensor | None]:
-    return [None if gradient is None else gradient * scale for gradient, scale in zip(gradients, scales, strict=True)]
+def _times(gradient: torch.Tensor | None, scale: torch.Tensor) -> torch.Tensor | None:
+    return None if gradient is None else gradient * scale

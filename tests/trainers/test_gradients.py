@@ -21,10 +21,10 @@ FIGURES = ("cosine/advantages", "cosine/gradient", "cosine/gradient_adam")
 
 def test_a_cosine_is_of_all_tensors_together() -> None:
     ones, zeros = torch.ones(2, 2), torch.zeros(2, 2)
-    assert cosine([ones, None], [ones, None]) == 1.0
-    assert cosine([ones, torch.ones(4)], [ones, -torch.ones(4)]) == 0.0
-    assert cosine([torch.tensor([1.0, 0.0])], [torch.tensor([3.0, 4.0])]) == pytest.approx(0.6)
-    assert cosine([zeros], [ones]) is None and cosine([None], [ones]) is None
+    assert cosine([(ones, ones), (None, None)]) == 1.0
+    assert cosine([(ones, ones), (torch.ones(4), -torch.ones(4))]) == 0.0
+    assert cosine([(torch.tensor([1.0, 0.0]), torch.tensor([3.0, 4.0]))]) == pytest.approx(0.6)
+    assert cosine([(zeros, ones)]) is None and cosine([(None, ones)]) is None
 
 
 def test_gradient_cosine_reference() -> None:
@@ -39,8 +39,8 @@ def test_gradient_cosine_reference() -> None:
         theta = torch.zeros(2, dtype=torch.float64, requires_grad=True)
         logp = torch.from_numpy(np.stack(shares)) * theta[:, None]
         (gradient,) = torch.autograd.grad(-(torch.from_numpy(advantages) * logp).sum(), theta)
-        gradients.append([gradient])
-    assert cosine(*gradients) == pytest.approx(case["expected"]["cosine"], abs=1e-5)  # MaxRL's epsilon is in it
+        gradients.append(gradient)
+    assert cosine([tuple(gradients)]) == pytest.approx(case["expected"]["cosine"], abs=1e-5)  # MaxRL's epsilon is in it
 
 
 def test_adam_divides_by_the_second_moment_from_before() -> None:
@@ -50,7 +50,7 @@ def test_adam_divides_by_the_second_moment_from_before() -> None:
     for gradient in ([1.0, 3.0], [1.0, 3.0]):
         weight.grad = torch.tensor(gradient)
         optimizer.step()
-    (scale,) = adam_scales([weight], optimizer) or []
+    (scale,) = adam_scales([weight], optimizer) or ()
     assert scale.tolist() == pytest.approx([1 / 1.25, 1 / 3.25])  # of a constant gradient, v without bias is its square
     assert adam_scales([weight], torch.optim.SGD([weight], lr=0.1)) is None
 
@@ -84,7 +84,7 @@ def test_the_cosine_is_that_of_two_gradients_computed_by_hand(tmp_path) -> None:
         torch.autograd.grad((batch[name] * logps).sum(), list(model.parameters()), retain_graph=True)
         for name in ("advantages", PLAIN)
     ]
-    assert figures["cosine/gradient"] == pytest.approx(cosine(*both), abs=1e-5)
+    assert figures["cosine/gradient"] == pytest.approx(cosine(zip(*both, strict=True)), abs=1e-5)
     on = (batch["completion_mask"] * batch["tool_mask"]).bool()
     a, b = (batch[name][on].double() for name in ("advantages", PLAIN))
     assert figures["cosine/advantages"] == pytest.approx(float(a @ b / a.norm() / b.norm()), abs=1e-6)

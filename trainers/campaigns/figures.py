@@ -21,8 +21,19 @@ from trainers.run.summary import DECIDING
 from trainers.verdicts import SeedResult
 
 PASS_RATE, REWARD = "Held-out pass rate", "Held-out reward"
-POOL = {"Pool pass rate": "env/pass_rate", "Turns per episode, pool": "env/mean_turns"}
-"""Curves from the log of each training step: the metric of each."""
+POOL = {
+    "Pool pass rate": "env/pass_rate",
+    "Turns per episode, pool": "env/mean_turns",
+    "Entropy per token (nats)": "sampling/entropy",
+    "Tied pairs of attempts": "gigpo/tied_pair_frac",
+    "Cosine of the gradient to that of plain GRPO": "cosine/gradient",
+    "The same, as Adam scales it": "cosine/gradient_adam",
+    "Cosine of advantages to those without token operators": "credit/cosine_uniform",
+    "Signal variance of execution tokens, after operators": "credit/post_exec_signal_var",
+}
+"""Curves from the log of each training step, where runs have it: the metric of each."""
+SHARES = (PASS_RATE, "Pool pass rate", "Tied pairs of attempts")
+"""Figures that are shown as percent."""
 
 SAMPLING = ("temperature", "max_turn_tokens", "max_episode_tokens", "max_turns", "think_budget", "think_stop",
             "turn_resample")  # fmt: skip

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from trainers.campaigns.figures import ConditionFigures, RunLine
+from trainers.campaigns.figures import POOL, SHARES, ConditionFigures, RunLine
 from trainers.campaigns.run import duration
 from trainers.curves import Curve, SeedMean
 from trainers.emergence import Recommendation
 from trainers.jsonl import write_whole
 from trainers.reporting.charts import Chart, Effect, Figure, Series, forest, line_figure
 from trainers.reporting.page import rendered, shown, yaml_text
+from trainers.reporting.run_charts import SMOOTHING
 from trainers.run.summary import both_ways, p_text, percent
 from trainers.settings.help import CONFIGS
 from trainers.verdicts import Comparison, Verdict
@@ -181,9 +182,9 @@ def _curves(report: Report) -> Iterator[Figure]:
         for group in groups:
             found = [(c.name, c.curves[title]) for c in group if title in c.curves]
             series = [_series(name, curve, 1 + n) for n, (name, curve) in enumerate(found)]
-            rate = "rate" in title
             label = f"{title} by training step, mean over seeds of each condition"
-            yield line_figure(Chart(title, label, series, percent=rate), _band_note(title, found))
+            chart = Chart(title, label, series, percent=title in SHARES)
+            yield line_figure(chart, _band_note(title, found))
 
 
 def _series(name: str, curve: Curve, color: int) -> Series:
@@ -194,8 +195,8 @@ def _series(name: str, curve: Curve, color: int) -> Series:
 
 def _band_note(title: str, found: Sequence[tuple[str, Curve]]) -> str:
     parts = ["mean over seeds (how many) and its 95 % band (t), step by step"]
-    if "ool" in title:
-        parts.append("each run smoothed over 5 steps")
+    if title in POOL:
+        parts.append(f"each run smoothed over {SMOOTHING} steps")
     if short := [run for _, curve in found for run in curve.short]:
         parts.append(f"cut to the shortest run: {', '.join(short)}")
     return "; ".join(parts)

@@ -50,7 +50,8 @@ float64 with its copy of the weights, and one more in float32 before (see `agent
 LOGITS = 12
 """The same on a CPU, as far as a peak showed it."""
 IN_SAMPLING = ("sampling: first prompts", "sampling: logits")
-IN_LEARNING = ("gradients", "activations of one pass", "log-probabilities")
+COMPARED = "gradient of plain GRPO, to compare"
+IN_LEARNING = ("gradients", COMPARED, "activations of one pass", "log-probabilities")
 """Parts that are there in one phase of a step only; all others stay."""
 
 
@@ -72,6 +73,7 @@ class Load:
         copy: Bytes of one weight of a copy that samples; 0 without one.
         graphs: Sampling decodes with CUDA graphs, in a stream that takes episodes as they come.
         by_tokens: Passes are cut by tokens (`micro_batch_tokens`).
+        compared: The gradient of plain GRPO is kept beside that of the step (`gradient_cosine_steps`).
         room: Bytes that the activations of a pass take at most, where a GPU's free memory decides how long it is.
     """
 
@@ -89,6 +91,7 @@ class Load:
     first: int = 0
     graphs: bool = False
     by_tokens: bool = False
+    compared: bool = False
     room: int | None = None
 
 
@@ -131,6 +134,7 @@ def estimate(load: Load) -> MemoryEstimate:
     parts = {
         "weights": shape.parameters * size + load.lora * 4,
         "gradients": learned * learned_size,
+        COMPARED: learned * learned_size * load.compared,
         "optimizer (Adam, two states)": 2 * learned * learned_size,
         "reference for the KL": load.reference * (4 if load.lora else size),
         "the start, for the confirmation": load.start * learned_size,
@@ -254,6 +258,7 @@ def remedies(load: Load, estimated: MemoryEstimate) -> Iterator[str]:
         (0 if load.dtype != "float32" else parts["weights"] // 2, "dtype=bfloat16"),
         (parts.get("reference for the KL", 0), "beta=0 (no reference)"),
         (parts.get("the start, for the confirmation", 0), "confirm=0 (no confirmation)"),
+        (parts.get(COMPARED, 0), "gradient_cosine_steps=0"),
         (parts.get("sampling: a copy of the weights", 0), "overlap=0 and sample_dtype=same (no copy)"),
     ]
     for saved, text in sorted(choices, key=lambda choice: -choice[0]):
@@ -368,6 +373,7 @@ def load_of(run: Run, shape: DecoderShape) -> Load:
         first=min(_first_prompt(run), longest),
         graphs=gpu is not None and not served,
         by_tokens=c.token_budget is not None,
+        compared=bool(c.gradient_cosine_steps),
     )
     if gpu is None or not c.budget_is_auto:
         return load

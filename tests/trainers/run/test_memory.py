@@ -17,6 +17,7 @@ from tests.trainers.toy import make_model, make_tokenizer
 from trainers import grpo
 from trainers.lora import keep_less
 from trainers.run.dry_run import (
+    COMPARED,
     GIB,
     PROGRAM,
     SLACK,
@@ -196,6 +197,15 @@ def test_parts_of_a_seven_billion_run():
     text = "\n".join(lines(full, estimate(full), Machine("main memory", 24 * GIB, 20 * GIB)))
     assert estimate(full).parts["the start, for the confirmation"] == 2 * 7_615_616_512
     assert "confirm=0 (no confirmation)" in text
+
+
+def test_the_gradient_that_is_compared_takes_as_much_as_that_of_the_step():
+    load = seven(lora=0, compared=True)
+    compared = estimate(load)
+    assert compared.parts[COMPARED] == compared.parts["gradients"] and COMPARED not in estimate(seven(lora=0)).parts
+    assert compared.total > estimate(seven(lora=0)).total
+    text = "\n".join(lines(load, compared, Machine("main memory", 24 * GIB, 20 * GIB)))
+    assert "gradient_cosine_steps=0" in text
 
 
 @pytest.mark.parametrize(("first", "longest"), [(100, 400), (70, 905), (470, 3000), (470, 8192)])
