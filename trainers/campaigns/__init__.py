@@ -1,1 +1,4 @@
-"""Campaigns: conditions x seeds as a folder of ordinary runs. `plan` reads the file, `run` works, `results` reports."""
+"""Campaigns: conditions x seeds as a folder of ordinary runs.
+
+`plan` reads the file, `run` works, `results` reports: `figures` is what it shows beside verdicts, `page` its page.
+"""

@@ -75,9 +75,14 @@ class RunLine:
 
     @classmethod
     def of(
-        cls, campaign: Campaign, run: RunEntry, state: str, result: SeedResult, measured: Measurement | None,
+        cls,
+        campaign: Campaign,
+        run: RunEntry,
+        state: str,
+        result: SeedResult,
+        measured: Measurement | None,
         found: RunFolder | None,
-    ) -> RunLine:  # fmt: skip
+    ) -> RunLine:
         """That of a run whose folder is `found`; `None` before it has begun."""
         summary = (found.summary if found else None) or {}
         seconds = summary.get("wall_seconds")

@@ -206,20 +206,24 @@ def make_report(campaign: Campaign, *, early: bool = False) -> Report:
             "as a look"
         )
     manifest = Manifest.read(folder)
-    conditions = manifest.conditions
+    settings = manifest.conditions
     same_reward = all(
-        conditions[name].get(key) == conditions[campaign.baseline].get(key)
+        settings[name].get(key) == settings[campaign.baseline].get(key)
         for name in campaign.file.conditions
         for key in REWARDS
     )
     folders = {(run.condition, run.seed): _read(folder, run) for run in runs}
-    lines = []
-    for run in runs:
-        found = folders[run.condition, run.seed]
-        measured = _measured(campaign, found)
-        planned_steps = int(conditions[run.condition]["max_steps"])
-        result = _result(campaign, run, states[run], measured, planned_steps, found, same_reward=same_reward)
-        lines.append(RunLine.of(campaign, run, states[run], result, measured, found))
+    lines = [
+        _line(
+            campaign,
+            run,
+            states[run],
+            folders[run.condition, run.seed],
+            steps=int(settings[run.condition]["max_steps"]),
+            same_reward=same_reward,
+        )
+        for run in runs
+    ]
     results = tuple(line.result for line in lines)
     notes = tuple(_notes(campaign, runs, others, same_reward=same_reward))
     look = _look(campaign, results)
@@ -242,21 +246,29 @@ def _measured(campaign: Campaign, found: RunFolder | None) -> Measurement | None
     return None
 
 
-def _result(
-    campaign: Campaign, run: RunEntry, state: State | Stopped, measured: Measurement | None, planned_steps: int,
-    found: RunFolder | None, *, same_reward: bool,
-) -> SeedResult:  # fmt: skip
-    return SeedResult(
+def _line(
+    campaign: Campaign,
+    run: RunEntry,
+    state: State | Stopped,
+    found: RunFolder | None,
+    *,
+    steps: int,
+    same_reward: bool,
+) -> RunLine:
+    """One run, of which `steps` were planned; without a folder (`found`) it has not begun."""
+    measured = _measured(campaign, found)
+    result = SeedResult(
         run.condition,
         run.seed,
         passed=measured.passed if measured else 0,
         graded=measured.graded if measured else 0,
         reward=measured.reward if measured and same_reward else None,
         steps=last_step(found) if found else 0,
-        planned=planned_steps,
+        planned=steps,
         stopped=state if isinstance(state, Stopped) else Stopped.INTERRUPTED,
         basis=Basis.PLANNED if campaign.file.figure is Figure.LAST else Basis.FRESH,
     )
+    return RunLine.of(campaign, run, state, result, measured, found)
 
 
 def _notes(campaign: Campaign, runs: list[RunEntry], others: list[RunEntry], *, same_reward: bool) -> Iterator[str]:

@@ -329,7 +329,7 @@ def _grid(axes: _Axes, percent: bool, x_name: str) -> str:
         x = axes.x(value)
         out.append(f'<text class="tick" text-anchor="middle" x="{x:.1f}" y="{HEIGHT - BOTTOM + 16}">{value:g}</text>')
     out.append(f'<path class="axis" d="M{LEFT} {HEIGHT - BOTTOM}H{WIDTH - RIGHT}"/>')
-    out.append(f'<text class="tick" text-anchor="end" x="{WIDTH - RIGHT}" y="{HEIGHT - 3}">{escape(x_name)}</text>')
+    out.append(f'<text class="tick" text-anchor="end" x="{WIDTH - RIGHT}" y="{HEIGHT}">{escape(x_name)}</text>')
     return "".join(out)
 
 
