@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -65,6 +66,51 @@ def recommended_rank(layers: Mapping[str, RankAnalysis], *, share: float = 0.95)
         raise ValueError("recommended_rank: every adapter is 0: nothing was learned, and no rank can be recommended")
     enough = (rank for rank in learned[0].variance if np.mean([one.variance[rank] for one in learned]) >= share - 1e-12)
     return min(enough, default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class NeededRank:
+    """What a trained adapter needs of its rank.
+
+    Attributes:
+        needed: The smallest power of 2 that keeps the share of variance in the mean over layers.
+        trained: The rank that it has.
+    """
+
+    needed: int
+    trained: int
+
+    def __str__(self) -> str:
+        return f"{self.needed} of {self.trained}"
+
+
+def needed_rank(folder: Path, *, share: float = 0.95) -> NeededRank | None:
+    """Of an adapter as PEFT saves it; `None` where the folder holds none, or one that learned nothing.
+
+    Args:
+        folder: Such as `best/` of a run.
+        share: Of the variance, in (0, 1].
+
+    Raises:
+        ValueError: The file holds no pairs of LoRA matrices.
+    """
+    path = folder / "adapter_model.safetensors"
+    if not path.is_file():
+        return None
+    from safetensors.torch import load_file  # loads torch: only where there is something to read
+
+    tensors = {name: tensor.double().numpy() for name, tensor in load_file(path).items()}
+    pairs = {name: name.replace(".lora_A.", ".lora_B.") for name in tensors if ".lora_A." in name}
+    if not pairs or not pairs.keys() | set(pairs.values()) <= tensors.keys():
+        raise ValueError(f"{path}: not a LoRA adapter: it holds {', '.join(sorted(tensors)[:4]) or 'nothing'}")
+    trained = max(tensors[down].shape[0] for down in pairs)
+    ranks = sorted({2**n for n in range(trained.bit_length())} | {trained})
+    layers = {down: variance_by_rank(tensors[up], tensors[down], ranks) for down, up in pairs.items()}
+    if all(layer.is_zero for layer in layers.values()):
+        return None
+    needed = recommended_rank(layers, share=share)
+    assert needed is not None, "the trained rank keeps everything"
+    return NeededRank(needed, trained)
 
 
 def compressed(up: NDArray, down: NDArray, rank: int, alpha: float) -> tuple[NDArray, NDArray, float]:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from safetensors.torch import save_file
 
 from tests.shared_data import shared
-from trainers.rank import compressed, recommended_rank, variance_by_rank
+from trainers.rank import NeededRank, compressed, needed_rank, recommended_rank, variance_by_rank
 
 
 def squeezed(name: str) -> dict[str, Any]:
@@ -52,3 +55,29 @@ def test_an_adapter_that_learned_nothing_recommends_no_rank() -> None:
     assert recommended_rank({"b": variance_by_rank(np.eye(2), np.eye(2), [1])}) is None
     with pytest.raises(ValueError, match="needs shapes"):
         variance_by_rank(np.eye(2), np.eye(3), [1])
+
+
+def save_adapter(folder: Path, *, scale: float, dtype: torch.dtype = torch.float32) -> None:
+    """Two layers of rank 8 whose products have 2 equal singular values, and 2 more of `scale`."""
+    folder.mkdir(exist_ok=True)
+    values = torch.tensor([1.0, 1.0, scale, scale, 0, 0, 0, 0])
+    tensors = {}
+    for layer in ("q_proj", "v_proj"):
+        tensors[f"base_model.{layer}.lora_A.weight"] = torch.eye(8, 16).to(dtype)
+        tensors[f"base_model.{layer}.lora_B.weight"] = (torch.eye(12, 8) * values).to(dtype)
+    save_file(tensors, folder / "adapter_model.safetensors")
+
+
+def test_the_rank_that_a_saved_adapter_needs(tmp_path: Path) -> None:
+    assert needed_rank(tmp_path) is None
+    save_adapter(tmp_path, scale=0.0)
+    assert needed_rank(tmp_path) == NeededRank(2, 8)
+    save_adapter(tmp_path, scale=1.0, dtype=torch.bfloat16)
+    assert needed_rank(tmp_path) == NeededRank(4, 8) and str(needed_rank(tmp_path)) == "4 of 8"
+    save_file(
+        {"a.lora_A.weight": torch.eye(2), "a.lora_B.weight": torch.zeros(2, 2)}, tmp_path / "adapter_model.safetensors"
+    )
+    assert needed_rank(tmp_path) is None, "nothing was learned"
+    save_file({"a.lora_A.weight": torch.eye(2)}, tmp_path / "adapter_model.safetensors")
+    with pytest.raises(ValueError, match=r"not a LoRA adapter: it holds a\.lora_A"):
+        needed_rank(tmp_path)

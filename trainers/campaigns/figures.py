@@ -13,10 +13,11 @@ from typing import Any
 from trainers.campaigns.plan import Campaign, Manifest, RunEntry
 from trainers.curves import Curve, Point, SeedMean, curve_over_seeds, mean_over_seeds
 from trainers.measure import Measurement
+from trainers.rank import NeededRank, needed_rank
 from trainers.reporting.folder import RunFolder
 from trainers.reporting.page import decode_rows
 from trainers.reporting.run_charts import smooth
-from trainers.run.record import REPORT
+from trainers.run.record import BEST_FOLDERS, REPORT
 from trainers.run.summary import DECIDING
 from trainers.verdicts import SeedResult
 
@@ -60,6 +61,7 @@ class RunLine:
         excluded: Episodes of that measurement without a grade, which are in no mean.
         tokens: Sampled in training; `seconds` of wall time. Both are `None` before its end.
         warnings: How many guards and notes it has.
+        rank: What its chosen adapter needs of its rank; `None` without one.
         page: Its own report, from the campaign's folder; `None` where there is none.
         left_out: Why it is in no mean; empty where it is.
     """
@@ -70,6 +72,7 @@ class RunLine:
     tokens: int | None
     seconds: float | None
     warnings: int
+    rank: NeededRank | None
     page: str | None
     left_out: str
 
@@ -94,6 +97,7 @@ class RunLine:
             tokens=(summary.get("timing") or {}).get("sampled_tokens"),
             seconds=float(seconds) if seconds is not None else None,
             warnings=len(found.warnings) if found else 0,
+            rank=needed_rank(campaign.folder / run.folder / BEST_FOLDERS[0]),
             page=page if (campaign.folder / page).is_file() else None,
             left_out="; ".join(reason for reason in (result.cut_short, result.unusable) if reason),
         )

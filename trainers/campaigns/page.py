@@ -180,11 +180,11 @@ def _curves(report: Report) -> Iterator[Figure]:
     groups = [first + others[at : at + COLORS - 1] for at in range(0, len(others), COLORS - 1)]
     for title in dict.fromkeys(title for c in report.conditions for title in c.curves):
         for group in groups:
-            found = [(c.name, c.curves[title]) for c in group if title in c.curves]
-            series = [_series(name, curve, 1 + n) for n, (name, curve) in enumerate(found)]
+            found = [(1 + n, c.name, c.curves[title]) for n, c in enumerate(group) if title in c.curves]
+            series = [_series(name, curve, color) for color, name, curve in found]
             label = f"{title} by training step, mean over seeds of each condition"
             chart = Chart(title, label, series, percent=title in SHARES)
-            yield line_figure(chart, _band_note(title, found))
+            yield line_figure(chart, _band_note(title, [curve for _, _, curve in found]))
 
 
 def _series(name: str, curve: Curve, color: int) -> Series:
@@ -193,11 +193,11 @@ def _series(name: str, curve: Curve, color: int) -> Series:
     return Series(f"{name} ({curve.runs})", points, color, band=band, dots=len(points) < 12)
 
 
-def _band_note(title: str, found: Sequence[tuple[str, Curve]]) -> str:
+def _band_note(title: str, curves: Sequence[Curve]) -> str:
     parts = ["mean over seeds (how many) and its 95 % band (t), step by step"]
     if title in POOL:
         parts.append(f"each run smoothed over {SMOOTHING} steps")
-    if short := [run for _, curve in found for run in curve.short]:
+    if short := [run for curve in curves for run in curve.short]:
         parts.append(f"cut to the shortest run: {', '.join(short)}")
     return "; ".join(parts)
 
@@ -206,6 +206,7 @@ def _band_note(title: str, found: Sequence[tuple[str, Curve]]) -> str:
 
 
 def _runs(lines: Sequence[RunLine]) -> Table:
+    adapters = any(line.rank for line in lines)
     rows = [
         (
             line.result.condition,
@@ -217,13 +218,15 @@ def _runs(lines: Sequence[RunLine]) -> Table:
             _thousands(line.tokens),
             "-" if line.seconds is None else duration(line.seconds),
             str(line.warnings),
+            *([str(line.rank or "-")] if adapters else []),
             line.left_out or "in",
             "report" if line.page else "-",
         )
         for line in lines
     ]
-    header = ("condition", "seed", "state", "steps", "held-out", "reward", "tokens", "time", "warnings", "in the means",
-              "own report")  # fmt: skip
+    rank = ["rank that keeps 95 %"] if adapters else []
+    header = ("condition", "seed", "state", "steps", "held-out", "reward", "tokens", "time", "warnings", *rank,
+              "in the means", "own report")  # fmt: skip
     return Table(header, rows, [line.page for line in lines])
 
 

@@ -62,6 +62,8 @@ def _write_run(place: Path, run: RunEntry, passes: Sequence[int], end: Stopped) 
         {"step": n, "reward": 0.3 + n / 100, "env/pass_rate": 0.4 + n / 200, "env/mean_turns": 3 - (n + run.seed) / 40}
         for n in range(1, last + 1)
     ]
+    if run.condition == "better":
+        steps = [{**step, "gigpo/tied_pair_frac": 0.25} for step in steps]
     for name, lines in (("held_out.jsonl", points), ("metrics.jsonl", steps)):
         (place / name).write_text("".join(json.dumps(line) + "\n" for line in lines))
     for name in ("tasks.lock", "config.yaml", "report.html"):

@@ -11,6 +11,7 @@ import pytest
 
 from tests.trainers.campaigns.fake_campaign import GRADED, make_campaign
 from tests.trainers.reporting.browser import CHROMIUM, Page, opens_without_messages
+from tests.trainers.test_rank import save_adapter
 from trainers.campaign import main
 from trainers.campaigns.results import Report, make_report
 from trainers.run.summary import Stopped
@@ -65,6 +66,10 @@ def test_the_page_says_what_the_text_says_and_says_it_first(report: Report, page
     places = [body.index(line) for line in lines]
     assert places == sorted(places) and max(places) < body.index("<h2>Conditions</h2>")
     assert all(line in report.lines() for verdict in report.judged for line in verdict.lines())
+
+
+def test_the_page_has_no_column_for_what_no_run_has(page: str) -> None:
+    assert "rank that keeps" not in page and "Cosine of the gradient" not in page
 
 
 def test_the_page_is_one_file_whose_links_are_the_runs(report: Report, page: str) -> None:
@@ -130,12 +135,27 @@ def test_a_campaign_of_many_conditions_repeats_no_colour(tmp_path: Path) -> None
     assert all("arm_0 (2)" in chart for chart in charts), "the baseline is in each"
 
 
+def test_a_condition_has_one_colour_in_all_charts(page: str) -> None:
+    for title, there in (("Held-out pass rate", 4), ("Tied pairs of attempts", 1)):
+        (legend,) = re.findall(rf"<h3>{title}</h3>.*?</ul>", page, re.DOTALL)
+        assert 'var(--c2)"></i>better (6)' in legend and legend.count("<li>") == there
+
+
 def test_one_seed_has_no_band_and_no_verdict(tmp_path: Path) -> None:
     campaign = make_campaign(tmp_path, {"grpo": runs(126, 1), "other": runs(126, 1)})
     report = make_report(campaign)
     assert report.conditions[0].curves["Held-out pass rate"].low == ()
     text = (campaign.folder / "report.html").read_text(encoding="utf-8")
     assert "missing: grpo: 1 seeds that ended as planned" in text and "Differences from grpo" not in text
+
+
+def test_runs_with_adapters_say_which_rank_would_do(tmp_path: Path) -> None:
+    campaign = make_campaign(tmp_path, {"grpo": runs(126, 2), "lora": runs(126, 2)})
+    save_adapter(campaign.folder / "lora/seed_1/best", scale=0.0)
+    report = make_report(campaign)
+    text = (campaign.folder / "report.html").read_text(encoding="utf-8")
+    assert [str(line.rank) for line in report.runs] == ["None", "None", "None", "2 of 8"]
+    assert "rank that keeps 95 %" in text and text.count(">2 of 8</td>") == 1
 
 
 def test_the_command_names_the_page(report: Report, capsys: pytest.CaptureFixture[str]) -> None:
