@@ -6,6 +6,7 @@ import argparse
 import logging
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 from agents.commands import UsageError, chosen, clean, convert, show
 from agents.records import FORMATS
@@ -40,6 +41,12 @@ def _again(args: argparse.Namespace) -> int:
     return again(args, chosen(args))
 
 
+def _view(args: argparse.Namespace) -> int:
+    from agents.view.page import view
+
+    return view(args)
+
+
 def _play(args: argparse.Namespace) -> int:
     from agents.commands import play
 
@@ -60,6 +67,7 @@ def _parser() -> argparse.ArgumentParser:
         example="python -m agents show FILE --episode 0",
     )
     _reads(page)
+    _views(commands)
     other = add_command(
         commands,
         "convert",
@@ -116,6 +124,24 @@ def _parser() -> argparse.ArgumentParser:
     player.add_argument("--seed", metavar="N", type=int, default=0, help="the episode's seed")
     player.add_argument("--out", metavar="FILE", help="append the trajectory to this file")
     return parser
+
+
+def _views(commands: Any) -> None:
+    page = add_command(
+        commands,
+        "view",
+        "write a page with all episodes of runs, evaluations or files, to search and to compare in a browser",
+        _view,
+        description="Write one page with all episodes. It needs no network and no other file; an old one is replaced.",
+        example="python -m agents view runs/mine --open",
+    )
+    page.add_argument("sources", nargs="+", metavar="RUN|FILE", help="folders of runs or evaluations, or files")
+    page.add_argument("--out", metavar="FILE", help="the page (default: episodes.html in the folder)")
+    page.add_argument("--open", action="store_true", help="show it in the browser")
+    page.add_argument("--serve", action="store_true", help="write no page: serve it here, and follow what runs write")
+    page.add_argument("--port", metavar="N", type=int, default=0, help="for --serve (default: a free one)")
+    page.add_argument("--model", metavar="NAME", help="whose tokenizer tells what each token says")
+    page.add_argument("--allow-cut", action="store_true", help="leave out a last line that was cut by a crash")
 
 
 def _reads(command: argparse.ArgumentParser) -> None:

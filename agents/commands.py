@@ -349,7 +349,7 @@ def again(args: argparse.Namespace, episodes: Iterable[tuple[int, Trajectory]]) 
     grades_only = args.command == "rescore"
     tasks, where = recorded_tasks(args.file, args.tasks)
     try:
-        named = _tokenizer(args.model) if not grades_only and args.model else None
+        named = tokenizer_named(args.model) if not grades_only and args.model else None
     except (ModelError, ValueError) as error:
         raise RecordError(str(error)) from error
     if args.out and Path(args.out).exists():
@@ -420,7 +420,7 @@ def _at_hand(episode: Trajectory) -> ChatTemplate | None:
     """
     for name in ("bytes", "quickstart"):
         try:
-            template = template_for(episode, _tokenizer(name))
+            template = template_for(episode, tokenizer_named(name))
         except ModelError as error:
             raise ReplayError(f"its ids cannot be compared: {error}; `rescore` compares grades alone") from error
         if template.fingerprint == episode.tokenizer:
@@ -429,7 +429,7 @@ def _at_hand(episode: Trajectory) -> ChatTemplate | None:
 
 
 @cache
-def _tokenizer(name: str) -> Any:
+def tokenizer_named(name: str) -> Any:
     if name == "bytes":
         return ByteTokenizer()
     from agents.models.loading import load_tokenizer

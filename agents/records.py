@@ -8,12 +8,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, BinaryIO, Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from agents.policy import FinishReason
-from agents.trajectory import RecordError, Trajectory, Turn, check_lengths, read_records
+from agents.trajectory import RecordError, Trajectory, Turn, check_lengths, parse_records
 from envs.actions import ActionKind
 from envs.episode import StopReason
 from tasks.sources.fieldnotes import KINDS
@@ -494,13 +494,42 @@ def read_trajectories(path: str | Path, *, allow_cut: bool = False) -> Iterator[
         RecordError: A line is no record of the file's format; the message names file, line and key.
         OSError: The file cannot be read.
     """
-    read: Read | None = None
-    kind = ""
-    for number, record in read_records(path, allow_cut=allow_cut):
-        try:
-            if read is None:
-                name = format_of(record)
-                read, kind = FORMATS[name].reader(), f"no record of the format {name}: "
-            yield from read(record)
-        except RecordError as error:
-            raise RecordError(f"{path}:{number}: not a trajectory ({kind}{error})") from error
+    yield from RecordFile(path, allow_cut=allow_cut).read()
+
+
+class RecordFile:
+    """One file of trajectories in any known format, read as far as it goes, and later on from there.
+
+    Args:
+        path: The file; its first record decides about its format.
+        allow_cut: See `read_trajectories`.
+        growing: Somebody may be writing it: a last line without its end is left for the next `read`.
+    """
+
+    def __init__(self, path: str | Path, *, allow_cut: bool = False, growing: bool = False) -> None:
+        self.path, self._allow_cut, self._growing = path, allow_cut, growing
+        self._offset = self._lines = 0
+        self._read: Read | None = None
+        self._kind = ""
+
+    def read(self) -> Iterator[Trajectory]:
+        """Trajectories that no call gave before; raises what `read_trajectories` does."""
+        with open(self.path, "rb") as file:
+            file.seek(self._offset)
+            records = parse_records(self._new(file), self.path, first=self._lines + 1, allow_cut=self._allow_cut)
+            for number, record in records:
+                try:
+                    if self._read is None:
+                        name = format_of(record)
+                        self._read, self._kind = FORMATS[name].reader(), f"no record of the format {name}: "
+                    yield from self._read(record)
+                except RecordError as error:
+                    raise RecordError(f"{self.path}:{number}: not a trajectory ({self._kind}{error})") from error
+
+    def _new(self, file: BinaryIO) -> Iterator[bytes]:
+        for line in file:
+            if self._growing and not line.endswith(b"\n"):
+                return
+            self._offset += len(line)
+            self._lines += 1
+            yield line

@@ -50,27 +50,47 @@ def read_records(
         RecordError: A line is no JSON object.
         OSError: The file cannot be read.
     """
-    with open(path, "rb") as file:  # a crash cuts between bytes, also in the middle of a character
-        for number, line in enumerate(file, start=1):
-            if not line.strip():
-                continue
-            try:
-                record = json.loads(line.decode())
-            except (ValueError, RecursionError) as error:
-                if line.endswith(b"\n"):
-                    kind = "UTF-8 text" if isinstance(error, UnicodeDecodeError) else "JSON"
-                    raise RecordError(f"{path}:{number}: is no {kind} ({error})") from error
-                if not allow_cut:
-                    raise RecordError(
-                        f"{path}:{number}: the last line is cut: whoever wrote the file stopped in the middle of it. "
-                        "The lines before it are whole: remove it, or leave it out with allow_cut=True (--allow-cut of "
-                        "python -m agents)"
-                    ) from error
-                warn(f"{path}:{number}: left out the last line, which is cut: its writer stopped in the middle of it")
-                return
-            if not isinstance(record, dict):
-                raise RecordError(f"{path}:{number}: must be a JSON object, is {type(record).__name__}")
-            yield number, record
+    with open(path, "rb") as file:
+        yield from parse_records(file, path, allow_cut=allow_cut, warn=warn)
+
+
+def parse_records(
+    lines: Iterable[bytes],
+    path: str | Path,
+    *,
+    first: int = 1,
+    allow_cut: bool = False,
+    warn: Callable[[str], object] = log.warning,
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The same of lines of a file that stands open, for a reader that goes on where it stopped.
+
+    Args:
+        lines: With their ends, as bytes: a crash cuts between bytes, also in the middle of a character.
+        path: For messages.
+        first: Number of the first line.
+        allow_cut: See `read_records`, also for what it raises.
+        warn: See `read_records`.
+    """
+    for number, line in enumerate(lines, start=first):
+        if not line.strip():
+            continue
+        try:
+            record = json.loads(line.decode())
+        except (ValueError, RecursionError) as error:
+            if line.endswith(b"\n"):
+                kind = "UTF-8 text" if isinstance(error, UnicodeDecodeError) else "JSON"
+                raise RecordError(f"{path}:{number}: is no {kind} ({error})") from error
+            if not allow_cut:
+                raise RecordError(
+                    f"{path}:{number}: the last line is cut: whoever wrote the file stopped in the middle of it. "
+                    "The lines before it are whole: remove it, or leave it out with allow_cut=True (--allow-cut of "
+                    "python -m agents)"
+                ) from error
+            warn(f"{path}:{number}: left out the last line, which is cut: its writer stopped in the middle of it")
+            return
+        if not isinstance(record, dict):
+            raise RecordError(f"{path}:{number}: must be a JSON object, is {type(record).__name__}")
+        yield number, record
 
 
 def check_lengths(place: str, lists: Mapping[str, Sized | None], count: int, what: str) -> None:
