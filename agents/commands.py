@@ -430,6 +430,11 @@ def _at_hand(episode: Trajectory) -> ChatTemplate | None:
 
 @cache
 def tokenizer_named(name: str) -> Any:
+    """The tokenizer of a model; `bytes` is the scripted policies'.
+
+    Raises:
+        ModelError: It cannot be loaded.
+    """
     if name == "bytes":
         return ByteTokenizer()
     from agents.models.loading import load_tokenizer

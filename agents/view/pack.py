@@ -32,13 +32,14 @@ class Pieces:
 
     Args:
         tokenizer: Whose ids they are.
+        size: Ids from here on have no text; `None`: the tokenizer gives one to each.
     """
 
     PARTS = 8
     """A character of UTF-8 has at most 4 bytes, each perhaps an id of its own; twice that for what is no UTF-8."""
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
-        self._tokenizer = tokenizer
+    def __init__(self, tokenizer: Tokenizer, size: int | None = None) -> None:
+        self._tokenizer, self._size = tokenizer, size
         self._known: dict[int, str] = {}
 
     def text(self, ids: Sequence[int]) -> str:
@@ -47,6 +48,9 @@ class Pieces:
 
     def split(self, ids: Sequence[int]) -> list[str]:
         """The text of each id. Of several that make one character together the last has it, the others none."""
+        known = [self._known.get(one, "\ufffd") for one in ids]
+        if "\ufffd" not in "".join(known):
+            return known
         out: list[str] = []
         open_ids: list[int] = []
         for one in ids:
@@ -65,12 +69,18 @@ class Pieces:
 
     def spans(self, turn: Turn) -> list[int] | None:
         """How much of the reply each id wrote, in UTF-16 units, as scripts of a page count; `None`: not these ids."""
-        lengths, at = [], 0
-        for piece in self.split(turn.ids):
-            piece = piece if turn.reply.startswith(piece, at) else ""  # an end-of-turn id is not in the reply's text
-            lengths.append(len(piece) + sum(letter > "\uffff" for letter in piece))
-            at += len(piece)
-        return lengths if at == len(turn.reply) else None
+        if self._size is not None and max(turn.ids) >= self._size:
+            return None
+        pieces = self.split(turn.ids)
+        while len("".join(pieces)) > len(turn.reply):
+            pieces.pop()  # end-of-turn ids are not in the reply's text
+        if "".join(pieces) != turn.reply:
+            return None
+        if turn.reply.isascii():
+            lengths = list(map(len, pieces))
+        else:
+            lengths = [len(piece.encode("utf-16-le", "surrogatepass")) // 2 for piece in pieces]
+        return lengths + [0] * (len(turn.ids) - len(lengths))
 
 
 class Tokenizers:
@@ -96,7 +106,11 @@ class Tokenizers:
             turns = [turn for turn in episode.turns if turn.ids and turn.reply]
             if not turns:
                 return None
-            every = [*self._named, *filter(None, map(_from_file, (*files, *_shipped()))), Pieces(ByteTokenizer())]
+            every = [
+                *self._named,
+                *filter(None, map(_from_file, (*files, *_shipped()))),
+                Pieces(ByteTokenizer(), ByteTokenizer.vocab_size),
+            ]
             self._of[key] = next((p for p in every if all(p.spans(turn) is not None for turn in turns)), None)
         return self._of[key]
 
@@ -129,8 +143,10 @@ def eight_bits(values: Iterable[float]) -> str:
     The byte is 255 * sqrt(nats / `TOP`), so that small ones keep their differences: an error of at most 0.005 nats at
     0.1 nats, 0.03 at 4.
     """
-    array = np.clip(np.nan_to_num(np.fromiter(values, float), nan=0.0, posinf=TOP), 0.0, TOP)
-    return base64.b64encode(np.rint(255 * np.sqrt(array / TOP)).astype(np.uint8).tobytes()).decode()
+    array = np.fromiter(values, float)
+    array[~(array > 0)] = 0.0  # what is no number, too
+    np.minimum(array, TOP, out=array)
+    return base64.b64encode((255 * np.sqrt(array / TOP) + 0.5).astype(np.uint8).tobytes()).decode()
 
 
 def safe(value: Any) -> Any:
@@ -234,7 +250,7 @@ def _turn(turn: Turn, pieces: Pieces | None) -> dict[str, Any]:
         context=len(turn.context_ids),
         as_line=None if turn.short_ids is None else len(turn.short_ids),
         tokens=len(turn.ids),
-        forced=[place for place, forced in enumerate(turn.forced) if forced],
+        forced=[place for place, forced in enumerate(turn.forced) if forced] if any(turn.forced) else None,
         entropy=None if not turn.entropies else eight_bits(turn.entropies),
         lower=None if not bounds else eight_bits(low for low, _ in bounds),
         upper=None if not bounds else eight_bits(high for _, high in bounds),

@@ -36,10 +36,11 @@ def test_spans_are_counted_as_a_page_counts(reply: str) -> None:
     assert sum(spans) == len(reply.encode("utf-16-le")) // 2
 
 
-def test_another_tokenizer_gives_no_spans() -> None:
+@pytest.mark.parametrize("ids", [[ord("x"), ord("y"), 257], [70_000, 80_000, 257]])
+def test_another_tokenizer_gives_no_spans(ids: list[int]) -> None:
     one = turn(0, "ls")
-    one.ids = [ord("x"), ord("y"), 257]
-    assert Pieces(BYTES).spans(one) is None
+    one.ids = ids
+    assert Pieces(BYTES, BYTES.vocab_size).spans(one) is None
     strange = episode(turns=[one])
     assert Tokenizers().of(strange) is None
     assert "spans" not in pack(strange, None)["turns"][0]
