@@ -140,6 +140,11 @@ def _views(commands: Any) -> None:
     page.add_argument("--open", action="store_true", help="show it in the browser")
     page.add_argument("--serve", action="store_true", help="write no page: serve it here, and follow what runs write")
     page.add_argument("--port", metavar="N", type=int, default=0, help="for --serve (default: a free one)")
+    page.add_argument(
+        "--tasks",
+        metavar="SPEC",
+        help="where the tasks are, for what they wanted (default: as the run says; none: nowhere)",
+    )
     page.add_argument("--model", metavar="NAME", help="whose tokenizer tells what each token says")
     page.add_argument("--allow-cut", action="store_true", help="leave out a last line that was cut by a crash")
 

@@ -19,6 +19,7 @@ from agents.commands import MACHINE, SETTINGS, UsageError
 from agents.records import RecordFile, format_of
 from agents.trajectory import RecordError, Trajectory, read_records
 from agents.view.pack import Tokenizers, pack, row
+from agents.view.wanted import Wanted
 
 # -- Where a file's episodes come from, by its name -------------------------------------------------------------------
 
@@ -89,6 +90,8 @@ class _File:
     label: str
     run: Path | None
     reader: RecordFile
+    tasks: set[tuple[str, str]] = field(default_factory=set)
+    """Id and content hash of the tasks of its episodes."""
     mark: tuple[int, int] = (-1, -1)
     """Inode and size when it was read last."""
     episodes: int = 0
@@ -101,6 +104,7 @@ class Collection:
     Args:
         sources: Files of episodes, folders of runs or evaluations, or folders that hold some.
         tokenizers: Ids as text.
+        wanted: Finds the tasks of the episodes.
         allow_cut: Leave out a last line that a crash cut.
         growing: Somebody may be writing: a last line without its end waits for the next `refresh`, and so does a
             folder without episodes.
@@ -110,10 +114,17 @@ class Collection:
     """
 
     def __init__(
-        self, sources: Sequence[str | Path], tokenizers: Tokenizers, *, allow_cut: bool = False, growing: bool = False
+        self,
+        sources: Sequence[str | Path],
+        tokenizers: Tokenizers,
+        wanted: Wanted,
+        *,
+        allow_cut: bool = False,
+        growing: bool = False,
     ) -> None:
         self._sources = [Path(source) for source in sources]
-        self._tokenizers, self._allow_cut, self._growing = tokenizers, allow_cut, growing
+        self._tokenizers, self._wanted = tokenizers, wanted
+        self._allow_cut, self._growing = allow_cut, growing
         self._files: dict[Path, _File] = {}
         self._ids = count()
         self._asked: dict[Path, tuple[float, dict[str, str]]] = {}
@@ -136,6 +147,14 @@ class Collection:
                 if task in wanted:
                     known.setdefault(task, intent)
         return known
+
+    def wanted(self) -> dict[str, dict[str, Any]]:
+        """What the tasks of the episodes wanted, by content hash, as far as they are at hand and still the same."""
+        found: dict[str, dict[str, Any]] = {}
+        for file in self._files.values():
+            new = {(task, digest) for task, digest in file.tasks if digest not in found}
+            found |= self._wanted.of(file.run or file.path.parent, file.path, new)
+        return found
 
     def refresh(self) -> Iterator[Part]:
         """Read what is new; the new parts, one at a time. A file that shrank or was replaced is read again.
@@ -178,6 +197,7 @@ class Collection:
 
         for episode in file.reader.read():
             rows.append([*row(episode), _step(episode)])
+            file.tasks.add((episode.task_id, episode.task_hash))
             # ASCII alone: half a surrogate pair has no UTF-8, and comes through as an escape.
             texts.append(json.dumps(pack(episode, self._tokenizers.of(episode, near)), separators=(",", ":")))
             file.episodes += 1

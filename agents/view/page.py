@@ -11,6 +11,7 @@ import argparse
 import base64
 import hashlib
 import json
+import sys
 import webbrowser
 import zlib
 from collections.abc import Iterator, Sequence
@@ -19,10 +20,11 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from agents.commands import UsageError, tokenizer_named
+from agents.commands import UsageError, clean, tokenizer_named
 from agents.models.card import ModelError
 from agents.view.collect import Collection
 from agents.view.pack import MARKS, TOP, Tokenizers
+from agents.view.wanted import Wanted
 from tasks.model import atomic_file
 
 PAGE = "episodes.html"
@@ -44,10 +46,13 @@ def view(args: argparse.Namespace) -> int:
     if args.serve:
         from agents.view.serve import serve
 
-        return serve(args.sources, tokenizers, port=args.port, show=args.open)
+        return serve(args.sources, tokenizers, Wanted(args.tasks), port=args.port, show=args.open)
     out = Path(args.out) if args.out else default_output(args.sources)
-    count = write_page(args.sources, out, tokenizers, allow_cut=args.allow_cut)
+    wanted = Wanted(args.tasks)
+    count = write_page(args.sources, out, tokenizers, wanted, allow_cut=args.allow_cut)
     size = out.stat().st_size
+    for folder, why in wanted.notes.items():
+        print(f"{folder}: what its tasks wanted is left out, for they are not at hand: {clean(why)}", file=sys.stderr)
     print(f"{count} episodes, {size / 1e6:.1f} MB: {out}")
     if args.open:
         webbrowser.open(out.resolve().as_uri())
@@ -61,14 +66,20 @@ def default_output(sources: Sequence[str]) -> Path:
 
 
 def write_page(
-    sources: Sequence[str | Path], out: Path, tokenizers: Tokenizers | None = None, *, allow_cut: bool = False
+    sources: Sequence[str | Path],
+    out: Path,
+    tokenizers: Tokenizers | None = None,
+    wanted: Wanted | None = None,
+    *,
+    allow_cut: bool = False,
 ) -> int:
     """Write the page of some files and folders; one that stands there is replaced.
 
     Args:
         sources: As `Collection` takes them.
         out: The page.
-        tokenizers: Ids as text.
+        tokenizers: Ids as text; default: those at hand are tried.
+        wanted: Finds the tasks of the episodes; default: as the folders of their runs say.
         allow_cut: Leave out a last line that a crash cut.
 
     Returns:
@@ -79,7 +90,7 @@ def write_page(
         RecordError: A file holds something else than episodes.
         OSError: A file cannot be read or written.
     """
-    episodes = Collection(sources, tokenizers or Tokenizers(), allow_cut=allow_cut)
+    episodes = Collection(sources, tokenizers or Tokenizers(), wanted or Wanted(), allow_cut=allow_cut)
     found = 0
     with atomic_file(out, sync=False) as file:
         head, tail = shell()
@@ -89,6 +100,7 @@ def write_page(
             found += len(part.rows)
         if not found:
             raise UsageError(f"{', '.join(map(str, sources))}: no episodes there")
+        file.write(_block("wanted", wanted_of(episodes)))
         file.write(_block("index", zlib.compress(json_bytes(index_of(episodes)), 6)))
         file.write(tail)
     return found
@@ -102,6 +114,11 @@ def index_of(episodes: Collection) -> dict[str, Any]:
         "intents": episodes.intents,
         "parts": [part.head() for part in episodes.parts],
     }
+
+
+def wanted_of(episodes: Collection) -> bytes:
+    """What the tasks wanted, compressed: the page opens it with the first episode."""
+    return zlib.compress(json_bytes(episodes.wanted()), 6)
 
 
 def json_bytes(value: Any) -> bytes:

@@ -22,7 +22,8 @@ from agents.commands import UsageError
 from agents.trajectory import RecordError
 from agents.view.collect import Collection
 from agents.view.pack import Tokenizers
-from agents.view.page import index_of, json_bytes, shell
+from agents.view.page import index_of, json_bytes, shell, wanted_of
+from agents.view.wanted import Wanted
 
 LOCALHOST = "127.0.0.1"
 
@@ -62,6 +63,11 @@ class Followed:
     def part(self, number: int) -> bytes | None:
         """Compressed JSON of the episodes of a part; `None` when it is gone."""
         return self._packed.get(number)
+
+    def wanted(self) -> bytes:
+        """Compressed JSON of what the tasks wanted, of all episodes so far."""
+        with self._lock:
+            return wanted_of(self._episodes)
 
 
 class Server(ThreadingHTTPServer):
@@ -110,6 +116,8 @@ class _Handler(BaseHTTPRequestHandler):
             have = parse_qs(url.query).get("have", ["-1"])[-1]
             known = int(have) if re.fullmatch(r"-1|\d{1,9}", have) else -1
             return self._answer(HTTPStatus.OK, self.server.followed.news(known), "application/json")
+        if path == "wanted":
+            return self._answer(HTTPStatus.OK, self.server.followed.wanted(), "application/octet-stream")
         found = re.fullmatch(r"part/(\d{1,9})", path)
         part = self.server.followed.part(int(found[1])) if found else None
         if part is None:
@@ -136,13 +144,15 @@ class _Handler(BaseHTTPRequestHandler):
         """Say nothing: a page that follows asks every two seconds."""
 
 
-def serve(sources: Sequence[str | Path], tokenizers: Tokenizers, *, port: int = 0, show: bool = False) -> int:
+def serve(
+    sources: Sequence[str | Path], tokenizers: Tokenizers, wanted: Wanted, *, port: int = 0, show: bool = False
+) -> int:
     """Serve until Ctrl-C; returns 0.
 
     Raises:
         UsageError: A source is not there, or the port is taken.
     """
-    followed = Followed(Collection(sources, tokenizers, growing=True))
+    followed = Followed(Collection(sources, tokenizers, wanted, growing=True))
     try:
         server = Server(followed, port)
     except OSError as error:

@@ -67,6 +67,8 @@
     return box;
   }
 
+  // Names come from records: `constructor` is no key of ours.
+  const own = (object, key) => (object && Object.hasOwn(object, key) ? object[key] : undefined);
   const number = (value, digits = 3) => (typeof value === "number" ? value.toFixed(digits) : value ?? "–");
   const signed = (value) => (typeof value === "number" ? (value < 0 ? "−" : "+") + Math.abs(value).toFixed(3) : value ?? "–");
   const seconds = (s) => (s === undefined ? null : s < 0.01 ? `${(s * 1e3).toFixed(1)} ms` : s < 1 ? `${Math.round(s * 1e3)} ms` : `${s.toFixed(1)} s`);
@@ -96,6 +98,16 @@
     opened.set(id, promise);
     while (opened.size > KEPT) opened.delete(opened.keys().next().value);
     return promise;
+  }
+  // What the task of an episode wanted, by its content hash; null where the task is not at hand.
+  let tasks = null;
+  const asked = new Set();
+  async function wantedOf(episode) {
+    const known = tasks && own(await tasks, episode.hash);
+    if (known || !episode.hash || (tasks && !LIVE) || asked.has(episode.hash)) return known ?? null;
+    asked.add(episode.hash); // a live run may have brought a task since: ask once for each
+    tasks = LIVE ? fetch("wanted").then((answer) => answer.arrayBuffer()).then(inflate) : inflate(bytesOf("wanted"));
+    return own(await tasks, episode.hash) ?? null;
   }
   const episodeOf = async (row) => (await openPart(row.part.id))[row.place];
 
@@ -144,7 +156,7 @@
   const FILTERS = [
     ["task", "f-task", "task", (row, value) => has(row.task, value)],
     ["family", "f-family", "family", (row, value) => row.family === value],
-    ["pass", "f-pass", "passed or not", (row, value) => row.passed === VERDICTS[value]],
+    ["pass", "f-pass", "passed or not", (row, value) => row.passed === own(VERDICTS, value)],
     ["stop", "f-stop", "stop reason", (row, value) => row.stop === value],
     ["run", "f-run", "run", (row, value) => row.run === value],
     ["step", "f-step", "step", (row, value) => String(row.step) === value],
@@ -160,7 +172,7 @@
     const given = new URLSearchParams(location.hash.slice(1));
     state.q = given.get("q") ?? "";
     state.deep = given.has("deep");
-    state.sort = given.get("sort") in ORDERS ? given.get("sort") : "as recorded";
+    state.sort = Object.hasOwn(ORDERS, given.get("sort") ?? "") ? given.get("sort") : "as recorded";
     state.e = given.get("e");
     state.vs = given.get("vs");
     state.filters = Object.fromEntries(FILTERS.map(([name]) => [name, given.get(name) ?? ""]));
@@ -327,8 +339,9 @@
     }
     try {
       const episode = await episodeOf(row), against = other ? await episodeOf(other) : null;
+      const wanted = await wantedOf(episode);
       if (mine !== showing) return;
-      reader.replaceChildren(against ? pairSheet(row, episode, other, against) : sheet(row, episode));
+      reader.replaceChildren(against ? pairSheet(row, episode, other, against, wanted) : sheet(row, episode, wanted));
       reader.scrollTop = 0;
     } catch (error) {
       if (mine === showing) reader.replaceChildren(el("p.warning", `This episode cannot be opened: ${error.message}`));
@@ -364,18 +377,24 @@
     return (others.find((one) => one.passed !== row.passed && one.arm === row.arm) ?? others.find((one) => one.passed !== row.passed) ?? others[0])?.key ?? null;
   }
 
-  function intentOf(row, episode) {
-    const intent = all.intents.get(row.task) ?? episode.notes?.prompt;
+  function intentOf(row, episode, wanted) {
+    const intent = all.intents.get(row.task) ?? wanted?.intent ?? episode.notes?.prompt;
     if (intent) return el("blockquote.text", block("pre.prose", String(intent)));
     return episode.prompt ? null : el("p.note", "What the task asks for is not in the record (a run's folder has it in tasks.jsonl).");
   }
 
-  function sheet(row, episode) {
-    const out = el("article.sheet", el("div.headline", badge(row), el("h2.code", row.task), actions(row)), facts(row, episode), intentOf(row, episode));
+  function sheet(row, episode, wanted) {
+    const out = el("article.sheet", el("div.headline", badge(row), el("h2.code", row.task), actions(row)), facts(row, episode), intentOf(row, episode, wanted));
     if (episode.error) out.append(el("p.warning", `No grade: ${episode.error}`));
     for (const loss of episode.notes?.losses ?? []) out.append(el("p.warning", `Sandbox lost in turn ${loss.turn}, during ${loss.command || "grading"} (${loss.end}): ${loss.error}`));
     if (episode.notes?.forged_headers) out.append(el("p.warning", `${episode.notes.forged_headers} headers of the chat template in what it was shown, each with a backslash put in.`));
-    out.append(checks([episode]), attempts(row));
+    out.append(checks([episode], wanted), attempts(row) ?? "");
+    const files = Object.entries(wanted?.files ?? {});
+    if (files.length) {
+      const details = el("details.card", el("summary", `the workspace at the start (${count(files.length, "file")})`));
+      once(details, () => files.forEach(([path, text]) => details.append(el("p.note.code", path), block("pre.output", text))));
+      out.append(details);
+    }
     if (episode.prompt) {
       const details = el("details.card", el("summary", `what the policy read first (${count(episode.prompt_tokens, "token")})`));
       once(details, () => details.append(block("pre.output", episode.prompt)));
@@ -409,19 +428,22 @@
   // -- Assertions, and for files what was and what should be, as far as the record says -------------------------------
 
   const MARKS = { pass: ["✓", "pass"], fail: ["✗", "fail"], error: ["!", "error"] };
-  function checks(episodes) {
+  function checks(episodes, wanted) {
     const names = [...new Set(episodes.flatMap((episode) => (episode.assertions ?? []).map((one) => String(one.name))))];
     if (!names.length) return el("p.note", "No assertions are recorded.");
     const table = el("table.checks");
     for (const name of names) {
       const ones = episodes.map((episode) => (episode.assertions ?? []).find((one) => String(one.name) === name));
       const line = el("tr");
-      ones.forEach((one) => line.append(el("td", el(`span.sign.${(MARKS[one?.verdict] ?? ["", "none"])[1]}`, (MARKS[one?.verdict] ?? ["–"])[0]))));
+      let failed = false;
+      ones.forEach((one) => line.append(el("td", el(`span.sign.${(own(MARKS, one?.verdict) ?? ["", "none"])[1]}`, (own(MARKS, one?.verdict) ?? ["–"])[0]))));
       const cell = el("td", el("span.code", name));
       ones.forEach((one, side) => {
         if (!one || one.verdict === "pass") return;
         cell.append(detail(one, episodes.length > 1 ? `${"AB"[side]}: ` : ""));
+        failed = true;
       });
+      if (failed) cell.append(asksFor(name, wanted) ?? "");
       const score = ones.map((one) => (one ? number(one.score, 2) : "–")).join(" | ");
       const weight = ones.find(Boolean)?.weight;
       line.append(cell, el("td.end", score, weight !== undefined && weight !== 1 ? el("span.note", ` × ${weight}`) : null));
@@ -429,7 +451,18 @@
     }
     const files = episodes.some((episode) => (episode.assertions ?? []).some((one) => one.verdict !== "pass" && String(one.kind).startsWith("file")));
     return el("div.card", el("h3", "Assertions"), table,
-      files ? el("p.note", "Of files the record keeps these findings, not the contents at the end.") : null);
+      files ? el("p.note", `Of files the record keeps these findings, not the contents at the end.${wanted ? "" : " The task is not at hand, or has changed since: what should be there is known only as far as a finding tells it."}`) : null);
+  }
+  // All that a check asks for, and what its file held at the start, from the task.
+  function asksFor(name, wanted) {
+    const settings = own(wanted?.checks, name);
+    if (!settings) return null;
+    const path = name.slice(name.indexOf(":") + 1), before = own(wanted.files, path);
+    if (!settings.length && before === undefined) return null;
+    const list = el("dl.diff");
+    for (const [key, value] of settings) list.append(el("dt", key), el("dd.want", block("span", value)));
+    if (before !== undefined) list.append(el("dt", "at the start"), el("dd", block("span", before)));
+    return list;
   }
   // The sentences of file assertions in which both sides stand; others are shown as they are.
   const SIDES = [
@@ -478,7 +511,7 @@
     if (turn.action === "malformed") chip("malformed", ".warn");
     for (const [name, value] of Object.entries(turn.notes ?? {})) {
       if (name === "advantage") continue;
-      const said = KNOWN_NOTES[name]?.(value);
+      const said = own(KNOWN_NOTES, name)?.(value);
       chip(said ?? `${name.replaceAll("_", " ")}${value === 1 ? "" : ` ${value}`}`, name.startsWith("think") ? ".warn" : "");
     }
     if (turn.forced?.length) chip(`${count(turn.forced.length, "token")} put in, not sampled`);
@@ -627,7 +660,7 @@
     return null;
   }
 
-  function pairSheet(row, episode, other, against) {
+  function pairSheet(row, episode, other, against, wanted) {
     const out = el("article.sheet.wide");
     const pick = document.createElement("select");
     pick.setAttribute("aria-label", "attempt to compare with");
@@ -642,7 +675,7 @@
     const back = button("‹ list", leave);
     back.classList.add("back");
     const head = el("div.headline", el("h2.code", row.task), el("span.go", back, pick, button("swap", () => go(other.key, row.key)), button("close", () => go(row.key), "back to one episode (Escape)")));
-    out.append(head, intentOf(row, episode) ?? "", checks([episode, against]));
+    out.append(head, intentOf(row, episode, wanted) ?? "", checks([episode, against], wanted));
     const pairs = el("div.pairs");
     for (const [name, one, data] of [["A", row, episode], ["B", other, against]]) {
       pairs.append(el("div", el("div.headline", el("b", `${name} `), badge(one), el("span.note", where(one))), facts(one, data), data.error ? el("p.warning", data.error) : null));

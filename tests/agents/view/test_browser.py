@@ -13,6 +13,7 @@ from agents.view.collect import Collection
 from agents.view.pack import Tokenizers
 from agents.view.page import write_page
 from agents.view.serve import Followed, Server
+from agents.view.wanted import Wanted
 from tests.agents.view.browser import CHROMIUM, Browser, browser
 from tests.agents.view.made import check, command, episode, failed, run_folder, turn, write
 
@@ -44,7 +45,9 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> str:
     ]
     odd = episode(EVIL, 0, turns, family=EVIL, sampling=EVIL, error=EVIL, stop_reason="infrastructure", passed=None)
     odd.assertions = [check(f"file_equals:{EVIL}", "fail", f"{EVIL}: no match for '{EVIL}'", "file_matches"),
-                      {"name": None, "verdict": "odd", "detail": None}]  # fmt: skip
+                      {"name": "constructor", "kind": "__proto__", "verdict": "toString", "detail": None}]  # fmt: skip
+    turns[1].notes = {"__defineGetter__": 1.0, "constructor": 2.0, "toString": 3.0}
+    odd.task_hash = "__proto__"
     odd.notes, odd.environment = (
         {EVIL: EVIL, "losses": [{"turn": 0, "command": EVIL, "end": "x", "error": EVIL}]},
         {EVIL: 1},
@@ -236,7 +239,7 @@ def test_a_hostile_link_is_only_text(window: Browser, page: str, fragment: str) 
 
 def test_a_live_page_follows(window: Browser, tmp_path: Path) -> None:
     folder = run_folder(tmp_path)
-    with Server(Followed(Collection([folder], Tokenizers(), growing=True))) as server:
+    with Server(Followed(Collection([folder], Tokenizers(), Wanted(), growing=True))) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         try:

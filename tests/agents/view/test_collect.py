@@ -13,11 +13,12 @@ from agents.trajectory import RecordError
 from agents.view import collect
 from agents.view.collect import Collection, Part, origin
 from agents.view.pack import Tokenizers
+from agents.view.wanted import Wanted
 from tests.agents.view.made import episode, failed, run_folder, write
 
 
 def collection(*sources: Path, **settings: Any) -> Collection:
-    return Collection(sources, Tokenizers(), **settings)
+    return Collection(sources, Tokenizers(), Wanted(), **settings)
 
 
 def tasks(parts: list[Part]) -> list[str]:

@@ -13,6 +13,7 @@ from agents.commands import UsageError
 from agents.view.collect import Collection
 from agents.view.pack import Tokenizers
 from agents.view.serve import Followed, Server, serve
+from agents.view.wanted import Wanted
 from tests.agents.view.made import episode, run_folder, write
 
 
@@ -23,7 +24,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def server(folder: Path) -> Iterator[Server]:
-    with Server(Followed(Collection([folder], Tokenizers(), growing=True))) as made:
+    with Server(Followed(Collection([folder], Tokenizers(), Wanted(), growing=True))) as made:
         thread = threading.Thread(target=made.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         yield made
@@ -85,4 +86,4 @@ def test_it_listens_on_this_machine_alone(server: Server) -> None:
 
 def test_a_port_that_is_taken_is_said(server: Server, folder: Path) -> None:
     with pytest.raises(UsageError, match="cannot be had"):
-        serve([folder], Tokenizers(), port=server.server_port)
+        serve([folder], Tokenizers(), Wanted(), port=server.server_port)
