@@ -440,7 +440,7 @@
       const cell = el("td", el("span.code", name));
       ones.forEach((one, side) => {
         if (!one || one.verdict === "pass") return;
-        cell.append(detail(one, episodes.length > 1 ? `${"AB"[side]}: ` : ""));
+        cell.append(detail(one, episodes.length > 1 ? `${"AB"[side]}: ` : "", own(wanted?.checks, name)?.length));
         failed = true;
       });
       if (failed) cell.append(asksFor(name, wanted) ?? "");
@@ -466,14 +466,14 @@
   }
   // The sentences of file assertions in which both sides stand; others are shown as they are.
   const SIDES = [
-    [/^(.*): no match for '(.*)'$/s, (m) => [["file", m[1]], ["should match", m[2].replaceAll("\\\\", "\\")]]],
-    [/^(.*): does not contain '(.*)'$/s, (m) => [["file", m[1]], ["should contain", m[2]]]],
+    [/^(.*): no match for '(.*)'$/s, (m) => [["file", m[1]], ["was", "no match"], ["should match", m[2].replaceAll("\\\\", "\\")]]],
+    [/^(.*): does not contain '(.*)'$/s, (m) => [["file", m[1]], ["was", "without a text"], ["should contain", m[2]]]],
     [/^(.*): has (\d+ \w+) instead of (\d+)$/s, (m) => [["file", m[1]], ["was", m[2]], ["should be", `${m[3]} ${m[2].replace(/^\d+ /, "")}`]]],
     [/^(.*): changed \(was (\d+) bytes, is (\d+)\)$/s, (m) => [["file", m[1]], ["was", `${m[3]} bytes`], ["should be", `unchanged, ${m[2]} bytes`]]],
     [/^(.*): (?:nothing there|gone)$/s, (m) => [["file", m[1]], ["was", "not there"], ["should be", "there"]]],
     [/^(.*): a (\w+) stands there$/s, (m) => [["file", m[1]], ["was", `a ${m[2]}`], ["should be", "not there"]]],
   ];
-  function detail(one, before) {
+  function detail(one, before, whole) {
     const text = String(one.detail || (one.verdict === "error" ? "the machinery failed" : "no reason recorded"));
     const broke = one.broke ? "the check broke on what the agent left: " : "";
     for (const [pattern, sides] of String(one.kind).startsWith("file") ? SIDES : []) {
@@ -481,10 +481,11 @@
       if (!found) continue;
       const list = el("dl.diff");
       for (const [name, value] of sides(found)) {
+        if (whole && (name === "should match" || name === "should contain")) continue; // all of it follows, from the task
         const kind = name === "was" ? "dd.was" : name.startsWith("should") ? "dd.want" : "dd";
         list.append(el("dt", name), el(kind, value));
       }
-      return el("div", el("span.note", before + broke), list);
+      return el("div", before || broke ? el("span.note", before + broke) : null, list);
     }
     return el("div.detail", before, broke, block("span.code", text));
   }
@@ -519,10 +520,10 @@
     return out;
   }
 
-  function turnCard(turn, place, kind = "") {
+  function turnCard(turn, place, kind = "", side = "") {
     const advantage = turn.notes?.advantage;
     const good = (value) => (typeof value !== "number" || value === 0 ? "" : value > 0 ? ".up" : ".down");
-    const header = el("header", el("b", `Turn ${place}`), el("span", turn.action || "not carried out"),
+    const header = el("header", el("b", `${side}Turn ${place}`), el("span", turn.action || "not carried out"),
       turn.exit !== undefined ? el(`span.num${turn.exit ? ".fail" : ""}`, `exit ${turn.exit}`) : null,
       turn.tokens ? el("span.num", count(turn.tokens, "token")) : null,
       turn.model !== undefined ? el("span.num", `model ${seconds(turn.model)}`) : null,
@@ -682,7 +683,7 @@
     }
     const left = episode.turns ?? [], right = against.turns ?? [];
     const size = Math.max(left.length, right.length);
-    const both = (into, place, kind) => [left[place], right[place]].forEach((turn) => into.append(turn ? turnCard(turn, place, kind) : el("p.empty", "no turn here")));
+    const both = (into, place, kind) => [left[place], right[place]].forEach((turn, side) => into.append(turn ? turnCard(turn, place, kind, `${"AB"[side]} · `) : el("p.empty", "no turn here")));
     let first = 0;
     while (first < size && !difference(left[first], right[first])) first += 1;
     out.append(pairs);

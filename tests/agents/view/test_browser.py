@@ -6,6 +6,7 @@ import json
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,7 +14,8 @@ from agents.view.collect import Collection
 from agents.view.pack import Tokenizers
 from agents.view.page import write_page
 from agents.view.serve import Followed, Server
-from agents.view.wanted import Wanted
+from agents.view.wanted import Wanted, wanted
+from tasks.sources import load_tasks
 from tests.agents.view.browser import CHROMIUM, Browser, browser
 from tests.agents.view.made import check, command, episode, failed, run_folder, turn, write
 
@@ -255,3 +257,27 @@ def test_a_live_page_follows(window: Browser, tmp_path: Path) -> None:
         finally:
             server.shutdown()
             thread.join()
+
+
+def test_what_a_task_wanted_stands_beside_the_finding(window: Browser, tmp_path: Path) -> None:
+    task = load_tasks("library")[0]
+    asked = next(one for one in task.assertions if one.kind.startswith("file_") and wanted(task)["checks"][named(one)])
+    checks = [check(named(asked), "fail", "out: no match for 'x...'", "file_matches")]
+    path = write(tmp_path / "e.jsonl", [episode(task.id, task_hash=task.content_hash, assertions=checks), failed()])
+    write_page([path], tmp_path / "e.html")
+    window.open(f"{(tmp_path / 'e.html').as_uri()}#e=e.jsonl:0")
+    window.wait("document.querySelector('.checks')")
+    pairs = "[...document.querySelectorAll('.checks dt')].map(one => [one.textContent, one.nextSibling.textContent])"
+    rows = dict(window.run(pairs))
+    key, value = wanted(task)["checks"][named(asked)][0]
+    assert value in rows[key] and "should match" not in rows
+    text = window.run("document.getElementById('reader').textContent")
+    assert task.intent in text and "the workspace at the start" in text and "not at hand" not in text
+    window.run("location.hash = '#e=e.jsonl:1'")
+    window.wait(f"{TITLE} === 'merge'")
+    text = window.run("document.getElementById('reader').textContent")
+    assert "not the contents at the end. The task is not at hand, or has changed since" in text
+
+
+def named(one: Any) -> str:
+    return str(one.name or one.default_name())
