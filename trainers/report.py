@@ -18,8 +18,8 @@ from trainers.reporting.run_charts import overlay
 from trainers.run.pipes import start
 
 
-def render(runs: Sequence[RunFolder]) -> str:
-    """The page as text.
+def render(runs: Sequence[RunFolder], folder: Path | None = None) -> str:
+    """The page as text; `folder`: where it will stand (default: in the folder of each run).
 
     Raises:
         RunFolderError: A file of a run folder is damaged.
@@ -29,7 +29,7 @@ def render(runs: Sequence[RunFolder]) -> str:
         "report.html.j2",
         title=f"TurnGym: {', '.join(run.name for run in runs)}",
         headline=headline(runs),
-        runs=[view_run(run) for run in runs],
+        runs=[view_run(run, folder) for run in runs],
         overlay=overlay(runs) if several else [],
         comparison=comparison(runs) if several else [],
     )
@@ -54,7 +54,7 @@ def write_report(run_dirs: Sequence[str | Path], output: str | Path | None = Non
             run.name = str(run.path)
     path = Path(output) if output is not None else default_output(runs)
     try:
-        write_whole(path, render(runs))
+        write_whole(path, render(runs, path.parent))
     except OSError as error:
         raise RunFolderError(f"cannot write {path}: {error.strerror}") from error
     return path

@@ -178,3 +178,16 @@ def test_the_confirmation_leads_the_page(run: Path, tmp_path: Path) -> None:
     none = view_run(read_run(folder))
     assert (none.cards[0].name, none.cards[0].after, none.cards[0].detail) == ("confirmed pass", "none", "confirm=0")
     assert none.lead.endswith("(not confirmed: confirm=0)") and headline([read_run(folder)]).startswith("Held-out pass")
+
+
+def test_the_report_leads_to_all_episodes(run: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "looked at"
+    shutil.copytree(run, folder)
+    assert f"python -m agents view {folder} --open" in write_report([folder]).read_text(encoding="utf-8")
+    page = folder / "episodes.html"
+    page.write_text("")
+    text = write_report([folder]).read_text(encoding="utf-8")
+    (task, *_) = [sample.task for sample in view_run(read_run(folder)).samples]
+    assert f'<a href="episodes.html#task={task}">' in text and "python -m agents view" not in text
+    elsewhere = write_report([folder], tmp_path / "report.html").read_text(encoding="utf-8")
+    assert f'<a href="{page.as_uri()}#task={task}">' in elsewhere

@@ -12,6 +12,7 @@ import yaml
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from agents.trajectory import Trajectory, Turn
+from agents.view.page import PAGE
 from trainers.measure import Confirmation, Measurement, losses_of
 from trainers.reporting.charts import Figure
 from trainers.reporting.folder import RunFolder
@@ -176,13 +177,15 @@ class RunView:
     figures: list[Figure]
     time: Figure | None
     samples: list[SampleView]
+    browser: str
+    """Where the page of all episodes is (`python -m agents view`), seen from the report; empty where there is none."""
     decode: list[tuple[str, str]]
     config: str
     environment: str
 
 
-def view_run(run: RunFolder) -> RunView:
-    """Everything that the page shows of one run."""
+def view_run(run: RunFolder, folder: Path | None = None) -> RunView:
+    """Everything that the page shows of one run; `folder`: where it will stand, for links (default: the run's)."""
     samples = sample_episodes(run)  # first: reading episodes may add notes
     return RunView(
         name=run.name,
@@ -196,6 +199,7 @@ def view_run(run: RunFolder) -> RunView:
         figures=run_figures(run),
         time=time_figure(run),
         samples=samples,
+        browser=_browser(run, folder or run.path),
         decode=decode_rows(run),
         config=yaml_text(run.config),
         environment=yaml_text(run.environment),
@@ -387,6 +391,13 @@ def rendered(template: str, **shown_there: Any) -> str:
         lstrip_blocks=True,
     )
     return environment.get_template(template).render(**shown_there)
+
+
+def _browser(run: RunFolder, folder: Path) -> str:
+    page = run.path / PAGE
+    if not page.exists():
+        return ""
+    return PAGE if folder.resolve() == run.path.resolve() else page.resolve().as_uri()
 
 
 def default_output(runs: Sequence[RunFolder]) -> Path:
