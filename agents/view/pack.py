@@ -13,7 +13,8 @@ import numpy as np
 
 from agents.policies.scripted import ByteTokenizer
 from agents.policy import Candidate, FinishReason
-from agents.trajectory import Trajectory, Turn
+from agents.t2po.think import Cause
+from agents.trajectory import LOSSES, Trajectory, Turn
 from envs.actions import ActionKind
 
 # -- Ids as text. The tokenizer that made them is found by trying: its pieces must join to the recorded reply ---------
@@ -166,7 +167,7 @@ def safe(value: Any) -> Any:
 
 MARKS = (
     "rejected candidates",
-    "think cap",
+    "think control",
     "forced tokens",
     "timed out",
     "cut at the cap",
@@ -174,8 +175,7 @@ MARKS = (
     "lost sandbox",
 )
 """What the list can be filtered by; a row has bit n for the n-th."""
-_THINK = "think"
-"""The notes of think control begin with it, but for the count of what was thought."""
+_CAUSES = frozenset(map(str, Cause))
 
 
 def row(episode: Trajectory) -> list[Any]:
@@ -183,12 +183,12 @@ def row(episode: Trajectory) -> list[Any]:
     failed = [[str(a.get("name")), str(a.get("kind"))] for a in episode.assertions if a.get("verdict") != "pass"]
     has = (
         any(turn.candidates for turn in episode.turns),
-        any(name.startswith(_THINK) for turn in episode.turns for name in turn.notes if name != "thought_tokens"),
+        any(not _CAUSES.isdisjoint(turn.notes) for turn in episode.turns),
         any(any(turn.forced) for turn in episode.turns),
         any(turn.timed_out for turn in episode.turns),
         any(turn.finish is FinishReason.LENGTH for turn in episode.turns),
         any(turn.action == ActionKind.MALFORMED for turn in episode.turns),
-        bool(episode.notes.get("losses")),
+        bool(episode.notes.get(LOSSES)),
     )
     return [
         episode.task_id,

@@ -386,7 +386,8 @@
   function sheet(row, episode, wanted) {
     const out = el("article.sheet", el("div.headline", badge(row), el("h2.code", row.task), actions(row)), facts(row, episode), intentOf(row, episode, wanted));
     if (episode.error) out.append(el("p.warning", `No grade: ${episode.error}`));
-    for (const loss of episode.notes?.losses ?? []) out.append(el("p.warning", `Sandbox lost in turn ${loss.turn}, during ${loss.command || "grading"} (${loss.end}): ${loss.error}`));
+    const losses = episode.notes?.losses;
+    for (const loss of Array.isArray(losses) ? losses : []) out.append(el("p.warning", `Sandbox lost in turn ${loss?.turn}, during ${loss?.command || "grading"} (${loss?.end}): ${loss?.error}`));
     if (episode.notes?.forged_headers) out.append(el("p.warning", `${episode.notes.forged_headers} headers of the chat template in what it was shown, each with a backslash put in.`));
     out.append(checks([episode], wanted), attempts(row) ?? "");
     const files = Object.entries(wanted?.files ?? {});
@@ -811,7 +812,6 @@
     $("list").addEventListener("scroll", () => requestAnimationFrame(drawList));
     addEventListener("resize", drawList);
     addEventListener("hashchange", restore);
-    addEventListener("popstate", restore);
     $("filters").addEventListener("submit", (event) => event.preventDefault());
     $("filters").addEventListener("input", changed);
     $("f-clear").addEventListener("click", () => {

@@ -120,7 +120,8 @@ def test_keys(window: Browser, page: str, size: tuple[int, int]) -> None:
     [
         ("task=held", 1), ("family=tables", 1), ("pass=passed", 3), ("pass=failed", 2), ("pass=no grade", 1),
         ("stop=max_turns", 3), ("step=1", 3), ("arm=held-out greedy", 1), ("failed=out.csv", 3), ("failed=all_of", 0),
-        ("with=think cap", 3), ("q=two lists", 4), ("q=sort", 1), ("q=no such file", 0), ("q=NO SUCH file&deep=1", 3),
+        ("with=think control", 3), ("q=two lists", 4), ("q=sort", 1), ("q=no such file", 0),
+        ("q=NO SUCH file&deep=1", 3),
         ("pass=failed&step=2", 1), ("sort=worst first", 6),
     ],
 )  # fmt: skip

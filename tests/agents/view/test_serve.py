@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import re
 import threading
 import zlib
 from collections.abc import Iterator
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from agents.__main__ import main
 from agents.commands import UsageError
 from agents.view.collect import Collection
 from agents.view.pack import Tokenizers
@@ -47,6 +49,7 @@ def test_the_page_its_index_and_its_parts(server: Server, folder: Path) -> None:
     assert status == 200 and b"connect-src 'self'" in page and headers["Cache-Control"] == "no-store"
     index = json.loads(get(server, f"{base}index?have=-1")[1])
     assert index["alive"] == [part["id"] for part in index["parts"]] and index["error"] == ""
+    assert json.loads(zlib.decompress(get(server, f"{base}wanted")[1])) == {}
     packed = get(server, f"{base}part/{index['alive'][0]}")[1]
     assert len(json.loads(zlib.decompress(packed))) == len(index["parts"][0]["rows"])
     have = max(index["alive"])
@@ -87,3 +90,16 @@ def test_it_listens_on_this_machine_alone(server: Server) -> None:
 def test_a_port_that_is_taken_is_said(server: Server, folder: Path) -> None:
     with pytest.raises(UsageError, match="cannot be had"):
         serve([folder], Tokenizers(), Wanted(), port=server.server_port)
+
+
+def test_the_command_says_where_it_serves_and_ends_with_ctrl_c(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(server: Server) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Server, "serve_forever", interrupted)
+    assert main(["view", str(folder), "--serve"]) == 0
+    first, last = capsys.readouterr().out.splitlines()
+    assert re.fullmatch(r"http://127\.0\.0\.1:\d+/[\w-]{20,}/ \(Ctrl-C ends it; this machine only\)", first)
+    assert last == "ended"
