@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import math
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path
@@ -91,9 +92,13 @@ class Tokenizers:
         named: Of the model that the user names: the first to be tried.
     """
 
+    TRIES = 20
+    """Episodes that fit no tokenizer before it is given up: the text of one may be odd (no UTF-8, cut by a record)."""
+
     def __init__(self, named: Tokenizer | None = None) -> None:
         self._named = [Pieces(named)] if named is not None else []
-        self._of: dict[tuple[str | None, tuple[Path, ...]], Pieces | None] = {}
+        self._of: dict[tuple[str | None, tuple[Path, ...]], Pieces] = {}
+        self._missed: Counter[tuple[str | None, tuple[Path, ...]]] = Counter()
 
     def of(self, episode: Trajectory, files: tuple[Path, ...] = ()) -> Pieces | None:
         """The one that the episode's ids are of; `None` where it is not at hand, or the record holds no ids.
@@ -103,7 +108,7 @@ class Tokenizers:
             files: `tokenizer.json` of the checkpoints beside it.
         """
         key = (episode.tokenizer, files)
-        if key not in self._of:
+        if key not in self._of and self._missed[key] < self.TRIES:
             turns = [turn for turn in episode.turns if turn.ids and turn.reply]
             if not turns:
                 return None
@@ -112,8 +117,12 @@ class Tokenizers:
                 *filter(None, map(_from_file, (*files, *_shipped()))),
                 Pieces(ByteTokenizer(), ByteTokenizer.vocab_size),
             ]
-            self._of[key] = next((p for p in every if all(p.spans(turn) is not None for turn in turns)), None)
-        return self._of[key]
+            found = next((p for p in every if all(p.spans(turn) is not None for turn in turns)), None)
+            if found is not None:
+                self._of[key] = found
+            else:
+                self._missed[key] += 1
+        return self._of.get(key)
 
 
 @cache

@@ -603,7 +603,7 @@
       const details = el("details", el("summary", "token by token"));
       once(details, () => details.append(heat(texts, values, forced)));
       out.append(details);
-    } else line.append(el("span", "whose text each token is, is not known here"));
+    } else line.append(el("span", "the text of each token is not known here"));
     return out;
   }
   function pieces(turn) {

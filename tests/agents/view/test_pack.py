@@ -54,6 +54,12 @@ def test_the_tokenizer_is_found_among_those_at_hand() -> None:
     assert packed["prompt_tokens"] == 3 and "tokenizer" not in packed
 
 
+def test_an_odd_episode_does_not_hide_the_tokenizer_of_the_others() -> None:
+    odd, found = episode(turns=[turn(0, "half \ud800")]), Tokenizers()
+    assert found.of(odd) is None
+    assert found.of(episode()) is not None
+
+
 def test_zero_is_a_value() -> None:
     packed = pack(episode(), None)["turns"][0]
     assert packed["exit"] == 0 and packed["signal"] == 0.0 and "timed_out" not in packed
