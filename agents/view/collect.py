@@ -48,6 +48,8 @@ def origin(path: Path) -> tuple[int | None, str]:
 
 # -- Parts: a slice of one file, as small as a page wants to open at once ---------------------------------------------
 
+LEVEL = 4
+"""Of compression: two thirds of the time of the usual 6, for 3 % more bytes."""
 PART_BYTES = 2**18
 """A part is closed beyond this size (before compression): a page opens it in about 5 ms."""
 
@@ -172,7 +174,7 @@ class Collection:
             if file is not None and file.mark == mark:
                 continue
             if file is None or file.mark[0] != mark[0] or file.mark[1] > mark[1]:
-                reader = RecordFile(path, allow_cut=self._allow_cut, growing=self._growing)
+                reader = RecordFile(path, allow_cut=self._allow_cut, growing=self._growing, logprobs=False)
                 file = self._files[path] = _File(path, label, run, reader)
             file.mark = mark
             yield from self._parts_of(file)
@@ -187,7 +189,7 @@ class Collection:
 
         def close() -> Part:
             nonlocal rows, texts, size
-            packed = zlib.compress(f"[{','.join(texts)}]".encode("ascii"), 6)
+            packed = zlib.compress(f"[{','.join(texts)}]".encode("ascii"), LEVEL)
             first = file.episodes - len(rows)
             run = "" if file.run is None else self._label(file.run)
             part = Part(next(self._ids), file.label, run, step, arm, first, rows, packed)

@@ -263,10 +263,15 @@ def _turn(turn: Turn, pieces: Pieces | None) -> dict[str, Any]:
         entropy=None if not turn.entropies else eight_bits(turn.entropies),
         lower=None if not bounds else eight_bits(low for low, _ in bounds),
         upper=None if not bounds else eight_bits(high for _, high in bounds),
-        spans=spans,
+        spans=None if spans is None else _lengths(spans),
         candidates=[_candidate(one, pieces) for one in turn.candidates],
         notes=safe(turn.notes),
     )
+
+
+def _lengths(values: list[int]) -> str | list[int]:
+    """One byte each in base64, where that holds them."""
+    return list(values) if max(values) > 255 else base64.b64encode(bytes(values)).decode()
 
 
 def _candidate(one: Candidate, pieces: Pieces | None) -> dict[str, Any]:

@@ -608,8 +608,9 @@
   }
   function pieces(turn) {
     if (!turn.spans) return null;
+    const spans = typeof turn.spans === "string" ? Array.from(atob(turn.spans), (letter) => letter.charCodeAt(0)) : turn.spans;
     let at = 0;
-    return turn.spans.map((length) => turn.reply.slice(at, (at += length)));
+    return spans.map((length) => turn.reply.slice(at, (at += length)));
   }
   function heat(texts, values, forced) {
     const pre = el("pre.command.tokens");

@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 
 from agents.commands import UsageError
+from agents.records import RecordFile
 from agents.trajectory import RecordError
 from agents.view import collect
 from agents.view.collect import Collection, Part, origin
 from agents.view.pack import Tokenizers
 from agents.view.wanted import Wanted
-from tests.agents.view.made import episode, failed, run_folder, write
+from tests.agents.view.made import episode, failed, run_folder, turn, write
 
 
 def collection(*sources: Path, **settings: Any) -> Collection:
@@ -126,3 +127,15 @@ def test_foreign_formats_are_shown_too(tmp_path: Path) -> None:
     path.write_text('{"step": 7, "prompt": "2+2", "completion": "4", "reward": 1.0}\n')
     (part,) = collection(path).refresh()
     assert part.rows[0][-1] == 7 and part.rows[0][0].startswith("retrain:")
+
+
+def test_who_only_looks_reads_no_log_probabilities(tmp_path: Path) -> None:
+    odd = episode(turns=[turn(0, 'say "logprobs": [1, 2] and \\"max_logprobs": [3]')])
+    odd.turns[0].max_logprobs = [-0.25] * len(odd.turns[0].ids)
+    odd.notes = {"logprobs": 1}
+    path = write(tmp_path / "e.jsonl", [odd])
+    (whole,), (looked,) = RecordFile(path).read(), RecordFile(path, logprobs=False).read()
+    assert whole.turns[0].logprobs and whole.turns[0].max_logprobs
+    for one in whole.turns:
+        one.logprobs = one.max_logprobs = None
+    assert looked == whole

@@ -86,3 +86,13 @@ def test_what_json_cannot_hold_becomes_text() -> None:
     assert value == {"a": ["nan", str(2**62), 5, True], "b": "-inf"}
     one = command(0, "ls", uncertainty=math.nan)
     json.dumps(pack(episode(turns=[one], notes={"x": math.inf}), None), allow_nan=False)
+
+
+def test_a_token_longer_than_a_byte_counts_is_kept() -> None:
+    class Long:
+        def decode(self, ids: object, skip_special_tokens: bool = True) -> str:
+            return "x" * 300
+
+    one = turn(0, "x" * 300)
+    one.ids, one.entropies, one.forced, one.logprobs = [1], [0.5], [False], [-0.5]
+    assert pack(episode(turns=[one]), Pieces(Long()))["turns"][0]["spans"] == [300]
