@@ -11,7 +11,9 @@
   // surrogate pairs, private use, line separators, and all that Unicode calls ignorable (fillers, variation selectors).
   const HIDDEN = /(?![\n\t])[\p{Cc}\p{Cf}\p{Co}\p{Cs}\p{Zl}\p{Zp}\p{Default_Ignorable_Code_Point}]/gu;
   const code = (letter) => `<U+${letter.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}>`;
-  const plain = (text) => String(text).replace(HIDDEN, code); // where there is no place for a box around the code
+  // Names, facts and labels are short, or somebody wants to hold the page up: long texts have `block`.
+  const clip = (text, most = 2000) => (text.length > most ? `${text.slice(0, most)}… (${text.length.toLocaleString("en")} characters)` : text);
+  const plain = (text) => clip(String(text), 200).replace(HIDDEN, code); // where there is no place for a box around the code
 
   function say(into, text) {
     let at = 0;
@@ -34,7 +36,7 @@
     if (classes.length) made.className = classes.join(" ");
     for (const child of children.flat()) {
       if (child instanceof Node) made.append(child);
-      else if (child !== null && child !== undefined && child !== false) say(made, String(child));
+      else if (child !== null && child !== undefined && child !== false) say(made, clip(String(child)));
     }
     return made;
   }
@@ -289,8 +291,8 @@
       const row = shown[place], [sign, kind, verdict] = SIGNS.get(row.passed);
       const failed = row.failed.length ? `failed: ${row.failed.map(([name]) => name).join(", ")}` : "";
       const line = el("div.row",
-        el("div", el(`span.sign.${kind}`, sign), el("span.name.code", row.task), el("span.end", row.rate === null ? "–" : number(row.rate, 2))),
-        el("div", el("span.note", [where(row), count(row.turns, "turn"), row.stop, failed].filter(Boolean).join(" · "))));
+        el("div", el(`span.sign.${kind}`, sign), el("span.name.code", clip(row.task, 200)), el("span.end", row.rate === null ? "–" : number(row.rate, 2))),
+        el("div", el("span.note", [where(row), count(row.turns, "turn"), row.stop, clip(failed, 300)].filter(Boolean).join(" · "))));
       line.style.top = `${place * HEIGHT}px`;
       line.id = `row-${place}`;
       line.setAttribute("role", "option");

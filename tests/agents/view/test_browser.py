@@ -28,6 +28,7 @@ ROWS = "[...document.querySelectorAll('.row')].map(row => row.getAttribute('aria
 TITLE = "document.querySelector('#reader h2')?.textContent"
 FRAGMENT = "decodeURIComponent(location.hash)"
 HIDDEN = "\u202egnp.exe\u2066 \u200f\u200b\x1b[31mred\x1b[0m \x07\u0085\u2028\ufeff \ud800 \U000e0041 \u3164 \r\n"
+LONG = "z" * 1_000_000
 EVIL = "</script><script>window.hit = 1</script><img src=x onerror='window.hit = 2'><!-- {{1}} &amp; " + HIDDEN
 
 
@@ -56,7 +57,7 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> str:
     )
     path = write(
         tmp_path_factory.mktemp("evil") / "evil.jsonl",
-        [odd, episode(EVIL, 1), episode("__proto__"), episode("constructor")],
+        [odd, episode(EVIL, 1), episode("__proto__"), episode(LONG, sampling=LONG, family=LONG)],
     )
     write_page([path], path.with_suffix(".html"))
     return path.with_suffix(".html").as_uri()
@@ -228,6 +229,9 @@ def test_hostile_text_neither_breaks_nor_misleads(window: Browser, hostile: str,
         == 103_000
     )
     assert window.run("document.documentElement.scrollWidth <= innerWidth")
+    window.run("location.hash = '#e=evil.jsonl:3'")
+    window.wait("document.querySelector('#reader h2')?.textContent.startsWith('zzz')")
+    assert window.run("document.body.innerText.length") < 20_000  # nothing but the value of a choice holds all of it
 
 
 @pytest.mark.parametrize(
