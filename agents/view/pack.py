@@ -188,7 +188,7 @@ _CAUSES = frozenset(map(str, Cause))
 
 
 def row(episode: Trajectory) -> list[Any]:
-    """What the list shows and filters by; `view.js` names the places."""
+    """What the list shows and filters by; `list.js` names the places."""
     failed = [[str(a.get("name")), str(a.get("kind"))] for a in episode.assertions if a.get("verdict") != "pass"]
     has = (
         any(turn.candidates for turn in episode.turns),

@@ -135,7 +135,7 @@ def shell(*, live: bool = False) -> tuple[str, str]:
     Args:
         live: The page asks its own server for episodes, and for nothing else.
     """
-    style, script = _file("view.css"), _file("view.js")
+    style, script = _file("view.css"), _script()
     policy = "; ".join(_policy(style, script, live))
     text = _file("view.html")
     for name, value in (("POLICY", policy), ("MODE", "live" if live else "file"), ("STYLE", style), ("SCRIPT", script)):
@@ -163,6 +163,12 @@ def _block(name: str, packed: bytes) -> str:
     """Data that the browser neither runs nor shows."""
     text = base64.b64encode(packed).decode()
     return f'<script type="application/octet-stream" id="{name}">{text}</script>\n'
+
+
+def _script() -> str:
+    """Our script: its files, in one scope of their own."""
+    parts = "".join(_file(f"{name}.js") for name in ("text", "list", "episode", "start"))
+    return f'"use strict";\n(() => {{\n{parts}}})();\n'
 
 
 @cache
