@@ -8,7 +8,10 @@ async function show() {
   const row = all.byKey.get(state.e), other = state.vs ? all.byKey.get(state.vs) : null;
   document.body.classList.toggle("reading", Boolean(state.e));
   if (!row) {
-    reader.replaceChildren(el("p.empty", state.e ? `There is no episode ${state.e} in this page.` : "Choose an episode. Keys: j and k for the next and the one before, / to search, ? for all keys."));
+    const said = state.e
+      ? `There is no episode ${state.e} in this page.`
+      : "Choose an episode. Keys: j and k for the next and the one before, / to search, ? for all keys.";
+    reader.replaceChildren(el("p.empty", said));
     if (state.e) reader.prepend(button("‹ list", leave));
     return;
   }
@@ -32,9 +35,11 @@ const fact = (name, value) => (value === undefined || value === null || value ==
 function facts(row, episode) {
   const turns = episode.turns ?? [];
   const total = (name) => turns.reduce((sum, turn) => sum + (turn[name] ?? 0), 0);
-  return el("p.facts", fact("step", row.step), fact("arm", row.arm), fact("attempt", row.attempt), fact("stop", row.stop), fact("reward", number(row.reward)),
+  return el("p.facts",
+    fact("step", row.step), fact("arm", row.arm), fact("attempt", row.attempt), fact("stop", row.stop), fact("reward", number(row.reward)),
     fact("rate", number(row.rate)), fact("turns", row.turns), fact("tokens", row.tokens ? row.tokens.toLocaleString("en") : "text only"),
-    fact("model", seconds(total("model") || undefined)), fact("sandbox", seconds(total("sandbox") || undefined)), fact("decode", episode.sampling));
+    fact("model", seconds(total("model") || undefined)), fact("sandbox", seconds(total("sandbox") || undefined)),
+    fact("decode", episode.sampling));
 }
 
 function actions(row) {
@@ -49,7 +54,8 @@ function nextOther(row, after) {
   const at = others.findIndex((one) => one.key === after);
   if (at >= 0) return others[(at + 1) % others.length].key;
   // First one with another verdict under the same arm: the difference people look for.
-  return (others.find((one) => one.passed !== row.passed && one.arm === row.arm) ?? others.find((one) => one.passed !== row.passed) ?? others[0])?.key ?? null;
+  const unlike = others.filter((one) => one.passed !== row.passed);
+  return (unlike.find((one) => one.arm === row.arm) ?? unlike[0] ?? others[0])?.key ?? null;
 }
 
 function intentOf(row, episode, wanted) {
@@ -59,11 +65,16 @@ function intentOf(row, episode, wanted) {
 }
 
 function sheet(row, episode, wanted) {
-  const out = el("article.sheet", el("div.headline", badge(row), el("h2.code", row.task), actions(row)), facts(row, episode), intentOf(row, episode, wanted));
+  const head = el("div.headline", badge(row), el("h2.code", row.task), actions(row));
+  const out = el("article.sheet", head, facts(row, episode), intentOf(row, episode, wanted));
   if (episode.error) out.append(el("p.warning", `No grade: ${episode.error}`));
   const losses = episode.notes?.losses;
-  for (const loss of Array.isArray(losses) ? losses : []) out.append(el("p.warning", `Sandbox lost in turn ${loss?.turn}, during ${loss?.command || "grading"} (${loss?.end}): ${loss?.error}`));
-  if (episode.notes?.forged_headers) out.append(el("p.warning", `${episode.notes.forged_headers} headers of the chat template in what it was shown, each with a backslash put in.`));
+  const warn = (text) => out.append(el("p.warning", text));
+  for (const loss of Array.isArray(losses) ? losses : []) {
+    warn(`Sandbox lost in turn ${loss?.turn}, during ${loss?.command || "grading"} (${loss?.end}): ${loss?.error}`);
+  }
+  const forged = episode.notes?.forged_headers;
+  if (forged) warn(`${forged} headers of the chat template in what it was shown, each with a backslash put in.`);
   out.append(checks([episode], wanted), attempts(row) ?? "");
   const files = Object.entries(wanted?.files ?? {});
   if (files.length) {
@@ -112,7 +123,10 @@ function checks(episodes, wanted) {
     const ones = episodes.map((episode) => (episode.assertions ?? []).find((one) => String(one.name) === name));
     const line = el("tr");
     let failed = false;
-    ones.forEach((one) => line.append(el("td", el(`span.sign.${(own(MARKS, one?.verdict) ?? ["", "none"])[1]}`, (own(MARKS, one?.verdict) ?? ["–"])[0]))));
+    for (const one of ones) {
+      const [mark, kind] = own(MARKS, one?.verdict) ?? ["–", "none"];
+      line.append(el("td", el(`span.sign.${kind}`, mark)));
+    }
     const cell = el("td", el("span.code", name));
     ones.forEach((one, side) => {
       if (!one || one.verdict === "pass") return;
@@ -125,9 +139,12 @@ function checks(episodes, wanted) {
     line.append(cell, el("td.end", score, weight !== undefined && weight !== 1 ? el("span.note", ` × ${weight}`) : null));
     table.append(line);
   }
-  const files = episodes.some((episode) => (episode.assertions ?? []).some((one) => one.verdict !== "pass" && String(one.kind).startsWith("file")));
+  const ofFile = (one) => one.verdict !== "pass" && String(one.kind).startsWith("file");
+  const files = episodes.some((episode) => (episode.assertions ?? []).some(ofFile));
+  const known = "Of files the record keeps these findings, not the contents at the end.";
+  const unknown = " The task is not at hand, or has changed since: what should be there is known only as far as a finding tells it.";
   return el("div.card", el("h3", "Assertions"), table,
-    files ? el("p.note", `Of files the record keeps these findings, not the contents at the end.${wanted ? "" : " The task is not at hand, or has changed since: what should be there is known only as far as a finding tells it."}`) : null);
+    files ? el("p.note", wanted ? known : known + unknown) : null);
 }
 // All that a check asks for, and what its file held at the start, from the task.
 function asksFor(name, wanted) {
@@ -174,11 +191,16 @@ function parts(turn) {
   if (!command) return [reply, null, ""];
   const at = reply.indexOf(command);
   if (at < 0) return [reply, command, ""]; // recorded as it was carried out, and written otherwise
-  const before = reply.slice(0, at).replace(/`{3,}[^\n`]*\n\s*$/, ""), after = reply.slice(at + command.length).replace(/^\s*`{3,}[^\S\n]*\n?/, "");
+  const before = reply.slice(0, at).replace(/`{3,}[^\n`]*\n\s*$/, "");
+  const after = reply.slice(at + command.length).replace(/^\s*`{3,}[^\S\n]*\n?/, "");
   return [before.trim(), command, after.trim()];
 }
 
-const KNOWN_NOTES = { thought_tokens: (n) => `${n} tokens of thought`, resampled: (n) => `resampled ${n}×`, text_cut: () => "reply cut in the record" };
+const KNOWN_NOTES = {
+  thought_tokens: (n) => `${n} tokens of thought`,
+  resampled: (n) => `resampled ${n}×`,
+  text_cut: () => "reply cut in the record",
+};
 function chips(turn) {
   const out = [];
   const chip = (text, kind = "") => out.push(el(`span.chip${kind}`, text));
@@ -222,10 +244,14 @@ function turnCard(turn, place, kind = "", side = "") {
 }
 
 function rejected(candidates) {
-  const details = el("details", el("summary", `${count(candidates.length, "rejected candidate")} (signals ${candidates.map((one) => number(one.signal)).join(", ")})`));
+  const signals = candidates.map((one) => number(one.signal)).join(", ");
+  const signalOf = (one) => (one.bounds ? one.bounds.map((v) => number(v)).join(" to ") : number(one.signal));
+  const details = el("details", el("summary", `${count(candidates.length, "rejected candidate")} (signals ${signals})`));
   once(details, () => candidates.forEach((one, place) => details.append(
-    el("p.note", `${place + 1}. ${count(one.tokens, "token")}, signal ${one.bounds ? one.bounds.map((v) => number(v)).join(" to ") : number(one.signal)}`),
-    one.text === undefined ? el("p.note", "Its text is not known here: the tokenizer is not at hand (--model names it).") : block("pre.prose", one.text))));
+    el("p.note", `${place + 1}. ${count(one.tokens, "token")}, signal ${signalOf(one)}`),
+    one.text === undefined
+      ? el("p.note", "Its text is not known here: the tokenizer is not at hand (--model names it).")
+      : block("pre.prose", one.text))));
   return details;
 }
 
@@ -244,7 +270,9 @@ function uncertainty(turn) {
   svg.setAttribute("preserveAspectRatio", "none");
   svg.setAttribute("role", "img");
   const mean = values.reduce((a, b) => a + b, 0) / size, most = Math.max(...values);
-  const said = exact ? `entropy: mean ${mean.toFixed(2)}, most ${most.toFixed(2)} nats` : `entropy known within bounds: mean at most ${mean.toFixed(2)} nats`;
+  const said = exact
+    ? `entropy: mean ${mean.toFixed(2)}, most ${most.toFixed(2)} nats`
+    : `entropy known within bounds: mean at most ${mean.toFixed(2)} nats`;
   svg.setAttribute("aria-label", said);
   const paths = { low: "", mid: "", high: "", forced: "", range: "" };
   values.forEach((value, at) => {
@@ -300,7 +328,8 @@ function heat(texts, values, forced) {
 }
 function tip(event, head, text) {
   const box = $("tip");
-  box.replaceChildren(el("div", head), text === undefined ? "" : el("div.code", text === "" ? "end of turn, or part of the next" : JSON.stringify(text)));
+  const said = text === "" ? "end of turn, or part of the next" : JSON.stringify(text);
+  box.replaceChildren(el("div", head), text === undefined ? "" : el("div.code", said));
   box.hidden = false;
   box.style.left = `${Math.max(4, Math.min(event.clientX + 12, innerWidth - box.offsetWidth - 8))}px`;
   box.style.top = `${Math.max(4, Math.min(event.clientY + 14, innerHeight - box.offsetHeight - 8))}px`;
@@ -312,7 +341,8 @@ const hideTip = () => { $("tip").hidden = true; };
 function record(row, episode) {
   const list = el("dl.plain");
   const add = (name, value) => {
-    if (value !== undefined && value !== null && value !== "") list.append(el("dt", name), el("dd.code", typeof value === "object" ? JSON.stringify(value) : value));
+    if (value === undefined || value === null || value === "") return;
+    list.append(el("dt", name), el("dd.code", typeof value === "object" ? JSON.stringify(value) : value));
   };
   add("episode", `${row.part.first + row.place} of ${row.part.file || row.part.run}`);
   add("seed", episode.seed);
@@ -352,27 +382,35 @@ function pairSheet(row, episode, other, against, wanted) {
   pick.addEventListener("change", () => go(row.key, pick.value));
   const back = button("‹ list", leave);
   back.classList.add("back");
-  const head = el("div.headline", el("h2.code", row.task), el("span.go", back, pick, button("swap", () => go(other.key, row.key)), button("close", () => go(row.key), "back to one episode (Escape)")));
+  const swap = button("swap", () => go(other.key, row.key));
+  const close = button("close", () => go(row.key), "back to one episode (Escape)");
+  const head = el("div.headline", el("h2.code", row.task), el("span.go", back, pick, swap, close));
   out.append(head, intentOf(row, episode, wanted) ?? "", checks([episode, against], wanted));
   const pairs = el("div.pairs");
   for (const [name, one, data] of [["A", row, episode], ["B", other, against]]) {
-    pairs.append(el("div", el("div.headline", el("b", `${name} `), badge(one), el("span.note", where(one))), facts(one, data), data.error ? el("p.warning", data.error) : null));
+    const title = el("div.headline", el("b", `${name} `), badge(one), el("span.note", where(one)));
+    pairs.append(el("div", title, facts(one, data), data.error ? el("p.warning", data.error) : null));
   }
   const left = episode.turns ?? [], right = against.turns ?? [];
   const size = Math.max(left.length, right.length);
-  const both = (into, place, kind) => [left[place], right[place]].forEach((turn, side) => into.append(turn ? turnCard(turn, place, kind, `${"AB"[side]} · `) : el("p.empty", "no turn here")));
+  const both = (into, place, kind) => [left[place], right[place]].forEach((turn, side) => {
+    into.append(turn ? turnCard(turn, place, kind, `${"AB"[side]} · `) : el("p.empty", "no turn here"));
+  });
   let first = 0;
   while (first < size && !difference(left[first], right[first])) first += 1;
   out.append(pairs);
   if (first) {
-    const same = el("details.card", el("summary", first === 1 ? "turn 0 is the same on both sides" : `turns 0 to ${first - 1} are the same on both sides`));
+    const turns = first === 1 ? "turn 0 is" : `turns 0 to ${first - 1} are`;
+    const same = el("details.card", el("summary", `${turns} the same on both sides`));
     const inside = el("div.pairs");
     for (let place = 0; place < first; place++) both(inside, place, "");
     same.append(inside);
     out.append(same);
   }
   const rest = el("div.pairs");
-  rest.append(el("div.first.across", first < size ? `first difference, turn ${first}: ${difference(left[first], right[first])}` : "no difference: the same turns and the same answers"));
+  rest.append(el("div.first.across", first < size
+    ? `first difference, turn ${first}: ${difference(left[first], right[first])}`
+    : "no difference: the same turns and the same answers"));
   for (let place = first; place < size; place++) both(rest, place, difference(left[place], right[place]) ? ".differs" : "");
   out.append(rest);
   return out;

@@ -12,13 +12,17 @@ const all = { marks: [], top: 16, intents: new Map(), parts: new Map(), rows: []
 const opened = new Map(); // the last parts that were opened, the newest last
 const KEPT = 12;
 
+async function readPart(id) {
+  if (!LIVE) return inflate(bytesOf(`part-${id}`));
+  const answer = await fetch(`part/${id}`);
+  if (!answer.ok) throw new Error(`the server says ${answer.status}`);
+  return inflate(await answer.arrayBuffer());
+}
 async function openPart(id) {
   let promise = opened.get(id);
   opened.delete(id);
   if (!promise) {
-    promise = LIVE
-      ? fetch(`part/${id}`).then((answer) => (answer.ok ? answer.arrayBuffer() : Promise.reject(new Error(`part ${id}: ${answer.status}`)))).then(inflate)
-      : inflate(bytesOf(`part-${id}`));
+    promise = readPart(id);
     promise.catch(() => opened.delete(id));
   }
   opened.set(id, promise);
@@ -143,7 +147,9 @@ function showFilters() {
   $("f-failed").value = f.failed;
   suggest("l-task", distinct((row) => row.task).sort());
   const often = new Map();
-  for (const row of all.rows) for (const [name, kind] of row.failed) for (const one of new Set([kind, name])) often.set(one, (often.get(one) ?? 0) + 1);
+  for (const [name, kind] of all.rows.flatMap((row) => row.failed)) {
+    for (const one of new Set([kind, name])) often.set(one, (often.get(one) ?? 0) + 1);
+  }
   suggest("l-failed", [...often].sort((a, b) => b[1] - a[1]).map(([name]) => name));
   $("f-failed").hidden = !often.size && !f.failed;
   fill("f-family", "family", distinct((row) => row.family).sort(), f.family);
@@ -187,7 +193,7 @@ async function search() {
   if (hits === null) return;
   let done = 0;
   for (const part of all.parts.values()) {
-    const episodes = opened.has(part.id) ? await opened.get(part.id) : LIVE ? await openPart(part.id) : await inflate(bytesOf(`part-${part.id}`));
+    const episodes = await (opened.get(part.id) ?? readPart(part.id)); // not kept: they would push out what is looked at
     if (mine !== searching) return;
     episodes.forEach((episode, place) => {
       const inside = (text) => text !== undefined && text.toLowerCase().includes(needle);
@@ -203,7 +209,8 @@ async function search() {
 
 const HEIGHT = 52;
 const SIGNS = new Map([[true, ["✓", "pass", "passed"]], [false, ["✗", "fail", "failed"]], [null, ["○", "none", "no grade"]]]);
-const where = (row) => [row.run, row.step !== null && row.step !== undefined ? `step ${row.step}` : "", row.arm, `#${row.attempt}`].filter(Boolean).join(" · ");
+const stepOf = (row) => (row.step === null || row.step === undefined ? "" : `step ${row.step}`);
+const where = (row) => [row.run, stepOf(row), row.arm, `#${row.attempt}`].filter(Boolean).join(" · ");
 
 function drawList() {
   const list = $("list"), rows = $("rows");
@@ -215,7 +222,7 @@ function drawList() {
     const row = shown[place], [sign, kind, verdict] = SIGNS.get(row.passed);
     const failed = row.failed.length ? `failed: ${row.failed.map(([name]) => name).join(", ")}` : "";
     const line = el("div.row",
-      el("div", el(`span.sign.${kind}`, sign), el("span.name.code", clip(row.task, 200)), el("span.end", row.rate === null ? "–" : number(row.rate, 2))),
+      el("div", el(`span.sign.${kind}`, sign), el("span.name.code", clip(row.task, 200)), el("span.end", number(row.rate, 2))),
       el("div", el("span.note", [where(row), count(row.turns, "turn"), row.stop, clip(failed, 300)].filter(Boolean).join(" · "))));
     line.style.top = `${place * HEIGHT}px`;
     line.id = `row-${place}`;

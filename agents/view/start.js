@@ -123,7 +123,9 @@ async function start() {
     await restore();
   } catch (error) {
     const old = typeof DecompressionStream === "undefined";
-    $("count").textContent = old ? "This browser is too old: it has no DecompressionStream (Chrome 80, Firefox 113, Safari 16.4 have)." : `The page is damaged: ${error.message}`;
+    $("count").textContent = old
+      ? "This browser is too old: it has no DecompressionStream (Chrome 80, Firefox 113, Safari 16.4 have)."
+      : `The page cannot be opened: ${error.message}`;
     return;
   }
   document.body.dataset.ready = String(Math.round(performance.now())); // tests and the benchmark wait for it

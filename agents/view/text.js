@@ -10,7 +10,9 @@ const LIVE = document.body.dataset.mode === "live";
 const HIDDEN = /(?![\n\t])[\p{Cc}\p{Cf}\p{Co}\p{Cs}\p{Zl}\p{Zp}\p{Default_Ignorable_Code_Point}]/gu;
 const code = (letter) => `<U+${letter.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}>`;
 // Names, facts and labels are short, or somebody wants to hold the page up: long texts have `block`.
-const clip = (text, most = 2000) => (text.length > most ? `${text.slice(0, most)}… (${text.length.toLocaleString("en")} characters)` : text);
+function clip(text, most = 2000) {
+  return text.length > most ? `${text.slice(0, most)}… (${text.length.toLocaleString("en")} characters)` : text;
+}
 const plain = (text) => clip(String(text), 200).replace(HIDDEN, code); // where there is no place for a box around the code
 
 function say(into, text) {
@@ -71,5 +73,8 @@ function block(kind, text, before) {
 const own = (object, key) => (object && Object.hasOwn(object, key) ? object[key] : undefined);
 const number = (value, digits = 3) => (typeof value === "number" ? value.toFixed(digits) : value ?? "–");
 const signed = (value) => (typeof value === "number" ? (value < 0 ? "−" : "+") + Math.abs(value).toFixed(3) : value ?? "–");
-const seconds = (s) => (s === undefined ? null : s < 0.01 ? `${(s * 1e3).toFixed(1)} ms` : s < 1 ? `${Math.round(s * 1e3)} ms` : `${s.toFixed(1)} s`);
+function seconds(s) {
+  if (s === undefined) return null;
+  return s < 1 ? `${(s * 1e3).toFixed(s < 0.01 ? 1 : 0)} ms` : `${s.toFixed(1)} s`;
+}
 const count = (n, what) => `${n.toLocaleString("en")} ${what}${n === 1 ? "" : "s"}`;
