@@ -37,6 +37,7 @@ async function wantedOf(episode) {
   if (known || !episode.hash || (tasks && !LIVE) || asked.has(episode.hash)) return known ?? null;
   asked.add(episode.hash); // a live run may have brought a task since: ask once for each
   tasks = LIVE ? fetch("wanted").then((answer) => answer.arrayBuffer()).then(inflate) : inflate(bytesOf("wanted"));
+  tasks.catch(() => { tasks = null; });
   return own(await tasks, episode.hash) ?? null;
 }
 const episodeOf = async (row) => (await openPart(row.part.id))[row.place];

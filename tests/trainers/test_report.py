@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from agents.view.collect import Collection
+from agents.view.pack import Tokenizers
+from agents.view.wanted import NONE, Wanted
 from tests.trainers.fake_run import HOSTILE, make_run
 from tests.trainers.reporting.browser import CHROMIUM, Page, opens_without_messages
 from trainers.measure import Confirmation
@@ -191,3 +194,12 @@ def test_the_report_leads_to_all_episodes(run: Path, tmp_path: Path) -> None:
     assert f'<a href="episodes.html#task={task}">' in text and "python -m agents view" not in text
     elsewhere = write_report([folder], tmp_path / "report.html").read_text(encoding="utf-8")
     assert f'<a href="{page.as_uri()}#task={task}">' in elsewhere
+
+
+def test_the_browser_of_episodes_knows_where_a_runs_files_come_from(run: Path) -> None:
+    parts = list(Collection([run], Tokenizers(), Wanted(NONE)).refresh())
+    folder = read_run(run)
+    assert {part.step for part in parts if part.arm == "training"} == set(folder.training_steps()) != set()
+    held_out = {(point.step, f"held-out {name}") for point in folder.held_out for name in point.settings}
+    assert {(part.step, part.arm) for part in parts if part.arm.startswith("held-out")} <= held_out
+    assert all(part.arm for part in parts)
