@@ -24,6 +24,7 @@ from trainers.campaigns.results import make_report, state_of
 from trainers.campaigns.run import devices, seconds_left, work
 from trainers.errors import RunFolderError
 from trainers.run.summary import Stopped
+from trainers.settings.help import CONFIGS
 
 SANDBOX = next((name for name in ("bubblewrap", "landlock") if probe(name).ok), None)
 STUB = (sys.executable, "-S", stub_run.__file__)
@@ -103,15 +104,36 @@ def test_every_run_has_its_own_hash_and_a_condition_all_its_settings(write):
     assert manifest.conditions["plain"]["learning_rate"] == 3e-4, "of the config"
 
 
-def test_the_campaign_that_ships_resolves(capsys, tmp_path, monkeypatch):
+_GRPO, _OUTCOME = ("none", "progress", 0.0, False), ("anchor", "outcome", 1.0, False)
+_PROGRESS = ("anchor", "progress", 1.0, False)
+SHIPPED = {
+    "quickstart_credit": (15, {"grpo": _GRPO, "progress": _PROGRESS, "outcome": _OUTCOME}),
+    "multi_turn": (42, {
+        "grpo": _GRPO, "progress_03": ("anchor", "progress", 0.3, False), "progress_1": _PROGRESS,
+        "outcome": _OUTCOME, "index_exit_code": ("turn_index", "exit_code", 0.3, False),
+        "t2po": (*_GRPO[:3], True), "t2po_outcome": (*_OUTCOME[:3], True),
+    }),
+    "smollm2_turns": (24, {
+        "grpo": _GRPO, "outcome": _OUTCOME, "progress": _PROGRESS, "t2po": (*_GRPO[:3], True),
+    }),
+}  # fmt: skip
+"""Runs and conditions: turn_grouping, turn_signal, beta_turn, turn_resample."""
+
+
+def test_all_campaigns_that_ship_are_listed():
+    assert {path.stem for path in CONFIGS.glob("*.toml")} == set(SHIPPED)
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_a_campaign_that_ships_resolves(name, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert main(["plan", "quickstart_credit"]) == 0
+    assert main(["plan", name]) == 0
+    runs, expected = SHIPPED[name]
     out = capsys.readouterr().out
-    assert "15 runs to do, 2 at a time; no run is over yet" in out and not list(tmp_path.iterdir())
-    conditions = Manifest.of(load_campaign("quickstart_credit")).conditions
-    said = {name: (c["turn_grouping"], c["turn_signal"], c["beta_turn"]) for name, c in conditions.items()}
-    turns = {"progress": ("anchor", "progress", 1.0), "outcome": ("anchor", "outcome", 1.0)}
-    assert said == {"grpo": ("none", "progress", 0.0), **turns}
+    assert f"{runs} runs to do" in out and "no run is over yet" in out and not list(tmp_path.iterdir())
+    keys = ("turn_grouping", "turn_signal", "beta_turn", "turn_resample")
+    conditions = Manifest.of(load_campaign(name)).conditions
+    assert {condition: tuple(c[key] for key in keys) for condition, c in conditions.items()} == expected
 
 
 @pytest.mark.parametrize(
