@@ -20,7 +20,7 @@ def test_every_measured_task_is_known(seed):
 
 
 def test_the_shipped_defaults_are_among_them():
-    from trainers.evaluate import DEFAULT_TASKS
+    from trainers.evaluation.arguments import DEFAULT_TASKS
     from trainers.settings.parsing import parse
 
     held_out = parse(["--use_cpu", "true"]).env.held_out

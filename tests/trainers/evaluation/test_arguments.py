@@ -12,7 +12,9 @@ from agents.policies.opening import read_name
 from agents.policies.scripted import NoOpPolicy
 from agents.policy import Completion, Request, Sampling, decode_label
 from sandboxes import SandboxUnavailable, open_sandbox
-from trainers.evaluate import _parser, check_arguments, main, read_body, usage_line
+from trainers.evaluate import main
+from trainers.evaluation.arguments import build_parser, check_arguments, read_body
+from trainers.evaluation.shown import usage_line
 
 
 def test_the_label_holds_what_was_added_to_each_request() -> None:
@@ -31,7 +33,7 @@ def test_the_body_is_an_object_or_an_error() -> None:
 
 
 def test_an_argument_that_is_left_out_is_none_to_refuse() -> None:
-    parser = _parser()
+    parser = build_parser()
     check_arguments(parser.parse_args([]), parser, read_name("oracle"))
     vllm = parser.parse_args(["--concurrency", "2", "--timeout", "3", "--eos_ids", "5"])
     check_arguments(vllm, parser, read_name("vllm:http://h"))

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from trainers.errors import RunFolderError
-from trainers.reporting.folder import EvaluationRecord
+from trainers.evaluation.folder import EvaluationRecord
 
 
 def test_a_folder_that_cannot_be_made_is_refused_with_the_reason(tmp_path: Path) -> None:

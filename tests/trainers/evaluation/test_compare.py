@@ -7,7 +7,7 @@ import pytest
 
 from tests.trainers.fake_run import held_out_episodes, make_run, task
 from trainers.errors import RunFolderError
-from trainers.reporting.folder import Arms, compare_arms, read_arms
+from trainers.evaluation.compare import Arms, compare_arms, read_arms
 
 TASKS = [task(i, "held") for i in range(20)]
 HASHES = {t.id: t.content_hash for t in TASKS}

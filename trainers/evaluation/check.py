@@ -1,0 +1,194 @@
+"""Whether an evaluation can be made: its policy, tasks, decode settings and sandbox, before anything is loaded."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import islice, zip_longest
+from pathlib import Path
+from typing import Any
+
+from agents.policies.opening import PolicyKind, PolicyName, card_of, read_name
+from agents.policy import Sampling
+from agents.users import read_user
+from envs.clawgym import ClawGymEnv
+from envs.mixed import kind_of_env
+from envs.registry import environment, takes
+from envs.sandboxed import ExposedJudge, refuse_exposed
+from sandboxes import Backend, open_sandbox
+from tasks.judges import JudgeUse
+from tasks.model import TaskError
+from tasks.place import refuse_unplaceable
+from tasks.sources import load_tasks
+from tasks.sources.questions import Coverage, self_test
+from tasks.splits import Split, apply_lock
+from tasks.task import Task
+from trainers.evaluation.arguments import DEFAULT_TASKS, build_parser, check_arguments, check_body, read_body
+from trainers.rollouts.manner import Manner, manner_of
+from trainers.run.machine import environment_settings, unfit_task
+
+DEFAULT_CAP = 512
+
+
+class EvaluateError(ValueError):
+    """An argument that cannot work; one line for a person."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """An evaluation whose arguments fit together: no policy is loaded, and nothing is written yet.
+
+    Attributes:
+        named: The policy.
+        body: More of each request, of a policy behind an endpoint.
+        manner: How the policy is spoken to.
+        settings: Arguments that only some environments take.
+        user: The model that answers as the tasks' user; `None`: their own rules do.
+        tasks: What is played, of `split` where one was named.
+        in_process: Ids of tasks that are played and not counted: what their judges say can be forged.
+        arms: Decode settings by name.
+        coverage: What the gold self-test found; `None` where no task is a question.
+        backend: The sandbox that was opened and works.
+    """
+
+    named: PolicyName
+    body: dict[str, Any]
+    manner: Manner
+    settings: dict[str, Any]
+    user: PolicyName | None
+    tasks: list[Task]
+    split: Split | None
+    in_process: frozenset[str]
+    arms: dict[str, Sampling]
+    coverage: Coverage | None
+    backend: str
+
+
+def check(a: argparse.Namespace) -> Checked:
+    """Everything that needs no policy; what `a` leaves open is put into it, as the record shall have it."""
+    if a.env is not None:
+        try:
+            environment(a.env)
+        except ValueError as error:
+            raise EvaluateError(f"--env {a.env}: {error}") from error
+    named = read_name(a.model)
+    try:
+        check_arguments(a, build_parser(), named)
+        body = read_body(a.request_body)
+        check_body(body, a)
+        manner = _manner(a, named)
+        settings = environment_settings(
+            a.env, tools=manner.tools, revise=manner.revise, keep_observations=manner.keep_observations
+        )
+    except ValueError as error:
+        raise EvaluateError(str(error)) from error
+    if a.user is not None and not takes(environment(a.env), "user"):
+        raise EvaluateError(f"--user: nobody answers in {a.env}; --env ClawGym-v1 has a user")
+    user = None if a.user is None else read_user(a.user)
+    if named.kind is PolicyKind.HUMAN:
+        a.slots = 1
+    if a.tasks and not all(a.tasks):
+        raise EvaluateError("--tasks: is empty; name a source of tasks, or leave it out")
+    a.tasks = ",".join(a.tasks) if a.tasks else environment(a.env).default_tasks or DEFAULT_TASKS
+    tasks, split = _tasks(a)
+    if why := unfit_task(a.env, tasks):
+        raise EvaluateError(why)
+    if a.max_tokens is None:  # nobody says: questions take the largest budget, each task's own caps it further
+        a.max_tokens = (
+            DEFAULT_CAP
+            if issubclass(environment(a.env), ClawGymEnv)
+            else max(task.budget.turn_tokens for task in tasks)
+        )
+    arms = _arms(a, a.max_tokens, manner.max_episode_tokens)
+    coverage = self_test(tasks)
+    if coverage is not None and coverage.hopeless:
+        raise EvaluateError(f"--tasks {a.tasks}: the verifiers cannot be trusted here: {coverage.text()}")
+    backend = _check_machine(a, named, tasks)
+    return Checked(named, body, manner, settings, user, tasks, split, _in_process(a, tasks), arms, coverage, backend)
+
+
+def _check_machine(a: argparse.Namespace, named: PolicyName, tasks: Sequence[Task]) -> str:
+    """Refuse a sandbox or a device that is none, is not here, or lets judges be forged; returns the sandbox's name."""
+    if a.sandbox not in ("auto", *Backend):
+        raise EvaluateError(f"--sandbox {a.sandbox}: one of {', '.join(('auto', *Backend))}")
+    if named.kind is PolicyKind.WEIGHTS:
+        import torch  # slow, and only weights in this process need it
+
+        try:
+            torch.empty(0, device="cpu" if a.device == "auto" else a.device)
+        except (RuntimeError, AssertionError) as error:
+            why = str(error).splitlines()[0]
+            raise EvaluateError(f"--device {a.device}: {why}; auto takes what is here") from error
+    with open_sandbox(a.sandbox) as sandbox:
+        try:
+            refuse_unplaceable(tasks, sandbox.backend)
+            refuse_exposed(tasks, sandbox, a.allow_exposed_judges)
+        except (TaskError, ExposedJudge) as error:
+            raise EvaluateError(f"--sandbox {a.sandbox}: {error}") from error
+        return str(sandbox.backend)
+
+
+def _tasks(a: argparse.Namespace) -> tuple[list[Task], Split | None]:
+    """What to play, and the split it comes from, if one was named."""
+    if not a.split:
+        return _first(load_tasks(a.tasks), a.limit, a.env), None
+    if a.limit:
+        raise EvaluateError("--limit would cut a side of --split short: leave one of them out")
+    split = apply_lock(load_tasks(a.tasks), Path(a.split).expanduser(), allow_outcome=True)
+    return [task for side in split.sides.values() for task in side], split
+
+
+def _in_process(a: argparse.Namespace, tasks: Sequence[Task]) -> frozenset[str]:
+    """Ids of the tasks that are played and not counted: what their judges say can be forged."""
+    if a.allow_in_process_judges:
+        return frozenset()
+    return frozenset(task.id for task in tasks if task.judge_use is JudgeUse.IN_PROCESS)
+
+
+def _first(tasks: list[Task], limit: int, env: str) -> list[Task]:
+    """The first `limit` tasks (0: all); in a mixed environment those of every set in turn."""
+    if not limit or env != "Mixed-v0":
+        return tasks[: limit or None]
+    sets: dict[type, list[Task]] = {}
+    for task in tasks:
+        sets.setdefault(kind_of_env(task), []).append(task)
+    in_turn = (task for together in zip_longest(*sets.values()) for task in together if task is not None)
+    return list(islice(in_turn, limit))
+
+
+def _arms(a: argparse.Namespace, cap: int, budget: int | None) -> dict[str, Sampling]:
+    """Decode settings by name: `sampled` (one temperature) or `T=0.7`, and `greedy`."""
+    temperatures = a.temperature if a.temperature is not None else ([] if a.greedy else [1.0])
+    arms = {}
+    drawn = [t for t in dict.fromkeys(temperatures) if t > 0]
+    for t in drawn:
+        arms["sampled" if len(drawn) == 1 else f"T={t:g}"] = Sampling(t, cap, budget)
+    if a.greedy or 0 in temperatures:
+        if a.samples > 1:
+            raise EvaluateError("--samples above 1 with greedy decoding plays the same episode again: leave one out")
+        arms["greedy"] = Sampling(0.0, cap, budget)
+    return arms
+
+
+def _manner(a: argparse.Namespace, named: PolicyName) -> Manner:
+    """How the policy is spoken to; what `a` leaves open is put into it, as the record shall have it.
+
+    Raises:
+        ValueError: The policy's card cannot be read.
+    """
+    manner = manner_of(
+        card_of(named),
+        env=a.env,
+        prompt_style=a.prompt_style,
+        tools=None if a.no_tools is None else not a.no_tools,
+        revise=a.revise,
+        max_turns=a.max_turns,
+        max_turn_tokens=a.max_tokens,
+        keep_observations=a.keep_observations,
+        max_episode_tokens=a.max_episode_tokens,
+    )
+    a.env, a.no_tools, a.revise = manner.env, not manner.tools, manner.revise
+    a.max_turns, a.max_tokens = manner.max_turns, manner.max_turn_tokens
+    a.keep_observations, a.max_episode_tokens = manner.keep_observations or 0, manner.max_episode_tokens or 0
+    return manner

@@ -1,0 +1,181 @@
+"""An evaluation, played: the policy opened, each decode setting measured and written down."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import closing, nullcontext
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from agents.policies.openai import OpenAIPolicy
+from agents.policies.opening import Actor, PolicyName, open_policy
+from agents.policy import Policy, PolicyError, Sampling, abilities
+from agents.rollout import Job, RolloutEngine, RolloutMode, RolloutResult, RolloutState
+from agents.rollout.engine import UNCOUNTED
+from agents.rollout.progress import RolloutProgress
+from agents.seeds import derive_seed
+from agents.trajectory import Trajectory
+from agents.users import ModelUser
+from envs.conversation import ConversationEnv
+from envs.registry import environment
+from sandboxes import SandboxPool
+from tasks.assertions.grade import reset_timings, timing_table
+from tasks.task import Task
+from trainers.evaluation.check import Checked, EvaluateError, check
+from trainers.evaluation.folder import EvaluationRecord
+from trainers.evaluation.shown import introduce, show, speed, usage_line
+from trainers.measure import Measurement, measure, side_rates, wrote_on
+from trainers.rollouts.manner import AUTO, differences, insist
+from trainers.run.folder import refuse_unwritable
+from trainers.run.machine import AHEAD, set_threads
+
+
+def evaluate(a: argparse.Namespace, console: Console) -> int:
+    """Measure what the arguments say; returns the exit code.
+
+    Raises:
+        EvaluateError: An argument cannot work.
+        TaskError, ModelError, SandboxUnavailable, RunFolderError: What they name cannot be used.
+        PolicyError: The engine failed.
+    """
+    checked = check(a)
+    folder = Path(a.output_dir) if a.output_dir else _default_folder(checked.named)
+    refuse_unwritable(folder)
+    record = EvaluationRecord(folder)
+    actor = _open_actor(a, checked)
+    user = None if checked.user is None else open_policy(checked.user)
+    if a.max_episode_tokens and not abilities(actor.policy).own_ids:
+        raise EvaluateError(f"--max_episode_tokens {a.max_episode_tokens}: {UNCOUNTED}")
+    make = _make_env(a, checked, user)
+    try:
+        made = make()
+        prompt_hash = made.prompt_hash
+    except ValueError as error:
+        raise EvaluateError(str(error)) from error
+    other = list(differences(actor.card, a.env, make))
+    if other and a.prompt_style == AUTO:
+        raise EvaluateError(insist(actor.card, other))
+    record.begin(
+        vars(a),
+        checked.tasks,
+        in_process=checked.in_process,
+        model=actor.source,
+        sandbox=checked.backend,
+        prompt_style=checked.manner.prompt_style,
+        prompt_hash=prompt_hash,
+    )
+    introduce(a, checked, actor, other, console)
+    reset_timings()  # the self-test is no part of what is measured
+    boxes = min(a.slots + AHEAD, len(checked.tasks) * a.samples)
+    with closing(actor), closing(user) if user else nullcontext(), SandboxPool(checked.backend, boxes) as sandboxes:
+        make_env = partial(make, sandbox=sandboxes)
+        measured = [_measure_arm(name, a, checked, actor, make_env, record, console) for name in checked.arms]
+    if user is not None and isinstance(user.policy, OpenAIPolicy):
+        console.print(f"the user, {usage_line(user.policy.usage)}", markup=False)
+    for kind in timing_table():
+        console.print(f"check {kind}", markup=False, soft_wrap=True)
+    console.print(f"stored in {folder}", markup=False, soft_wrap=True)
+    return 0 if all(m.graded or m.in_process for m in measured) else 1
+
+
+def _default_folder(named: PolicyName) -> Path:
+    return Path("runs") / f"eval-{named.short}-{datetime.now().strftime('%Y%m%d-%H%M%S')}"
+
+
+def _open_actor(a: argparse.Namespace, checked: Checked) -> Actor:
+    """The policy, loaded."""
+    actor = open_policy(
+        checked.named, dtype=a.dtype, device=a.device, sample_dtype=a.sample_dtype, tokenizer=a.tokenizer,
+        eos_ids=a.eos_ids, concurrency=a.concurrency, timeout=a.timeout, retries=a.retries, extra=checked.body,
+    )  # fmt: skip
+    if actor.weights is not None:
+        set_threads(actor.weights, a.torch_threads)
+    return actor
+
+
+def _make_env(a: argparse.Namespace, checked: Checked, user: Actor | None) -> Callable[..., ConversationEnv]:
+    """Opens one environment; takes the sandbox."""
+    answers: dict[str, Any] = {} if user is None else {"user": ModelUser(user.policy, a.user)}
+    return partial(
+        environment(a.env),
+        tasks=checked.tasks[:1],
+        max_turns=checked.manner.max_turns or None,
+        reward=a.reward,
+        agent_errors=a.agent_errors,
+        allow_exposed_judges=a.allow_exposed_judges,
+        prompt_style=checked.manner.prompt_style,
+        **checked.settings,
+        **answers,
+    )
+
+
+def _measure_arm(
+    name: str,
+    a: argparse.Namespace,
+    checked: Checked,
+    actor: Actor,
+    make_env: Callable[[], ConversationEnv],
+    record: EvaluationRecord,
+    console: Console,
+) -> Measurement:
+    """Play one decode setting, write it down, show it."""
+    start = time.perf_counter()
+    try:
+        with RolloutProgress(name, console=console) as progress, record.episodes(name) as keep:
+            result = play(
+                actor.policy, checked.tasks, checked.arms[name], make_env,
+                samples=a.samples, seed=a.seed, slots=a.slots, workers=a.sandbox_workers or os.cpu_count() or 1,
+                ahead=AHEAD, mode=a.rollout_mode, on_episode=keep, on_round=progress.show,
+            )  # fmt: skip
+    except (PolicyError, KeyboardInterrupt):
+        print(f"trainers.evaluate: {name} is not measured; {record.kept(name)}", file=sys.stderr)
+        raise
+    finally:
+        if isinstance(actor.policy, OpenAIPolicy):
+            console.print(usage_line(actor.policy.usage), markup=False)
+    measured = measure(result.trajectories, result.label, checked.in_process)
+    record.add(name, measured, result, actor.policy)
+    show(console, name, measured, a.samples, checked.tasks)
+    if checked.split is not None:
+        rates = side_rates(checked.split, measured, checked.in_process)
+        console.print(f"\nby side of {a.split}\n{rates}", markup=False)
+    if past := wrote_on(result.trajectories):
+        console.print(f"wrote on behind a stop sequence: {past[0]} of {past[1]} episodes", markup=False)
+    if result.duplicates is not None and (said := result.duplicates.message()):
+        console.print(said, markup=False)
+    console.print(speed(result, time.perf_counter() - start), soft_wrap=True)
+    return measured
+
+
+def play(
+    policy: Policy,
+    tasks: Sequence[Task],
+    sampling: Sampling,
+    make_env: Callable[[], ConversationEnv],
+    *,
+    samples: int = 1,
+    seed: int = 0,
+    slots: int = 32,
+    workers: int = 1,
+    ahead: int = 0,
+    mode: RolloutMode = RolloutMode.AUTO,
+    on_episode: Callable[[Trajectory], None] | None = None,
+    on_round: Callable[[RolloutState], None] | None = None,
+) -> RolloutResult:
+    """Play every task `samples` times; each attempt has a seed of its own, derived from `seed`.
+
+    Raises:
+        PolicyError: The engine failed.
+    """
+    jobs = [Job(task, k, derive_seed(seed, "evaluate", task.id, k)) for task in tasks for k in range(samples)]
+    slots = min(slots, len(jobs))
+    with RolloutEngine(policy, make_env, slots=slots, workers=workers, ahead=ahead, mode=mode) as engine:
+        return engine.run(jobs, sampling, on_episode=on_episode, on_round=on_round)

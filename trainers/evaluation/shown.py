@@ -1,0 +1,97 @@
+"""What an evaluation tells people on the console."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from agents.models.card import ModelCard
+from agents.policies.openai import Usage
+from agents.policies.opening import Actor, PolicyKind
+from agents.rollout import RolloutResult
+from tasks.model import counted
+from tasks.splits import parted_twins
+from tasks.task import Task
+from trainers.evaluation.check import Checked
+from trainers.measure import Measurement, tag_counts
+from trainers.rollouts.manner import AUTO
+from trainers.run.summary import count_table, measurement_table, percent
+from trainers.stats import mean_pass_at_k
+
+
+def introduce(a: argparse.Namespace, checked: Checked, actor: Actor, other: Sequence[str], console: Console) -> None:
+    """What is about to be played, and what a reader of its figures should know."""
+    style, named = checked.manner.prompt_style, checked.named
+    console.print(
+        f"{a.model}: {len(checked.tasks)} tasks x {a.samples} attempts, sandbox {checked.backend}, "
+        f"prompt style {style}",
+        markup=False,
+    )
+    if checked.in_process:
+        console.print(
+            f"{counted(len(checked.in_process), 'task')} with a judge that runs the agent's code in its own process, "
+            "where that code can write the verdict: played, and not counted (--allow_in_process_judges counts them)",
+            markup=False,
+        )
+    if checked.split is not None:
+        for problem in parted_twins(checked.split, Path(a.split)):
+            console.print(f"warning: {problem}", markup=False, soft_wrap=True)
+    if checked.coverage is not None:
+        console.print(checked.coverage.text(), markup=False)
+    if named.kind is PolicyKind.VLLM and actor.card == ModelCard() and a.prompt_style == AUTO:
+        console.print(
+            f"no model card is known for what {named.url} serves, so it gets the prompt style {style}; if it was "
+            "trained with another, name that: --prompt_style",
+            markup=False,
+        )
+    for why in (*checked.manner.asked, *other):
+        console.print(f"warning: as asked, {why}", markup=False, soft_wrap=True)
+
+
+def show(console: Console, name: str, m: Measurement, samples: int, tasks: Sequence[Task]) -> None:
+    """The figures of one decode setting: all, pass@k, by family, assertion kind and tag, what was excluded."""
+    console.print()
+    console.print(measurement_table(name, {m.sampling: m}))
+    if samples > 1:
+        ks = sorted({k for k in (1, 2, 4, 8, 16, 32, 64, samples) if k <= samples})
+        cells = [f"pass@{k} {percent(mean_pass_at_k(m.outcomes, k))}" for k in ks]
+        console.print(
+            f"{'  '.join(cells)}  (unbiased, mean over tasks; a pass is every assertion; "
+            f"interval on {m.effective_n:.0f} independent episodes)"
+        )
+    note = " (attempts taken as independent)" if samples > 1 else ""
+    tables = [("by family", "family", m.families), ("by assertion kind", "kind", m.kinds)]
+    if tags := tag_counts(tasks, m.outcomes):
+        tables.append(("by tag", "tag", tags))
+    for title, names, counts in tables:
+        console.print()
+        console.print(count_table(title + note, names, {"passed [95 % interval]": counts}))
+    for message, count in m.errors.items():
+        console.print(f"excluded, {count} times: {message}", markup=False)
+    for task, commands in m.losses.items():
+        for command, count in commands.items():
+            console.print(f"sandbox lost, {count} times: {task}: {command or '(while it was graded)'}", markup=False)
+
+
+def speed(result: RolloutResult, seconds: float) -> str:
+    """How long it took, and where the time of a turn went."""
+    timing = result.timing
+    parts = (
+        ("model", timing.model_seconds),
+        ("sandbox", timing.sandbox_seconds),
+        ("overhead", timing.overhead_seconds),
+    )
+    per_turn = ", ".join(f"{name} {1000 * spent / max(1, timing.turns):.1f} ms" for name, spent in parts)
+    return f"{seconds:.1f} s; per turn: {per_turn}\n"
+
+
+def usage_line(usage: Usage) -> str:
+    """What an evaluation has cost so far."""
+    missing = f" ({usage.without_usage} of the replies came without counts)" if usage.without_usage else ""
+    return (
+        f"used so far, as the server counts: {usage.replies} replies, {usage.prompt_tokens:,} prompt tokens, "
+        f"{usage.completion_tokens:,} completion tokens{missing}"
+    )
