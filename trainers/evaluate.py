@@ -25,10 +25,10 @@ from agents.policy import PolicyError
 from sandboxes import SandboxUnavailable
 from tasks.model import TaskError
 from trainers.errors import RunFolderError
-from trainers.evaluation.arguments import build_parser
 from trainers.evaluation.check import EvaluateError
 from trainers.evaluation.compare import compare_arms, read_arms
 from trainers.evaluation.play import evaluate
+from trainers.evaluation.resume import parse
 from trainers.run.folder import disk_full
 from trainers.run.pipes import start
 from trainers.run.summary import wide
@@ -38,9 +38,9 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit code."""
-    arguments = build_parser().parse_args(argv)
     console = wide(Console(highlight=False, emoji=False))  # `instruction:repeat:...` is a name, and no picture
     try:
+        arguments = parse(argv)
         if arguments.compare:
             first, second = (read_arms(path) for path in arguments.compare)
             for part in compare_arms(first, second):

@@ -87,6 +87,12 @@ def build_parser() -> ArgumentParser:
         help="cap on one reply; default: what the policy was trained with, else 512 (questions: the set's)",
     )
     add("--output_dir", help="where episodes and figures go (default runs/eval-<model>-<time>)")
+    add(
+        "--resume",
+        action="store_true",
+        help="go on with the evaluation in --output_dir, with its settings: play what is missing or was lost to the "
+        "machinery",
+    )
     add("--compare", nargs=2, metavar=("A", "B"), help="two evaluation or run folders: paired p-value; plays nothing")
     _environment_arguments(add)
     _policy_arguments(add)

@@ -49,6 +49,8 @@ def read_arms(path: str | Path) -> Arms:
         record = read_mapping(folder / FILE)
         try:
             settings = {name: Measurement.from_json(m) for name, m in record["arms"].items()}
+            if not settings:
+                raise RunFolderError(f"{path}: nothing is measured yet: go on with it (--output_dir {path} --resume)")
             return Arms(str(path), settings, dict(record["tasks"]), _prompts(folder), _agent_errors(folder))
         except (KeyError, TypeError, ValueError) as error:
             raise RunFolderError(f"{folder / FILE}: not an evaluation ({error})") from error

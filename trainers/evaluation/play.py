@@ -20,17 +20,17 @@ from agents.policies.opening import Actor, PolicyName, open_policy
 from agents.policy import Policy, PolicyError, Sampling, abilities
 from agents.rollout import Job, RolloutEngine, RolloutMode, RolloutResult, RolloutState
 from agents.rollout.engine import UNCOUNTED
-from agents.rollout.progress import RolloutProgress
-from agents.seeds import derive_seed
+from agents.rollout.progress import RolloutProgress, Timing
 from agents.trajectory import Trajectory
 from agents.users import ModelUser
 from envs.conversation import ConversationEnv
 from envs.registry import environment
 from sandboxes import SandboxPool
 from tasks.assertions.grade import reset_timings, timing_table
-from tasks.task import Task
+from tasks.model import counted
 from trainers.evaluation.check import Checked, EvaluateError, check
 from trainers.evaluation.folder import EvaluationRecord
+from trainers.evaluation.resume import jobs_of, left_to_play, together
 from trainers.evaluation.shown import introduce, show, speed, usage_line
 from trainers.measure import Measurement, measure, side_rates, wrote_on
 from trainers.rollouts.manner import AUTO, differences, insist
@@ -49,7 +49,7 @@ def evaluate(a: argparse.Namespace, console: Console) -> int:
     checked = check(a)
     folder = Path(a.output_dir) if a.output_dir else _default_folder(checked.named)
     refuse_unwritable(folder)
-    record = EvaluationRecord(folder)
+    record = EvaluationRecord(folder, resume=a.resume)
     actor = _open_actor(a, checked)
     user = None if checked.user is None else open_policy(checked.user)
     if a.max_episode_tokens and not abilities(actor.policy).own_ids:
@@ -75,7 +75,12 @@ def evaluate(a: argparse.Namespace, console: Console) -> int:
     introduce(a, checked, actor, other, console)
     reset_timings()  # the self-test is no part of what is measured
     boxes = min(a.slots + AHEAD, len(checked.tasks) * a.samples)
-    with closing(actor), closing(user) if user else nullcontext(), SandboxPool(checked.backend, boxes) as sandboxes:
+    with (
+        closing(record),
+        closing(actor),
+        closing(user) if user else nullcontext(),
+        SandboxPool(checked.backend, boxes) as sandboxes,
+    ):
         make_env = partial(make, sandbox=sandboxes)
         measured = [_measure_arm(name, a, checked, actor, make_env, record, console) for name in checked.arms]
     if user is not None and isinstance(user.policy, OpenAIPolicy):
@@ -128,11 +133,17 @@ def _measure_arm(
 ) -> Measurement:
     """Play one decode setting, write it down, show it."""
     start = time.perf_counter()
+    jobs = jobs_of(checked.tasks, a.samples, a.seed)
+    kept, past_timing = record.graded(name), record.timing(name)
+    left = left_to_play(jobs, kept, record.path)
+    if a.resume:
+        there = f"{len(jobs) - len(left)} of {counted(len(jobs), 'episode')}"
+        console.print(f"{name}: {there} have a grade already, {len(left)} to play", markup=False)
     try:
-        with RolloutProgress(name, console=console) as progress, record.episodes(name) as keep:
+        with RolloutProgress(name, console=console) as progress, record.episodes(name, kept) as keep:
             result = play(
-                actor.policy, checked.tasks, checked.arms[name], make_env,
-                samples=a.samples, seed=a.seed, slots=a.slots, workers=a.sandbox_workers or os.cpu_count() or 1,
+                actor.policy, left, checked.arms[name], make_env,
+                slots=a.slots, workers=a.sandbox_workers or os.cpu_count() or 1,
                 ahead=AHEAD, mode=a.rollout_mode, on_episode=keep, on_round=progress.show,
             )  # fmt: skip
     except (PolicyError, KeyboardInterrupt):
@@ -141,6 +152,7 @@ def _measure_arm(
     finally:
         if isinstance(actor.policy, OpenAIPolicy):
             console.print(usage_line(actor.policy.usage), markup=False)
+    result = together(jobs, kept, result, greedy=checked.arms[name].greedy, timing=None if left else past_timing)
     measured = measure(result.trajectories, result.label, checked.in_process)
     record.add(name, measured, result, actor.policy)
     show(console, name, measured, a.samples, checked.tasks)
@@ -157,12 +169,10 @@ def _measure_arm(
 
 def play(
     policy: Policy,
-    tasks: Sequence[Task],
+    jobs: Sequence[Job],
     sampling: Sampling,
     make_env: Callable[[], ConversationEnv],
     *,
-    samples: int = 1,
-    seed: int = 0,
     slots: int = 32,
     workers: int = 1,
     ahead: int = 0,
@@ -170,12 +180,13 @@ def play(
     on_episode: Callable[[Trajectory], None] | None = None,
     on_round: Callable[[RolloutState], None] | None = None,
 ) -> RolloutResult:
-    """Play every task `samples` times; each attempt has a seed of its own, derived from `seed`.
+    """Play every job; nothing is opened where there is none.
 
     Raises:
         PolicyError: The engine failed.
     """
-    jobs = [Job(task, k, derive_seed(seed, "evaluate", task.id, k)) for task in tasks for k in range(samples)]
+    if not jobs:
+        return RolloutResult([], Timing())
     slots = min(slots, len(jobs))
     with RolloutEngine(policy, make_env, slots=slots, workers=workers, ahead=ahead, mode=mode) as engine:
         return engine.run(jobs, sampling, on_episode=on_episode, on_round=on_round)

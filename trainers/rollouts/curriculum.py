@@ -184,6 +184,8 @@ def _from_evaluation(path: Path) -> dict[str, Count]:
         if not isinstance(record, dict):
             raise ValueError("a list or a value where a record with `arms` was expected")
         arms, hashes = record["arms"], record["tasks"]
+        if not arms:
+            raise RulesError(f"{path}: nothing is measured yet: go on with it (trainers.evaluate --resume)")
         arm = arms.get("sampled") or max(arms.values(), key=lambda arm: sum(map(len, arm["outcomes"].values())))
         return {
             name: Count(sum(map(bool, passes)), len(passes), hashes.get(name))
