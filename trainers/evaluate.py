@@ -17,6 +17,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from rich.console import Console
 
@@ -25,11 +26,13 @@ from agents.policy import PolicyError
 from sandboxes import SandboxUnavailable
 from tasks.model import TaskError
 from trainers.errors import RunFolderError
+from trainers.evaluation.arms import read_arms
 from trainers.evaluation.check import EvaluateError
-from trainers.evaluation.compare import compare_arms, read_arms
+from trainers.evaluation.compare import compare
+from trainers.evaluation.compared import FILE, shown, write_comparison
 from trainers.evaluation.play import evaluate
 from trainers.evaluation.resume import parse
-from trainers.run.folder import disk_full
+from trainers.run.folder import disk_full, refuse_unwritable
 from trainers.run.pipes import start
 from trainers.run.summary import wide
 
@@ -42,10 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         arguments = parse(argv)
         if arguments.compare:
-            first, second = (read_arms(path) for path in arguments.compare)
-            for part in compare_arms(first, second):
-                console.print(part)
-            return 0
+            return _compare(arguments.compare, arguments.output_dir, console)
         return evaluate(arguments, console)
     except (EvaluateError, TaskError, ModelError, SandboxUnavailable, RunFolderError) as error:
         print(f"trainers.evaluate: {error}", file=sys.stderr)
@@ -61,6 +61,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("trainers.evaluate: stopped", file=sys.stderr)
         return 130
+
+
+def _compare(paths: Sequence[str], output: str | None, console: Console) -> int:
+    """Compare folders with the first one; writes comparison.json into `output`, or the last folder."""
+    if len(paths) < 2:
+        raise EvaluateError(f"--compare {paths[0]}: name two folders or more")
+    arms = [read_arms(path) for path in paths]
+    comparisons = compare(arms)
+    for part in shown(comparisons):
+        console.print(part, soft_wrap=isinstance(part, str))
+    file = Path(output or paths[-1]) / FILE
+    refuse_unwritable(file.parent)
+    write_comparison(file, arms, comparisons)
+    console.print(f"stored in {file}", markup=False, soft_wrap=True)
+    return 0
 
 
 if __name__ == "__main__":

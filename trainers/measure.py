@@ -219,10 +219,47 @@ def wrote_on(trajectories: Sequence[Trajectory]) -> tuple[int, int] | None:
     return (sum(count > 0 for count in counts), len(counts)) if counts else None
 
 
-def tag_counts(tasks: Sequence[Task], outcomes: Mapping[str, Sequence[bool]]) -> dict[str, list[int]]:
-    """[passed, graded] by tag, for tags that tell parts apart (`level:3`, `subject:algebra`), sorted.
+def parts_of(tasks: Sequence[Task]) -> dict[str, dict[str, str]]:
+    """How tasks fall into parts, each task into one: task id to its part by name of the partition.
 
-    A tag that every task has tells nothing apart and is left out.
+    Partitions are `family`, `persona` (the role of who asks) and what stands before the colon of tags (`level`,
+    `subject`), where no task has two of them. A task without one is in no part.
+    """
+    found: dict[str, dict[str, str]] = {}
+    several: set[str] = set()
+    for task in tasks:
+        parts = found.setdefault(task.id, {})
+        if task.family:
+            parts["family"] = task.family
+        if task.persona is not None:
+            parts["persona"] = task.persona.role
+        for name, _, value in (tag.partition(":") for tag in task.tags if ":" in tag):
+            if name in parts:
+                several.add(name)
+            parts.setdefault(name, value)
+    return {task: {name: part for name, part in parts.items() if name not in several} for task, parts in found.items()}
+
+
+NO_PART = "(none)"
+
+
+def part_counts(
+    parts: Mapping[str, Mapping[str, str]], outcomes: Mapping[str, Sequence[bool]]
+) -> dict[str, dict[str, list[int]]]:
+    """[passed, graded] by partition and part; the parts of each add up to all. A partition of one part is left out."""
+    names = dict.fromkeys(name for task in outcomes for name in parts.get(task, ()))
+    table: dict[str, dict[str, list[int]]] = {name: {} for name in names}
+    for name in names:
+        for task, passes in outcomes.items():
+            for passed in passes:
+                _count(table[name], parts.get(task, {}).get(name, NO_PART), passed)
+    return {name: dict(sorted(counts.items())) for name, counts in table.items() if len(counts) > 1}
+
+
+def tag_counts(tasks: Sequence[Task], outcomes: Mapping[str, Sequence[bool]]) -> dict[str, list[int]]:
+    """[passed, graded] by tag, for tags of which a task may have several (`instruction:keywords`), sorted.
+
+    They do not add up; those that do are in `part_counts`. A tag that every task has is left out.
 
     Args:
         tasks: The tasks that were played.
@@ -230,9 +267,10 @@ def tag_counts(tasks: Sequence[Task], outcomes: Mapping[str, Sequence[bool]]) ->
     """
     table: dict[str, list[int]] = {}
     common = set.intersection(*(set(task.tags) for task in tasks)) if tasks else set()
+    apart = parts_of(tasks)
     for task in tasks:
         for tag in task.tags:
-            if ":" in tag and tag not in common:
+            if ":" in tag and tag not in common and tag.partition(":")[0] not in apart[task.id]:
                 for passed in outcomes.get(task.id, ()):
                     _count(table, tag, passed)
     return dict(sorted(table.items()))

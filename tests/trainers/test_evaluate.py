@@ -98,7 +98,7 @@ def test_lost_sandboxes_are_counted_and_listed(
 def test_compare_is_paired_and_shows_both_decode_settings(evaluated: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--compare", str(evaluated / "noop"), str(evaluated / "oracle")]) == 0
     out = " ".join(capsys.readouterr().out.split())
-    assert "+100.0 points on 6 shared tasks" in out
+    assert "+100.0 points [+44.8, +100.0] on 6 shared tasks" in out and "improvement: B minus A is +100.0" in out
     assert "paired p 0.031" in out  # all six signs equal: 2 / 2**6
     assert "6 tasks better, 0 worse, 0 equal" in out
     assert out.count("T=1, max_tokens=512") == 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from tests.envs.fakes import task as shell_task
 from tests.envs.questions import question, questions
 from tests.trainers.toy import NotingTrainer, make_config, make_model, make_tokenizer
 from trainers import evaluate, grpo
-from trainers.measure import measure, tag_counts, wrote_on
+from trainers.measure import measure, part_counts, parts_of, tag_counts, wrote_on
 from trainers.rollouts.metrics import episode_metrics
 from trainers.run.machine import environment_settings, unfit_task
 
@@ -60,7 +61,9 @@ def test_the_oracle_passes_everything_and_doing_nothing_nothing(
         assert f"gold scores 1 on {questions_played}/{questions_played}, empty 0 on {questions_played}" in out
         assert " p50 " in out and " p95 " in out
         if env == "MATH-v0":
-            assert "by tag" in out and "level:" in out and "subject:" in out
+            assert "by level" in out and "by subject" in out
+            sums = re.findall(r"^all +│ (\d+)/(\d+) ", out, re.MULTILINE)
+            assert sums[:3] == [(str(arm["passed"]), str(arm["n"]))] * 3, "family, level and subject add up"
 
 
 @needs_sandbox
@@ -129,7 +132,9 @@ def test_figures_by_set_and_by_tag() -> None:
     assert metrics["env/gsm8k/pass_rate"] == 0 and metrics["env/shell/reward"] == pytest.approx(0.5 - 0.2 / 4)
     m = measure(result.trajectories, "x")
     assert m.families == {"(no family)": [0, 1], "gsm8k": [0, 2]}
-    assert tag_counts(tasks, m.outcomes) == {"level:3": [0, 1]}
+    parts = part_counts(parts_of(tasks), m.outcomes)
+    assert parts == {"family": {"(none)": [0, 1], "gsm8k": [0, 2]}, "level": {"(none)": [0, 2], "3": [0, 1]}}
+    assert tag_counts(tasks, m.outcomes) == {}
     alone = engine_result([t for t in result.trajectories if t.family is None], result)
     assert not any(name.startswith("env/shell") for name in episode_metrics(alone))
 
@@ -202,7 +207,7 @@ def test_a_run_on_three_sets_from_the_command_line(tmp_path: Path, capsys: pytes
     assert evaluate.main([*measured, "--prompt_style", "standard", "--output_dir", str(tmp_path / "c")]) == 0
     assert "warning: as asked, the policy was trained with other prompts" in capsys.readouterr().out
     assert evaluate.main(["--compare", str(tmp_path / "a"), str(tmp_path / "c")]) == 0
-    assert "the prompts differ: A compact (" in capsys.readouterr().out
+    assert "different settings, so no verdict: prompts: A compact (" in capsys.readouterr().out
 
 
 @needs_sandbox

@@ -93,7 +93,12 @@ def build_parser() -> ArgumentParser:
         help="go on with the evaluation in --output_dir, with its settings: play what is missing or was lost to the "
         "machinery",
     )
-    add("--compare", nargs=2, metavar=("A", "B"), help="two evaluation or run folders: paired p-value; plays nothing")
+    add(
+        "--compare",
+        nargs="+",
+        metavar="FOLDER",
+        help="evaluation or run folders, each against the first: difference, paired p-value and verdict; plays nothing",
+    )
     _environment_arguments(add)
     _policy_arguments(add)
     return parser

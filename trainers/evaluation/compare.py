@@ -1,126 +1,206 @@
-"""Two evaluations on the same tasks: paired, with the decode settings of both, or a clear word where that cannot be."""
+"""Evaluations on the same tasks against the first of them: the difference, and the sentence that the data allow.
+
+The verdict rests on passes alone, task by task. All comparisons of one call are a family: p-values are Holm's, so that
+all sentences together are wrong with a probability of 5 % at most. Policies that were not asked in the same way, or not
+the same, get no verdict.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-
-from rich.table import Table
+from enum import StrEnum
 
 from trainers.errors import RunFolderError
-from trainers.evaluation.folder import FILE
-from trainers.measure import Measurement
-from trainers.reporting.folder import read_mapping, read_run
-from trainers.run.record import CONFIG, ENVIRONMENT, TASKS
-from trainers.run.summary import measurement_table, p_text
-from trainers.stats import Outcomes, fisher_exact, paired_test, tasks_needed
+from trainers.evaluation.arms import Arms
+from trainers.measure import NO_PART, Measurement
+from trainers.paired import difference_interval, smallest_difference
+from trainers.stats import Interval, Outcomes, PairedTest, fisher_exact, holm, paired_test
+
+ALPHA = 0.05
+"""Probability of a wrong improvement or degradation in all comparisons of a call."""
+
+
+class Said(StrEnum):
+    """What a comparison allows to say."""
+
+    IMPROVEMENT = "improvement"
+    DEGRADATION = "degradation"
+    NO_DIFFERENCE = "no difference shown"
+    OTHER_SETTINGS = "different settings"
 
 
 @dataclass(frozen=True, slots=True)
-class Arms:
-    """Measurements of one folder.
+class Part:
+    """One part of the shared tasks, such as `level` 3.
 
     Attributes:
-        name: For tables.
-        settings: By decode setting.
-        hashes: Content hash of each task measured on.
-        prompts: Style and hash of the prompts; empty where the folder is older than that record.
-        agent_errors: What counted where the agent kept itself from being judged; empty likewise.
+        first: [passed, graded] of the first policy; `second` of the other.
+        difference: Of the mean pass rates of its tasks, second minus first; `tasks` how many.
+        interval: 95 %, of this part alone: of many parts some exclude 0 by chance.
     """
 
-    name: str
-    settings: dict[str, Measurement]
-    hashes: dict[str, str]
-    prompts: str = ""
-    agent_errors: str = ""
+    first: tuple[int, int]
+    second: tuple[int, int]
+    tasks: int
+    difference: float
+    interval: Interval | None
 
 
-def read_arms(path: str | Path) -> Arms:
-    """Measurements of an evaluation folder, or of a run folder's chosen step.
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """One decode setting of two folders.
+
+    Attributes:
+        first: Name of the folder that is compared with; `second` of the other.
+        arms: Names of the decode setting in both.
+        a: The first's figures on all its tasks; `b` the second's.
+        test: On the tasks that both have with the same content.
+        unpaired_p: Fisher's p where no task is shared, attempts taken as independent; decides nothing.
+        p_holm: The test's p, corrected for all comparisons of the call.
+        interval: 95 % interval of the difference; `None` without a shared task.
+        smallest: Where no difference was shown: the smallest true one that these tasks would have shown (power 0.8);
+            `None`: none at all.
+        differs: Settings that are not the same, each with both values.
+        changed: Tasks with the same id and other content, left out.
+        said: The verdict.
+        parts: By name of the partition and part; partitions of one part are left out.
+    """
+
+    first: str
+    second: str
+    arms: tuple[str, str]
+    a: Measurement
+    b: Measurement
+    test: PairedTest
+    unpaired_p: float | None
+    p_holm: float
+    interval: Interval | None
+    smallest: float | None
+    differs: tuple[str, ...]
+    changed: int
+    said: Said
+    parts: Mapping[str, Mapping[str, Part]]
+
+    def sentence(self) -> str:
+        """The verdict for people."""
+        if self.said is Said.OTHER_SETTINGS:
+            return f"{self.said}, so no verdict: {'; '.join(self.differs)}"
+        points = 100 * self.test.difference
+        ends = "" if self.interval is None else f" [{100 * self.interval.low:+.1f}, {100 * self.interval.high:+.1f}]"
+        found = f"{points:+.1f} points{ends}"
+        if self.said is not Said.NO_DIFFERENCE:
+            return f"{self.said}: B minus A is {found}"
+        could = (
+            "so few tasks could not have shown any difference"
+            if self.smallest is None
+            else f"{self.test.tasks} tasks would have shown one of {100 * self.smallest:.0f} points (4 times in 5)"
+        )
+        return f"{self.said}: B minus A is {found}; {could}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Pair:
+    """Two decode settings that are compared, before the verdict."""
+
+    first: Arms
+    second: Arms
+    names: tuple[str, str]
+    a: Measurement
+    b: Measurement
+    outcomes: tuple[Outcomes, Outcomes]
+    changed: int
+    test: PairedTest
+
+
+def compare(arms: Sequence[Arms]) -> list[Comparison]:
+    """Compare each folder with the first one, in each decode setting that both have, or in the only one of each.
+
+    Args:
+        arms: Two or more.
 
     Raises:
-        RunFolderError: It is neither, or it is damaged.
+        RunFolderError: Two folders share no decode setting and one has several.
     """
-    folder = Path(path)
-    if not folder.is_dir():
-        raise RunFolderError(f"no such folder: {path} (an evaluation folder or a run folder is needed)")
-    if (folder / FILE).exists():
-        record = read_mapping(folder / FILE)
-        try:
-            settings = {name: Measurement.from_json(m) for name, m in record["arms"].items()}
-            if not settings:
-                raise RunFolderError(f"{path}: nothing is measured yet: go on with it (--output_dir {path} --resume)")
-            return Arms(str(path), settings, dict(record["tasks"]), _prompts(folder), _agent_errors(folder))
-        except (KeyError, TypeError, ValueError) as error:
-            raise RunFolderError(f"{folder / FILE}: not an evaluation ({error})") from error
-    run = read_run(folder)
-    if run.best is None:
-        raise RunFolderError(f"{path} holds no held-out evaluation to compare")
-    lock = read_mapping(folder / TASKS)
-    measured = {**lock.get("held_out", {}), **lock.get("unseen", {})}
-    name = f"{path} (step {run.best.step})"
-    return Arms(name, run.best.settings, measured, _prompts(folder), _agent_errors(folder))
+    pairs = [pair for second in arms[1:] for pair in _pairs(arms[0], second)]
+    adjusted = holm([pair.test.p_value for pair in pairs])
+    return [_concluded(pair, p, ALPHA / len(pairs)) for pair, p in zip(pairs, adjusted, strict=True)]
 
 
-def compare_arms(first: Arms, second: Arms) -> Iterator[Table | str]:
-    """Tables and lines for a person: each shared decode setting, or the only one of each.
-
-    Raises:
-        RunFolderError: The folders share no decode setting and have several.
-    """
-    pairs = [(name, name) for name in first.settings if name in second.settings]
-    if not pairs:
+def _pairs(first: Arms, second: Arms) -> Iterator[_Pair]:
+    names = [(name, name) for name in first.settings if name in second.settings]
+    if not names:
         if len(first.settings) != 1 or len(second.settings) != 1:
             raise RunFolderError(
                 f"no decode setting in common: {first.name} has {', '.join(first.settings)}, "
                 f"{second.name} has {', '.join(second.settings)}"
             )
-        pairs = [(next(iter(first.settings)), next(iter(second.settings)))]
-    if first.prompts and second.prompts and first.prompts != second.prompts:
-        yield f"[yellow]the prompts differ:[/] A {first.prompts}; B {second.prompts}"
-    if first.agent_errors and second.agent_errors and first.agent_errors != second.agent_errors:
-        yield f"[yellow]agent_errors differs:[/] A {first.agent_errors}; B {second.agent_errors}"
-    changed = {t for t, h in first.hashes.items() if second.hashes.get(t, h) != h}
-    for a_name, b_name in pairs:
-        yield from _pair(first, second, first.settings[a_name], second.settings[b_name], a_name, b_name, changed)
+        names = [(next(iter(first.settings)), next(iter(second.settings)))]
+    changed = {task for task, content in first.hashes.items() if second.hashes.get(task, content) != content}
+    for a_name, b_name in names:
+        a, b = first.settings[a_name], second.settings[b_name]
+        outcomes = (_without(a.outcomes, changed), _without(b.outcomes, changed))
+        test = paired_test(*outcomes)
+        yield _Pair(first, second, (a_name, b_name), a, b, outcomes, len(changed), test)
 
 
-def _pair(
-    first: Arms, second: Arms, a: Measurement, b: Measurement, a_name: str, b_name: str, changed: set[str]
-) -> Iterator[Table | str]:
-    title = a_name if a_name == b_name else f"{a_name} against {b_name}"
-    yield measurement_table(title, {f"A  {first.name}": a, f"B  {second.name}": b})
-    if a.sampling != b.sampling:
-        yield f"[yellow]the decode settings differ:[/] A {a.sampling}; B {b.sampling}"
-    if changed:
-        yield f"{len(changed)} tasks have the same id and other content in A and B: they are left out"
-    test = paired_test(_without(a.outcomes, changed), _without(b.outcomes, changed))
-    if not test.tasks:
-        p = fisher_exact(a.passed, a.graded, b.passed, b.graded)
-        yield f"no task in common: unpaired p {p_text(p)} (Fisher's exact test, attempts taken as independent)\n"
-        return
-    yield (
-        f"B minus A: {100 * test.difference:+.1f} points on {test.tasks} shared tasks; paired p {p_text(test.p_value)} "
-        f"({test.test}: {test.better} tasks better, {test.worse} worse, {test.tasks - test.better - test.worse} equal)"
-    )
-    if test.unpaired:
-        yield f"{test.unpaired} tasks have a graded attempt on one side only and are not in the test"
-    if test.p_value > 0.05 and test.difference and a.pass_rate is not None and b.pass_rate is not None:
-        needed = tasks_needed(a.pass_rate, b.pass_rate)
-        if needed:
-            yield f"not significant at 5 %: unpaired, such a difference needs about {needed} tasks per side"
-    yield ""
-
-
-def _without(outcomes: dict[str, list[bool]], tasks: set[str]) -> Outcomes:
+def _without(outcomes: Outcomes, tasks: set[str]) -> Outcomes:
     return {task: passes for task, passes in outcomes.items() if task not in tasks}
 
 
-def _prompts(folder: Path) -> str:
-    record = read_mapping(folder / ENVIRONMENT)
-    return f"{record['prompt_style']} ({record['prompt_hash']})" if record.get("prompt_hash") else ""
+def _concluded(pair: _Pair, p_holm: float, alpha: float) -> Comparison:
+    differs, test = tuple(_differences(pair)), pair.test
+    if differs:
+        said = Said.OTHER_SETTINGS
+    elif p_holm >= ALPHA:
+        said = Said.NO_DIFFERENCE
+    else:
+        said = Said.IMPROVEMENT if test.difference > 0 else Said.DEGRADATION
+    a, b = pair.a, pair.b
+    return Comparison(
+        first=pair.first.name,
+        second=pair.second.name,
+        arms=pair.names,
+        a=a,
+        b=b,
+        test=test,
+        unpaired_p=None if test.tasks else fisher_exact(a.passed, a.graded, b.passed, b.graded),
+        p_holm=p_holm,
+        interval=difference_interval(*pair.outcomes),
+        smallest=smallest_difference(*pair.outcomes, alpha=alpha) if said is Said.NO_DIFFERENCE else None,
+        differs=differs,
+        changed=pair.changed,
+        said=said,
+        parts=dict(_parts(pair)),
+    )
 
 
-def _agent_errors(folder: Path) -> str:
-    return str(read_mapping(folder / CONFIG).get("agent_errors", ""))
+def _differences(pair: _Pair) -> Iterator[str]:
+    """What was not the same; a setting that one folder does not say is no difference."""
+    if not pair.test.tasks:
+        yield "no task in common"
+    if pair.a.sampling != pair.b.sampling:
+        yield f"decode settings: A {pair.a.sampling}; B {pair.b.sampling}"
+    first, second = pair.first.manner, pair.second.manner
+    yield from (
+        f"{name}: A {value}; B {second[name]}" for name, value in first.items() if second.get(name, value) != value
+    )
+
+
+def _parts(pair: _Pair) -> Iterator[tuple[str, dict[str, Part]]]:
+    """The shared tasks, parted; every partition adds up to all of them."""
+    first, second = pair.outcomes
+    shared = [task for task in first if first[task] and second.get(task)]
+    of = {**pair.first.parts, **pair.second.parts}
+    for name in dict.fromkeys(name for task in shared for name in of.get(task, ())):
+        tasks: dict[str, list[str]] = {}
+        for task in shared:
+            tasks.setdefault(of.get(task, {}).get(name, NO_PART), []).append(task)
+        if len(tasks) > 1:
+            yield name, {part: _part(first, second, tasks[part]) for part in sorted(tasks)}
+
+
+def _part(first: Outcomes, second: Outcomes, tasks: Sequence[str]) -> Part:
+    a, b = ({task: arm[task] for task in tasks} for arm in (first, second))
+    counts = [(sum(map(sum, arm.values())), sum(map(len, arm.values()))) for arm in (a, b)]
+    return Part(counts[0], counts[1], len(tasks), paired_test(a, b).difference, difference_interval(a, b))

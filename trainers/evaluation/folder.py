@@ -22,7 +22,7 @@ from tasks.model import LONE_SURROGATES, atomic_file, counted
 from tasks.task import Task
 from trainers.errors import RunFolderError
 from trainers.jsonl import plain, remove_part_files, write_json, write_whole
-from trainers.measure import Measurement, is_graded
+from trainers.measure import Measurement, is_graded, parts_of
 from trainers.reporting.folder import read_mapping
 from trainers.run.folder import lock_folder
 from trainers.run.machine import describe_environment
@@ -36,6 +36,11 @@ FREE = frozenset(
     ("output_dir", "resume", "compare", "all_checkpoints", "open", "price", "concurrency", "timeout", "retries")
 ) | {"sandbox_workers"}
 """Arguments that no episode depends on: they may be others where an evaluation goes on."""
+
+
+def episodes_file(folder: Path, arm: str) -> Path:
+    """Where the episodes of a decode setting are."""
+    return folder / f"episodes_{arm}.jsonl"
 
 
 def settings_of(folder: Path) -> dict[str, Any]:
@@ -66,6 +71,7 @@ class EvaluationRecord:
         self.path = folder
         self._before = settings_of(folder) if resume else None
         self._tasks: dict[str, str] = {}
+        self._parts: dict[str, dict[str, str]] = {}
         self._in_process: list[str] = []
         self._date = ""
         self._ended = self._broken = 0
@@ -95,6 +101,7 @@ class EvaluationRecord:
             raise RunFolderError(f"cannot write the folder {self.path}: {error.strerror}") from error
         self._lock = lock_folder(self.path)
         self._tasks = {task.id: task.content_hash for task in tasks}
+        self._parts = parts_of(tasks)
         self._in_process = sorted(in_process)
         self._date = datetime.now(UTC).isoformat(timespec="seconds")
         self._model = {"name": settings["model"]}
@@ -137,7 +144,7 @@ class EvaluationRecord:
             RunFolderError: A file of episodes is damaged, other than by a cut last line.
         """
         found: dict[tuple[str, int], Trajectory] = {}
-        for path in (self._whole(arm), self._partial(arm)) if self._before is not None else ():
+        for path in (episodes_file(self.path, arm), self._partial(arm)) if self._before is not None else ():
             try:
                 episodes = list(read_jsonl(path, allow_cut=True)) if path.exists() else []
             except RecordError as error:
@@ -181,7 +188,7 @@ class EvaluationRecord:
 
     def add(self, arm: str, measurement: Measurement, result: RolloutResult, policy: Policy) -> None:
         """One decode setting is done: its episodes, and the figures so far."""
-        with atomic_file(self._whole(arm), sync=False) as file:
+        with atomic_file(episodes_file(self.path, arm), sync=False) as file:
             write_jsonl(result.trajectories, file)
         self._arms[arm] = measurement.to_json()
         self._timing[arm] = {**asdict(result.timing), "overhead_seconds": result.timing.overhead_seconds}
@@ -196,14 +203,12 @@ class EvaluationRecord:
             "model": model,
             "date": self._date,
             "tasks": self._tasks,
+            "parts": self._parts,
             "in_process_judges": self._in_process,
             "arms": self._arms,
             "timing": self._timing,
         }
         write_json(self.path / FILE, record)
-
-    def _whole(self, arm: str) -> Path:
-        return self.path / f"episodes_{arm}.jsonl"
 
     def _partial(self, arm: str) -> Path:
         return self.path / f"episodes_{arm}.partial.jsonl"

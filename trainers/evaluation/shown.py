@@ -16,7 +16,7 @@ from tasks.model import counted
 from tasks.splits import parted_twins
 from tasks.task import Task
 from trainers.evaluation.check import Checked
-from trainers.measure import Measurement, tag_counts
+from trainers.measure import Measurement, part_counts, parts_of, tag_counts
 from trainers.rollouts.manner import AUTO
 from trainers.run.summary import count_table, measurement_table, percent
 from trainers.stats import mean_pass_at_k
@@ -63,12 +63,17 @@ def show(console: Console, name: str, m: Measurement, samples: int, tasks: Seque
             f"interval on {m.effective_n:.0f} independent episodes)"
         )
     note = " (attempts taken as independent)" if samples > 1 else ""
-    tables = [("by family", "family", m.families), ("by assertion kind", "kind", m.kinds)]
+    parts = part_counts(parts_of(tasks), m.outcomes)
+    parts.setdefault("family", m.families)
+    tables = [(name, counts, True) for name, counts in parts.items()]
+    tables.append(("assertion kind", m.kinds, True))
     if tags := tag_counts(tasks, m.outcomes):
-        tables.append(("by tag", "tag", tags))
-    for title, names, counts in tables:
+        tables.append(("tag", tags, False))
+    for name, counts, adds_up in tables:
         console.print()
-        console.print(count_table(title + note, names, {"passed [95 % interval]": counts}))
+        console.print(
+            count_table(f"by {name}{note}", name.split()[-1], {"passed [95 % interval]": counts}, total=adds_up)
+        )
     for message, count in m.errors.items():
         console.print(f"excluded, {count} times: {message}", markup=False)
     for task, commands in m.losses.items():

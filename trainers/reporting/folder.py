@@ -34,6 +34,7 @@ class RunFolder:
     Attributes:
         name: Last part of the path, for titles and legends.
         intents: What each task asks for, by its id.
+        parts: The parts that each task is of (`trainers.measure.parts_of`); empty in runs of release 0.6 and earlier.
         steps: One mapping per logged training step (metric name to value), in order.
         held_out: Held-out evaluations in order.
         confirmation: Start and chosen weights on tasks that nothing chose on; `None` before it is done.
@@ -49,6 +50,7 @@ class RunFolder:
     config: dict[str, Any] = field(default_factory=dict)
     environment: dict[str, Any] = field(default_factory=dict)
     intents: dict[str, str] = field(default_factory=dict)
+    parts: dict[str, dict[str, str]] = field(default_factory=dict)
     steps: list[dict[str, Any]] = field(default_factory=list)
     held_out: list[HeldOutPoint] = field(default_factory=list)
     summary: dict[str, Any] | None = None
@@ -123,6 +125,7 @@ def read_run(path: str | Path) -> RunFolder:
             raise RunFolderError(f"{run.path / record.CONFIRMATION}: not a confirmation ({error})") from error
     for line in _lines(run, record.INTENTS):
         run.intents[line["id"]] = line["intent"]
+        run.parts[line["id"]] = line.get("parts", {})
     run.steps = [line for line in _lines(run, record.METRICS) if "reward" in line]
     run.findings = [record.finding_of(line) for line in _lines(run, record.FINDINGS)]
     run.warnings = [str(line["message"]) for line in _lines(run, record.WARNINGS)]

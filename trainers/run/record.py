@@ -22,7 +22,7 @@ from tasks.splits import Split, write_lock
 from trainers.errors import RunFolderError
 from trainers.guards import Finding, Severity
 from trainers.jsonl import append_line, cut_lines, plain, read_lines, remove_part_files, write_json, write_whole
-from trainers.measure import Confirmation, Episodes, is_graded
+from trainers.measure import Confirmation, Episodes, is_graded, parts_of
 from trainers.rollouts.rules import by_place, first_drawn
 from trainers.run.folder import GOES_ON, OCCUPIED, lock_folder, refuse_no_run, refuse_occupied, replace_run
 from trainers.run.machine import describe_environment
@@ -304,8 +304,9 @@ class RunRecord:
                 f"{path}: the tasks are not those this run started with; resume with the same --tasks, --held_out "
                 f"and --confirm, or choose another --output_dir\n{error}"
             ) from error
+        parts = parts_of([task for tasks in split.sides.values() for task in tasks])
         lines = [
-            {"id": task.id, "split": name, "family": task.family, "intent": task.intent}
+            {"id": task.id, "split": name, "family": task.family, "intent": task.intent, "parts": parts[task.id]}
             for name, tasks in split.sides.items()
             for task in tasks
         ]
