@@ -6,6 +6,7 @@
     python -m trainers.evaluate --env GSM8K-v0 --tasks gsm8k:test.jsonl --model Qwen/Qwen2.5-1.5B-Instruct
     python -m trainers.evaluate --model openai:gpt-4o-mini@https://api.openai.com/v1 --env GSM8K-v0
     python -m trainers.evaluate --tasks my_tasks/ --split my.lock    # are both sides of a split equally hard?
+    python -m trainers.evaluate --model runs/mine --all_checkpoints  # one row per checkpoint
     python -m trainers.evaluate --compare runs/eval-a runs/eval-b    # paired p-value of two evaluations
 
 Every figure comes with its counts, interval and decode settings. Exit codes: 0 measured, 1 the engine failed or
@@ -28,6 +29,7 @@ from tasks.model import TaskError
 from trainers.errors import RunFolderError
 from trainers.evaluation.arms import read_arms
 from trainers.evaluation.check import EvaluateError
+from trainers.evaluation.checkpoints import evaluate_checkpoints
 from trainers.evaluation.compare import compare
 from trainers.evaluation.compared import FILE, shown, write_comparison
 from trainers.evaluation.play import evaluate
@@ -46,7 +48,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         arguments = parse(argv)
         if arguments.compare:
             return _compare(arguments.compare, arguments.output_dir, console)
-        return evaluate(arguments, console)
+        measure = evaluate_checkpoints if arguments.all_checkpoints else evaluate
+        return measure(arguments, console)
     except (EvaluateError, TaskError, ModelError, SandboxUnavailable, RunFolderError) as error:
         print(f"trainers.evaluate: {error}", file=sys.stderr)
         return 2

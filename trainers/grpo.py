@@ -51,6 +51,7 @@ from trainers.measure import Confirmation
 from trainers.processes import OtherProcessFailed, close_group, from_main, here, is_main, together
 from trainers.report import write_report
 from trainers.run.callback import RunCallback
+from trainers.run.checkpoints import checkpoint_cells
 from trainers.run.console import Plan, RunConsole
 from trainers.run.device import GpuBusy
 from trainers.run.dry_run import describe
@@ -456,6 +457,7 @@ class TrainingRun:
             guards_line=callback.watch.describe(),
             confirmation=self.confirmation,
             memory=peak_memory(self._run),
+            checkpoints=checkpoint_cells(callback.record.path),
         )
 
     def _say_full(self) -> None:

@@ -16,6 +16,7 @@ from trainers.reporting.folder import RunFolder, read_run
 from trainers.reporting.page import comparison, default_output, headline, rendered, view_run
 from trainers.reporting.run_charts import overlay
 from trainers.run.pipes import start
+from trainers.run.summary import MEASURED_NOTE
 
 
 def render(runs: Sequence[RunFolder], folder: Path | None = None) -> str:
@@ -32,6 +33,7 @@ def render(runs: Sequence[RunFolder], folder: Path | None = None) -> str:
         runs=[view_run(run, folder) for run in runs],
         overlay=overlay(runs) if several else [],
         comparison=comparison(runs) if several else [],
+        caption=" ".join(MEASURED_NOTE),
     )
 
 

@@ -13,7 +13,9 @@ import pytest
 from agents.models.card import CARD_FILE, MANIFEST, ModelCard, read_card, write_card, write_manifest
 from sandboxes import probe
 from trainers import evaluate, grpo, sft
+from trainers.measure import Measurement
 from trainers.rollouts.manner import manner_of
+from trainers.run.checkpoints import measured_rows
 from trainers.warmstart.model import SFTConfigError, SFTSettings
 
 SANDBOX = next((name for name in ("bubblewrap", "landlock") if probe(name).ok), None)
@@ -117,6 +119,36 @@ def test_other_prompts_that_nobody_asked_for_are_refused_everywhere(
     asked = ["--prompt_style", "compact", "--output_dir", str(tmp_path / "c")]
     assert evaluate.main(["--model", str(model), *tasks, *asked]) == 0
     assert "warning: as asked, the policy was trained with other prompts" in capsys.readouterr().out
+
+
+def test_all_checkpoints_are_rows_with_the_figures_of_the_run(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "all"
+    argv = ["--model", str(run), "--all_checkpoints", "--greedy", "--tasks", SHELL[3], "--output_dir", str(out)]
+    assert evaluate.main(argv) == 0
+    lines = [json.loads(line) for line in (run / "held_out.jsonl").read_text().splitlines()]
+    greedy = [(line["step"], {"greedy": Measurement.from_json(line["settings"]["greedy"])}) for line in lines]
+    now = rows_of(out / "CHECKPOINTS.md")
+    assert now == [list(row.cells()) for row in measured_rows(greedy)] and [row[0] for row in now] == ["0", "1", "2"]
+    summary = rows_of(run / "SUMMARY.md")
+    assert [row for row in summary if row[1] == "greedy"] == now
+    assert [(row[0], row[2].split()[0].split("/")[1]) for row in summary if row[1] == "pool"] == [
+        ("1", "8"),
+        ("2", "8"),
+    ]
+    assert "every checkpoint" in capsys.readouterr().out
+    shutil.rmtree(out / "step_000002")
+    assert evaluate.main(["--resume", "--output_dir", str(out)]) == 0
+    assert rows_of(out / "CHECKPOINTS.md") == now
+    assert "greedy: 5 of 5 episodes have a grade already, 0 to play" in capsys.readouterr().out
+    assert evaluate.main(["--model", str(run / "best"), "--all_checkpoints"]) == 2
+    assert "is no run folder with a checkpoint in it" in capsys.readouterr().err
+
+
+def rows_of(page: Path) -> list[list[str]]:
+    """The cells of a table in Markdown, without its header."""
+    return [line.strip("| ").split(" | ") for line in page.read_text().splitlines() if line.startswith("| ")][2:]
 
 
 def test_training_goes_on_with_the_caps_of_before(

@@ -94,6 +94,11 @@ def build_parser() -> ArgumentParser:
         "machinery",
     )
     add(
+        "--all_checkpoints",
+        action="store_true",
+        help="--model is a run folder: measure its start and every checkpoint in it, one row each",
+    )
+    add(
         "--compare",
         nargs="+",
         metavar="FOLDER",

@@ -9,6 +9,7 @@ from itertools import islice, zip_longest
 from pathlib import Path
 from typing import Any
 
+from agents.models.card import ModelCard
 from agents.policies.opening import PolicyKind, PolicyName, card_of, read_name
 from agents.policy import Sampling
 from agents.users import read_user
@@ -77,7 +78,7 @@ def check(a: argparse.Namespace) -> Checked:
         check_arguments(a, build_parser(), named)
         body = read_body(a.request_body)
         check_body(body, a)
-        manner = _manner(a, named)
+        manner = settle(a, card_of(named))
         settings = environment_settings(
             a.env, tools=manner.tools, revise=manner.revise, keep_observations=manner.keep_observations
         )
@@ -171,14 +172,10 @@ def _arms(a: argparse.Namespace, cap: int, budget: int | None) -> dict[str, Samp
     return arms
 
 
-def _manner(a: argparse.Namespace, named: PolicyName) -> Manner:
-    """How the policy is spoken to; what `a` leaves open is put into it, as the record shall have it.
-
-    Raises:
-        ValueError: The policy's card cannot be read.
-    """
+def settle(a: argparse.Namespace, card: ModelCard) -> Manner:
+    """How a policy with this card is spoken to; what `a` leaves open is put into it, as the record shall have it."""
     manner = manner_of(
-        card_of(named),
+        card,
         env=a.env,
         prompt_style=a.prompt_style,
         tools=None if a.no_tools is None else not a.no_tools,

@@ -37,8 +37,8 @@ def parse(argv: Sequence[str] | None) -> Namespace:
     known = {name: before[name] for name in vars(given) if name in before and name not in _OF_THIS_CALL}
     parser.set_defaults(**known)
     given = parser.parse_args(argv)
-    if given.tasks is None:
-        given.tasks = [before["tasks"]]
+    if given.tasks is None:  # a record has them joined; that of all checkpoints as they were given
+        given.tasks = [before["tasks"]] if isinstance(before["tasks"], str) else before["tasks"]
     return given
 
 

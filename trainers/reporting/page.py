@@ -17,6 +17,7 @@ from trainers.measure import Confirmation, Measurement, losses_of
 from trainers.reporting.charts import Figure
 from trainers.reporting.folder import RunFolder
 from trainers.reporting.run_charts import run_figures, time_figure
+from trainers.run.checkpoints import checkpoint_cells
 from trainers.run.summary import both_ways, counts_text, number, p_text, passes, percent, stop_mix
 from trainers.stats import paired_test
 
@@ -174,6 +175,8 @@ class RunView:
     notes: list[str]
     losses: list[tuple[str, str, str, int]]
     """Sandboxes that were lost: where it was played, task, command (empty while it was graded), how often."""
+    checkpoints: list[tuple[str, ...]]
+    """One row per measured step, the header first."""
     figures: list[Figure]
     time: Figure | None
     samples: list[SampleView]
@@ -196,6 +199,7 @@ def view_run(run: RunFolder, folder: Path | None = None) -> RunView:
         warnings=[shown(w) for w in dict.fromkeys(run.warnings)],
         notes=run.notes,
         losses=_losses(run),
+        checkpoints=list(checkpoint_cells(run.path)),
         figures=run_figures(run),
         time=time_figure(run),
         samples=samples,

@@ -474,6 +474,8 @@ class RunCallback(GuardCallback):
         if not logs or not state.is_world_process_zero:
             return
         figures = {k: v for k, v in logs.items() if k != "total_flos"}
+        if "loss" in figures:
+            figures["policy_loss"] = figures["loss"] - args.beta * figures.get("kl", 0.0)
         self.record.log(state.global_step, figures)
         if "reward" not in figures:
             return

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -22,6 +22,7 @@ from envs.episode import StopReason
 from trainers.guards import Finding, Severity
 from trainers.heldout import Evaluation, HeldOut
 from trainers.run.summary import (
+    MEASURED_NOTE,
     RunSummary,
     both_ways,
     confirmation_lines,
@@ -35,6 +36,7 @@ from trainers.run.summary import (
     rate_text,
     steady_words,
     stop_mix,
+    text_table,
     wide,
 )
 from trainers.settings import GiGPOConfig
@@ -50,6 +52,8 @@ AGENTS_DOING = {"lost": f"env/stop/{StopReason.LOST}", "broke": "env/broke_frac"
 PLAIN_LINES = 20
 HELD_OUT = "held-out"
 """How the trainer calls the rollouts of an evaluation."""
+MOST_ROWS = 40
+"""Rows of the closing table of measured steps."""
 ALPHA = 0.05
 """From this p-value on, a line says that two evaluations do not differ by more than chance explains."""
 
@@ -269,6 +273,9 @@ class RunConsole:
             title = f"held-out, {setting}: start and chosen step {summary.best_step}"
             out.print(measurement_table(title, {"before": summary.before[setting], "after": summary.after[setting]}))
             out.print(f"{difference_text(summary.test(setting))}\n")
+        if summary.checkpoints:
+            out.print(text_table("every measured step", _latest(summary.checkpoints)))
+            out.print(f"{' '.join(MEASURED_NOTE)}\n", soft_wrap=True)
         out.print(_time_table(summary))
         share, model = summary.clock.overhead_share, summary.clock.model_time_share
         out.print(f"our overhead is {percent(share)} of rollout wall, the model {percent(model)}", soft_wrap=True)
@@ -336,6 +343,15 @@ def _found(finding: Finding) -> str:
     else:
         head = f"[bold yellow]guard {finding.guard}[/]"
     return f"{head} (step {finding.step}): {escape(finding.message)}"
+
+
+def _latest(cells: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
+    """The header and the last rows; how many were left out is said, for SUMMARY.md has them all."""
+    header, *rows = cells
+    if len(rows) <= MOST_ROWS:
+        return list(cells)
+    left_out = (f"({len(rows) - MOST_ROWS} rows before are in SUMMARY.md)", *[""] * (len(header) - 1))
+    return [header, left_out, *rows[-MOST_ROWS:]]
 
 
 def _time_table(summary: RunSummary) -> Table:

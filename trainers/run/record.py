@@ -36,8 +36,10 @@ if TYPE_CHECKING:
 
 FROM_METRICS = {
     "loss": "loss",
+    "policy_loss": "policy_loss",
     "kl_loss": "kl",
     "grad_norm": "grad_norm",
+    "weight_delta": "update/weight_delta",
     "learning_rate": "learning_rate",
     "entropy": "sampling/entropy",
     "rollout_seconds": "time/rollout_seconds",
@@ -47,6 +49,7 @@ FROM_METRICS = {
     "hidden_seconds": "time/rollout_hidden",
     "staleness": "rollouts/staleness",
     "train_wall": "time/learn_seconds",
+    "wall_seconds": "wall_seconds",
 }
 """Column to the name of the logged metric that fills it."""
 
@@ -59,6 +62,10 @@ class StepRow:
     draw alone: what is played beyond it depends on how it ended.
 
     Attributes:
+        policy_loss: The loss without its KL term: `loss - beta * kl_loss`, which are means of the step's passes.
+        weight_delta: L2 norm of the change of all trained weights.
+        assertions_passed: Assertions that passed, of `assertions`, those of weight 0 too.
+        wall_seconds: Of the run so far; `train_wall` of learning in this step.
         n_rollouts_used: Graded episodes; `n_rollouts_total` all; `infrastructure` the difference.
         zero_var_groups: Groups whose graded rewards are all equal: no episode signal. Of `n_groups`, in which a
             task that is drawn twice has two.
@@ -72,8 +79,10 @@ class StepRow:
 
     step: int
     loss: float | None = None
+    policy_loss: float | None = None
     kl_loss: float | None = None
     grad_norm: float | None = None
+    weight_delta: float | None = None
     learning_rate: float | None = None
     n_rollouts_used: int = 0
     n_rollouts_total: int = 0
@@ -83,6 +92,8 @@ class StepRow:
     task_pass_count: int = 0
     task_pass_rate: float | None = None
     assertion_rate: float | None = None
+    assertions_passed: int = 0
+    assertions: int = 0
     reward_mean: float | None = None
     reward_stdev: float | None = None
     reward_min: float | None = None
@@ -100,6 +111,7 @@ class StepRow:
     overhead_seconds: float | None = None
     hidden_seconds: float | None = None
     staleness: float | None = None
+    wall_seconds: float | None = None
     episodes: tuple[Trajectory, ...] = field(default=(), repr=False)
     """The episodes behind the figures; no column."""
 
@@ -125,6 +137,8 @@ class StepRow:
             task_pass_count=sum(bool(t.passed) for t in graded),
             task_pass_rate=fmean(bool(t.passed) for t in graded) if n else None,
             assertion_rate=fmean(rates) if rates else None,
+            assertions_passed=sum(record["verdict"] == "pass" for t in graded for record in t.assertions),
+            assertions=sum(len(t.assertions) for t in graded),
             reward_mean=fmean(rewards) if n else None,
             reward_stdev=stdev(rewards) if n > 1 else None,
             reward_min=min(rewards, default=None),
@@ -170,8 +184,9 @@ class StepsCsv:
         """Keep rows up to `step`; move later ones to `superseded`; drop a torn last row."""
         if not self.path.exists():
             return
-        rows = list(csv.reader(io.StringIO(self.path.read_text(encoding="utf-8"))))[1:]
-        whole = [r for r in rows if len(r) == len(COLUMNS) and r[0].isdigit()]
+        header, *rows = list(csv.reader(io.StringIO(self.path.read_text(encoding="utf-8")))) or [list(COLUMNS)]
+        found = [dict(zip(header, r, strict=True)) for r in rows if len(r) == len(header) and r[0].isdigit()]
+        whole = [[row.get(name, "") for name in COLUMNS] for row in found]  # an earlier release had fewer columns
         later = [r for r in whole if int(r[0]) > step]
         write_whole(self.path, _csv_text([list(COLUMNS), *(r for r in whole if int(r[0]) <= step)]))
         if later:
@@ -321,7 +336,8 @@ class RunRecord:
 
     def log(self, step: int, metrics: Mapping[str, Any]) -> None:
         """One line of metrics.jsonl; completes the rows of steps.csv up to `step`."""
-        append_line(self.path / METRICS, {"step": step, "wall_seconds": round(self.wall_seconds, 3), **metrics})
+        metrics = {"wall_seconds": round(self.wall_seconds, 3), **metrics}
+        append_line(self.path / METRICS, {"step": step, **metrics})
         if any(name.startswith("eval_") for name in metrics):
             return  # a held-out evaluation belongs to no row of steps.csv
         for number in sorted(n for n in self._pending if n <= step):

@@ -190,6 +190,7 @@ class RunSummary:
         guards: The guards in figures (`Watch.to_json`), `guards_line` in words.
         confirmation: The headline: start and chosen weights on tasks that nothing chose on, or why there is none.
         memory: The most that the process took.
+        checkpoints: One row per measured step, as text, the header first (`trainers.run.checkpoints`).
     """
 
     before: dict[str, Measurement]
@@ -209,6 +210,7 @@ class RunSummary:
     guards_line: str = ""
     confirmation: Confirmation = field(default_factory=Confirmation)
     memory: PeakMemory | None = None
+    checkpoints: tuple[tuple[str, ...], ...] = ()
 
     @property
     def deciding(self) -> str:
@@ -418,10 +420,38 @@ def summary_page(summary: RunSummary) -> str:
         lines.append(f"- held-out, {arm}: {_against(summary.before[arm], summary.after[arm])}")
     chosen = f"step {summary.best_step} of {summary.last_step} by held-out {summary.best_metric}"
     lines.append(f"- chosen: {chosen}" if summary.best_metric else f"- nothing: the last step is {summary.last_step}")
+    if summary.checkpoints:
+        lines += ["", "## Every measured step", "", *markdown_table(summary.checkpoints), "", " ".join(MEASURED_NOTE)]
     said = [*summary.warnings, *(finding.message for finding in summary.findings)]
     if said:
         lines += ["", "## Warnings", "", *(f"- {' '.join(message.split())}" for message in said)]
     return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)) + "\n"
+
+
+MEASURED_NOTE = (
+    "p of each row is its own: the best of several rows leans high.",
+    "Rows of the pool: the training episodes since the measurement before, of other tasks each time, so without a "
+    "difference.",
+)
+"""What a reader of the table of measured steps should know; the second only where there is a pool."""
+
+
+def markdown_table(cells: Sequence[Sequence[str]]) -> list[str]:
+    """Lines of a table of Markdown, the header first."""
+    header, *rows = cells
+    lines = [header, ["---"] * len(header), *rows]
+    return [f"| {' | '.join(cell.replace('|', '/') for cell in line)} |" for line in lines]
+
+
+def text_table(title: str, cells: Sequence[Sequence[str]]) -> Table:
+    """A table of rows of text, the header first."""
+    table = Table(title=title, title_justify="left", title_style="bold", show_edge=False, pad_edge=False)
+    header, *rows = cells
+    for name in header:
+        table.add_column(name, no_wrap=True)
+    for row in rows:
+        table.add_row(*map(escape, row))
+    return table
 
 
 def count_table(

@@ -82,6 +82,8 @@ def test_steps_csv_joins_episodes_and_metrics(tmp_path: Path) -> None:
     assert [r["step"] for r in table] == ["1", "2", "3", "4"]
     assert table[0]["n_rollouts_total"] == "16" and table[0]["grad_norm"] and table[0]["rollout_seconds"] == "1.7"
     assert float(table[0]["task_pass_rate"]) == pytest.approx(int(table[0]["task_pass_count"]) / 16, abs=1e-5)
+    assert [float(r["wall_seconds"]) for r in table] == sorted(float(r["wall_seconds"]) for r in table)
+    assert table[0]["weight_delta"] == "" and int(table[0]["assertions"]) == 32
     assert table[0]["kl_loss"] == ""  # never logged: empty, not 0
 
 
@@ -196,10 +198,12 @@ def test_changed_settings_keep_the_older_file(tmp_path: Path) -> None:
 def test_same_seed_same_files(tmp_path: Path) -> None:
     one, two = (make_run(tmp_path / name, steps=4, n_held_out=4) for name in "ab")
     names = sorted(str(p.relative_to(one)) for p in one.rglob("*") if p.is_file())
-    timed = {"metrics.jsonl", "held_out.jsonl", "environment.json"}  # hold wall time
+    timed = {"metrics.jsonl", "held_out.jsonl", "environment.json", "steps.csv"}  # hold wall time
     assert names and names == sorted(str(p.relative_to(two)) for p in two.rglob("*") if p.is_file())
     for name in set(names) - timed:
         assert (one / name).read_bytes() == (two / name).read_bytes(), name
+    clocks = {"wall_seconds": ""}
+    assert [{**row, **clocks} for row in rows(one)] == [{**row, **clocks} for row in rows(two)]
 
 
 def test_a_confirmation_is_written_whole_and_moves_aside_when_the_run_goes_on(tmp_path: Path) -> None:
