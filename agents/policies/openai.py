@@ -6,7 +6,7 @@ import json
 import os
 import re
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
@@ -340,7 +340,7 @@ class OpenAIPolicy:
         usage = answer.get("usage")
         usage = usage if isinstance(usage, dict) else {}
         counts = {key: usage[key] for key in ("prompt_tokens", "completion_tokens") if isinstance(usage.get(key), int)}
-        notes = {key: float(count) for key, count in counts.items()}
+        notes = {key: float(count) for key, count in (counts | dict(_details(usage))).items()}
         thought = message.get("reasoning_content") or message.get("reasoning")
         if isinstance(thought, str):
             notes["reasoning_chars"] = float(len(thought))
@@ -353,6 +353,22 @@ class OpenAIPolicy:
                 if isinstance(answer.get(name), str):
                     values.add(plain_text(answer[name]))
         return notes
+
+
+_DETAILS = (
+    ("cached_tokens", "prompt_tokens_details", "cached_tokens"),
+    ("cached_tokens", "prompt_cache_hit_tokens", None),
+    ("reasoning_tokens", "completion_tokens_details", "reasoning_tokens"),
+)
+"""Note, key of the usage, and key inside it: what some servers tell beside the two sums, which hold them."""
+
+
+def _details(usage: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
+    for note, outer, inner in _DETAILS:
+        value = usage.get(outer)
+        value = value.get(inner) if inner is not None and isinstance(value, dict) else value
+        if isinstance(value, int) and not isinstance(value, bool):
+            yield note, value
 
 
 def _letters(part: Any) -> int:

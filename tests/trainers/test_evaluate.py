@@ -122,6 +122,8 @@ def test_an_occupied_folder_is_refused_before_anything_runs(
         (["--model", "quikstart"], "did you mean 'quickstart'"),
         (["--compare", "a", "b"], "no such folder: a"),
         (["--tasks", ""], "--tasks: is empty"),
+        (["--price", "1"], "--price takes two or three numbers"),
+        (["--all_checkpoints"], "--model noop is no run folder with a checkpoint"),
         (["--agent_errors", "maybe"], "unknown agent_errors 'maybe': choose one of fail, error"),
         (["--sandbox", "vm"], "--sandbox vm: one of auto, docker"),
         (["--device", "tpu", "--model", "quickstart"], "--device tpu: "),

@@ -99,6 +99,27 @@ def test_an_endpoint_that_knows_the_way_passes_everything(tmp_path: Path, capsys
     assert_no_key(folder)
 
 
+def test_tokens_that_the_endpoint_tells_and_their_price(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    usage = {
+        "prompt_tokens": 10,
+        "completion_tokens": 4,
+        "prompt_tokens_details": {"cached_tokens": 6},
+        "completion_tokens_details": {"reasoning_tokens": 3},
+    }
+    play = oracle()
+    with endpoint(lambda body: play(body) | {"usage": usage}) as server:
+        assert evaluate(server.url, tmp_path / "e", "--price", "2", "8", "0.5") == 0
+        asked = len(server.asked)
+    tokens = json.loads((tmp_path / "e" / "evaluation.json").read_text())["tokens"]["sampled"]
+    counts = {name: tokens[name] for name in ("replies", "uncounted", "prompt", "completion", "cached", "reasoning")}
+    assert counts == {"replies": asked, "uncounted": 0, "prompt": 10 * asked, "completion": 4 * asked,
+                      "cached": 6 * asked, "reasoning": 3 * asked}  # fmt: skip
+    assert tokens["cost"] == pytest.approx(asked * (4 * 2 + 6 * 0.5 + 4 * 8) / 1e6)
+    out = capsys.readouterr().out
+    assert f"mean tokens of an episode: prompt {10 * asked / 4:.1f}, cached {6 * asked / 4:.1f}, completion " in out
+    assert f"cost: {tokens['cost']:.6g}, " in out and " for each pass" in out
+
+
 def test_a_model_as_the_user_is_recorded_and_costs_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "e"
     asks = ["--env", "ClawGym-v1", "--tasks", "library:which-meyer", "--model", "oracle", "--output_dir", str(folder)]
@@ -131,8 +152,9 @@ def test_two_endpoints_are_compared_with_their_decode_settings(
     capsys.readouterr()
     assert main(["--compare", str(tmp_path / "b"), str(tmp_path / "a")]) == 0
     out = " ".join(capsys.readouterr().out.split())
-    assert "+100.0 points on 4 shared tasks" in out
-    assert 'A T=1, max_tokens=512; B T=1, max_tokens=512, {"top_p": 0.9}' in out
+    assert "+100.0 points [" in out and "on 4 shared tasks" in out
+    settings = 'A T=1, max_tokens=512; B T=1, max_tokens=512, {"top_p": 0.9}'
+    assert f"different settings, so no verdict: decode settings: {settings}" in out
 
 
 def test_a_server_that_dies_half_way_leaves_what_was_finished(

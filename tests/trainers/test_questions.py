@@ -60,6 +60,7 @@ def test_the_oracle_passes_everything_and_doing_nothing_nothing(
         questions_played = arm["n"] - (env == "Mixed-v0")
         assert f"gold scores 1 on {questions_played}/{questions_played}, empty 0 on {questions_played}" in out
         assert " p50 " in out and " p95 " in out
+        assert ("by reading" in out) is (env != "ClawGym-v0")
         if env == "MATH-v0":
             assert "by level" in out and "by subject" in out
             sums = re.findall(r"^all +│ (\d+)/(\d+) ", out, re.MULTILINE)

@@ -94,6 +94,13 @@ def build_parser() -> ArgumentParser:
         "machinery",
     )
     add(
+        "--price",
+        type=float,
+        nargs="+",
+        metavar=("PROMPT COMPLETION [CACHED]", ""),
+        help="of a million tokens each, cached ones of the prompt apart: also show what it cost",
+    )
+    add(
         "--all_checkpoints",
         action="store_true",
         help="--model is a run folder: measure its start and every checkpoint in it, one row each",

@@ -26,6 +26,7 @@ from tasks.sources.questions import Coverage, self_test
 from tasks.splits import Split, apply_lock
 from tasks.task import Task
 from trainers.evaluation.arguments import DEFAULT_TASKS, build_parser, check_arguments, check_body, read_body
+from trainers.evaluation.tokens import Price, read_price
 from trainers.rollouts.manner import Manner, manner_of
 from trainers.run.machine import environment_settings, unfit_task
 
@@ -42,6 +43,7 @@ class Checked:
 
     Attributes:
         named: The policy.
+        price: Of tokens; `None` where nobody asked for the cost.
         body: More of each request, of a policy behind an endpoint.
         manner: How the policy is spoken to.
         settings: Arguments that only some environments take.
@@ -54,6 +56,7 @@ class Checked:
     """
 
     named: PolicyName
+    price: Price | None
     body: dict[str, Any]
     manner: Manner
     settings: dict[str, Any]
@@ -76,6 +79,7 @@ def check(a: argparse.Namespace) -> Checked:
     named = read_name(a.model)
     try:
         check_arguments(a, build_parser(), named)
+        price = read_price(a.price)
         body = read_body(a.request_body)
         check_body(body, a)
         manner = settle(a, card_of(named))
@@ -106,7 +110,9 @@ def check(a: argparse.Namespace) -> Checked:
     if coverage is not None and coverage.hopeless:
         raise EvaluateError(f"--tasks {a.tasks}: the verifiers cannot be trusted here: {coverage.text()}")
     backend = _check_machine(a, named, tasks)
-    return Checked(named, body, manner, settings, user, tasks, split, _in_process(a, tasks), arms, coverage, backend)
+    return Checked(
+        named, price, body, manner, settings, user, tasks, split, _in_process(a, tasks), arms, coverage, backend
+    )
 
 
 def _check_machine(a: argparse.Namespace, named: PolicyName, tasks: Sequence[Task]) -> str:

@@ -17,7 +17,7 @@ from trainers.evaluation.arms import Arms
 from trainers.evaluation.compare import ALPHA, Comparison, Part
 from trainers.jsonl import write_json
 from trainers.measure import NO_PART, is_graded
-from trainers.run.summary import count_table, measurement_table, p_text
+from trainers.run.summary import count_table, measurement_table, p_text, text_table
 from trainers.stats import Interval, tasks_needed
 
 FILE = "comparison.json"
@@ -66,20 +66,13 @@ def _shown(one: Comparison) -> Iterator[Table | str]:
 
 def _table(comparisons: Sequence[Comparison]) -> Table:
     """One row per comparison."""
-    table = Table(
-        title=f"against {comparisons[0].first}, p corrected for {len(comparisons)} comparisons (Holm)",
-        title_justify="left",
-        title_style="bold",
-        show_edge=False,
-        pad_edge=False,
-    )
-    for column in ("B", "arm", "B minus A [95 % interval]", "p", "p, Holm", "verdict"):
-        table.add_column(column)
+    rows: list[tuple[str, ...]] = [("B", "arm", "B minus A [95 % interval]", "p", "p, Holm", "verdict")]
     for one in comparisons:
         arm = one.arms[0] if one.arms[0] == one.arms[1] else " against ".join(one.arms)
         points = _points(one.test.difference, one.interval) if one.test.tasks else "-"
-        table.add_row(escape(one.second), arm, points, p_text(one.test.p_value), p_text(one.p_holm), one.said)
-    return table
+        rows.append((one.second, arm, points, p_text(one.test.p_value), p_text(one.p_holm), one.said))
+    title = f"against {comparisons[0].first}, p corrected for {len(comparisons)} comparisons (Holm)"
+    return text_table(title, rows)
 
 
 def _points(difference: float, interval: Interval | None) -> str:
@@ -88,21 +81,13 @@ def _points(difference: float, interval: Interval | None) -> str:
 
 
 def _parts_table(name: str, parts: Mapping[str, Part]) -> Table:
-    table = Table(
-        title=f"by {name}, shared tasks (each interval of its row alone)",
-        title_justify="left",
-        title_style="bold",
-        show_edge=False,
-        pad_edge=False,
-    )
-    for column in (name, "tasks", "A", "B", "B minus A [95 % interval]"):
-        table.add_column(column)
+    rows = [(name, "tasks", "A", "B", "B minus A [95 % interval]")]
     for part, row in parts.items():
         sides = ("{}/{}".format(*row.first), "{}/{}".format(*row.second))
-        table.add_row(escape(part), str(row.tasks), *sides, _points(row.difference, row.interval))
-    sums = ["/".join(str(sum(c)) for c in zip(*side, strict=True)) for side in _columns(parts)]
-    table.add_row("[bold]all[/]", str(sum(row.tasks for row in parts.values())), *sums, "")
-    return table
+        rows.append((part, str(row.tasks), *sides, _points(row.difference, row.interval)))
+    first, second = ("/".join(str(sum(column)) for column in zip(*side, strict=True)) for side in _columns(parts))
+    rows.append(("all", str(sum(row.tasks for row in parts.values())), first, second, ""))
+    return text_table(f"by {name}, shared tasks (each interval of its row alone)", rows)
 
 
 def _columns(parts: Mapping[str, Part]) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:

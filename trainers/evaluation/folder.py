@@ -78,6 +78,7 @@ class EvaluationRecord:
         self._model: dict[str, Any] = {}
         self._arms: dict[str, dict[str, Any]] = {}
         self._timing: dict[str, dict[str, Any]] = {}
+        self._more: dict[str, dict[str, Any]] = {}
         self._lock: int | None = None
 
     def begin(
@@ -186,11 +187,15 @@ class EvaluationRecord:
             f"{self._partial(arm)}; --output_dir {self.path} --resume plays the others"
         )
 
-    def add(self, arm: str, measurement: Measurement, result: RolloutResult, policy: Policy) -> None:
-        """One decode setting is done: its episodes, and the figures so far."""
+    def add(
+        self, arm: str, measurement: Measurement, result: RolloutResult, policy: Policy, more: Mapping[str, Any]
+    ) -> None:
+        """One decode setting is done: its episodes, and the figures so far; `more` of it goes under keys of its own."""
         with atomic_file(episodes_file(self.path, arm), sync=False) as file:
             write_jsonl(result.trajectories, file)
         self._arms[arm] = measurement.to_json()
+        for name, value in more.items():
+            self._more.setdefault(name, {})[arm] = value
         self._timing[arm] = {**asdict(result.timing), "overhead_seconds": result.timing.overhead_seconds}
         if isinstance(policy.tokenizer, ByteTokenizer):
             self._timing[arm]["sampled_tokens"] = None  # its ids are bytes
@@ -206,6 +211,7 @@ class EvaluationRecord:
             "parts": self._parts,
             "in_process_judges": self._in_process,
             "arms": self._arms,
+            **self._more,
             "timing": self._timing,
         }
         write_json(self.path / FILE, record)

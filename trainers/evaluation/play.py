@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing, nullcontext
+from dataclasses import asdict
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -17,6 +18,7 @@ from rich.console import Console
 
 from agents.policies.openai import OpenAIPolicy
 from agents.policies.opening import Actor, PolicyName, open_policy
+from agents.policies.scripted import ByteTokenizer
 from agents.policy import Policy, PolicyError, Sampling, abilities
 from agents.rollout import Job, RolloutEngine, RolloutMode, RolloutResult, RolloutState
 from agents.rollout.engine import UNCOUNTED
@@ -28,10 +30,12 @@ from envs.registry import environment
 from sandboxes import SandboxPool
 from tasks.assertions.grade import reset_timings, timing_table
 from tasks.model import counted
+from trainers.answers import answers_of
 from trainers.evaluation.check import Checked, EvaluateError, check
 from trainers.evaluation.folder import EvaluationRecord
 from trainers.evaluation.resume import jobs_of, left_to_play, together
-from trainers.evaluation.shown import introduce, show, speed, usage_line
+from trainers.evaluation.shown import introduce, show, show_answers, speed, usage_line
+from trainers.evaluation.tokens import count
 from trainers.measure import Measurement, measure, side_rates, wrote_on
 from trainers.rollouts.manner import AUTO, differences, insist
 from trainers.run.folder import refuse_unwritable
@@ -154,8 +158,19 @@ def _measure_arm(
             console.print(usage_line(actor.policy.usage), markup=False)
     result = together(jobs, kept, result, greedy=checked.arms[name].greedy, timing=None if left else past_timing)
     measured = measure(result.trajectories, result.label, checked.in_process)
-    record.add(name, measured, result, actor.policy)
+    own_ids = abilities(actor.policy).own_ids and not isinstance(actor.policy.tokenizer, ByteTokenizer)
+    tokens = count(result.trajectories, own_ids=own_ids)
+    answers = answers_of(checked.tasks, result.trajectories, a.samples)
+    more = {"tokens": None if tokens is None else tokens.to_json(checked.price), "answers": answers and asdict(answers)}
+    record.add(name, measured, result, actor.policy, more)
     show(console, name, measured, a.samples, checked.tasks)
+    if answers is not None:
+        show_answers(console, answers, measured)
+    if tokens is not None:
+        for line in tokens.lines(measured.passed, checked.price):
+            console.print(line, markup=False)
+    elif checked.price is not None:
+        console.print("cost: not known, for nobody counted the tokens", markup=False)
     if checked.split is not None:
         rates = side_rates(checked.split, measured, checked.in_process)
         console.print(f"\nby side of {a.split}\n{rates}", markup=False)

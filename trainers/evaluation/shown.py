@@ -15,10 +15,11 @@ from agents.rollout import RolloutResult
 from tasks.model import counted
 from tasks.splits import parted_twins
 from tasks.task import Task
+from trainers.answers import Answers, attempts_shown
 from trainers.evaluation.check import Checked
 from trainers.measure import Measurement, part_counts, parts_of, tag_counts
 from trainers.rollouts.manner import AUTO
-from trainers.run.summary import count_table, measurement_table, percent
+from trainers.run.summary import count_table, measurement_table, percent, text_table
 from trainers.stats import mean_pass_at_k
 
 
@@ -56,8 +57,7 @@ def show(console: Console, name: str, m: Measurement, samples: int, tasks: Seque
     console.print()
     console.print(measurement_table(name, {m.sampling: m}))
     if samples > 1:
-        ks = sorted({k for k in (1, 2, 4, 8, 16, 32, 64, samples) if k <= samples})
-        cells = [f"pass@{k} {percent(mean_pass_at_k(m.outcomes, k))}" for k in ks]
+        cells = [f"pass@{k} {percent(mean_pass_at_k(m.outcomes, k))}" for k in attempts_shown(samples)]
         console.print(
             f"{'  '.join(cells)}  (unbiased, mean over tasks; a pass is every assertion; "
             f"interval on {m.effective_n:.0f} independent episodes)"
@@ -79,6 +79,22 @@ def show(console: Console, name: str, m: Measurement, samples: int, tasks: Seque
     for task, commands in m.losses.items():
         for command, count in commands.items():
             console.print(f"sandbox lost, {count} times: {task}: {command or '(while it was graded)'}", markup=False)
+
+
+def show_answers(console: Console, answers: Answers, m: Measurement) -> None:
+    """Of question sets: the strict, flexible and verifier's figures side by side, and what attempts vote for."""
+    if answers.majority:
+        cells = [f"majority@{k} {percent(share)}" for k, share in answers.majority.items()]
+        console.print(f"\n{'  '.join(cells)}  (the most frequent answer of k attempts, mean over tasks)")
+    r = answers.readings
+    columns = {"strict": r.strict, "flexible": r.flexible, "verifier": r.verifier}
+    rows = [["reading", *columns, "right, not as the strict one wants it"]]
+    rates = (f"{passed}/{r.n} = {percent(passed / r.n)}" for passed in columns.values())
+    rows.append(["passed", *rates, str(r.unmarked)])
+    console.print()
+    console.print(text_table("by reading (the verifier decides)", rows))
+    if left_out := m.graded + (m.in_process[1] if m.in_process else 0) - r.n:
+        console.print(f"{left_out} graded episodes are of no question, or a reading of theirs could not be judged")
 
 
 def speed(result: RolloutResult, seconds: float) -> str:

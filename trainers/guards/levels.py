@@ -43,6 +43,7 @@ class GuardName(StrEnum):
     EXCLUSIONS_FOLLOW_POLICY = "exclusions_follow_policy"
     DEAD_UPDATE = "dead_update"
     REWARD_AGAINST_GRADE = "reward_against_grade"
+    FORMAT_DRIFT = "format_drift"
 
 
 Levels = Mapping[GuardName, Severity | None]

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from trainers.guards.format import FormatDrift
 from trainers.guards.guard import Alarm, Facts, Finding, Guard, LeftBehind, Measured, Severity, Update
 from trainers.guards.levels import GuardName, Levels, parse_levels
 from trainers.guards.sampling import LogprobParity, MaskByLength, PromptParity, ResampleBudget, Seeds, StopAndTruncation
@@ -35,6 +36,7 @@ GUARDS: dict[GuardName, tuple[type[Guard], ...]] = {
     GuardName.EXCLUSIONS_FOLLOW_POLICY: (ExclusionsFollowPolicy,),
     GuardName.DEAD_UPDATE: (DeadUpdate,),
     GuardName.REWARD_AGAINST_GRADE: (RewardOfGrade, OwnReward),
+    GuardName.FORMAT_DRIFT: (FormatDrift,),
 }
 
 

@@ -448,7 +448,7 @@ def text_table(title: str, cells: Sequence[Sequence[str]]) -> Table:
     table = Table(title=title, title_justify="left", title_style="bold", show_edge=False, pad_edge=False)
     header, *rows = cells
     for name in header:
-        table.add_column(name, no_wrap=True)
+        table.add_column(name, overflow="fold")
     for row in rows:
         table.add_row(*map(escape, row))
     return table

@@ -23,6 +23,7 @@ from trainers.errors import ConfigError
 from trainers.guards import GUARDS, Finding, GuardName, Severity, Watch, parse_levels
 from trainers.guards.guard import Guard, Window, stop
 from trainers.heldout import HeldOut
+from trainers.jsonl import read_lines
 from trainers.reporting.folder import read_run
 from trainers.run.callback import RunCallback, facts_of
 from trainers.run.console import RunConsole
@@ -239,16 +240,21 @@ def test_a_stop_ends_the_run_whichever_event_it_was(tmp_path, event, step, every
     assert [evaluation.step for evaluation in trainer.held_out.history] == measured
 
 
+KL = SimpleNamespace(beta=0.5)
+
+
 def test_what_ended_an_earlier_process_is_a_warning_in_this_one(tmp_path):
     record = RunRecord(tmp_path / "run")
     record.write_finding(Finding(2, "update_health", Severity.STOP, "kl is 2685", "kl"))
     callback = RunCallback(record, RunConsole(8), Watch(), keep_trajectories=False)
     (tmp_path / STATE_FILE).write_text("{}")
     callback.restore(Checkpoint(tmp_path))
-    callback.on_log(None, TrainerState(global_step=3), TrainerControl(), logs={**METRICS, "kl": 0.01})
+    callback.on_log(KL, TrainerState(global_step=3), TrainerControl(), logs={**METRICS, "kl": 0.01})
     assert callback.stopped is None
+    (logged,) = read_lines(record.path / "metrics.jsonl")[0]
+    assert logged["policy_loss"] == METRICS["loss"] - 0.5 * 0.01
     assert [(f.severity, f.message) for f in callback.findings] == [(Severity.WARN, "kl is 2685")]
-    callback.on_log(None, TrainerState(global_step=4), TrainerControl(), logs={**METRICS, "grad_norm": math.nan})
+    callback.on_log(KL, TrainerState(global_step=4), TrainerControl(), logs={**METRICS, "grad_norm": math.nan})
     assert callback.findings[-1].severity is Severity.STOP and "The run ends here" in callback.findings[-1].message
 
 
@@ -291,7 +297,7 @@ def test_what_a_fault_does_is_a_setting(tmp_path, guards, stops):
     record = RunRecord(tmp_path / "run")
     callback = RunCallback(record, RunConsole(8), Watch(guards), keep_trajectories=False)
     control, state = TrainerControl(should_save=True, should_evaluate=True), TrainerState(global_step=3)
-    callback.on_log(None, state, control, logs={**METRICS, "grad_norm": math.nan})
+    callback.on_log(KL, state, control, logs={**METRICS, "grad_norm": math.nan})
     assert control.should_training_stop is stops and (callback.stopped is not None) is stops
     assert control.should_save is control.should_evaluate is not stops
     assert len(record.findings()) == (guards != "none")
