@@ -14,7 +14,7 @@ from rich.table import Table
 
 from agents.trajectory import Trajectory
 from trainers.evaluation.arms import Arms
-from trainers.evaluation.compare import ALPHA, Comparison, Part
+from trainers.evaluation.compare import Comparison, Part
 from trainers.jsonl import write_json
 from trainers.measure import NO_PART, is_graded
 from trainers.run.summary import count_table, measurement_table, p_text, text_table
@@ -59,7 +59,7 @@ def _shown(one: Comparison) -> Iterator[Table | str]:
         )
     yield f"[bold]{escape(one.sentence())}[/]"
     rates = [rate for rate in (one.a.pass_rate, one.b.pass_rate) if rate is not None]
-    if one.p_holm >= ALPHA and len(rates) == 2 and (needed := tasks_needed(*rates)):
+    if one.smallest is not None and len(rates) == 2 and (needed := tasks_needed(*rates)):
         yield f"unpaired, a difference as large as this one needs about {needed} tasks per side"
     yield ""
 
