@@ -1,8 +1,9 @@
 """Learn and measure: the GRPO trainer with per-turn credit, evaluation, reports, campaigns over seeds.
 
-Inside, imports point one way: campaign, grpo -> campaigns -> evaluate, report -> evaluation -> reporting, sft,
-verdicts -> run -> gigpo -> gradients -> passes -> figures -> construction, resume -> heldout, warmstart -> settings ->
-guards -> checkpoint, rollouts -> credit, emergence -> curves, measure, jsonl -> loss, pieces, processes, stats, errors.
+Inside, imports point one way: campaign, grpo -> campaigns -> evaluate, report -> evaluation -> reporting, sft, verdicts
+-> run -> gigpo -> gradients -> passes -> figures -> construction, resume -> heldout, warmstart -> settings -> guards ->
+checkpoint, rollouts -> answers, credit, emergence -> curves, measure, jsonl, paired -> loss, pieces, processes, stats,
+errors.
 """
 
 from sandboxes.guard import check_packages, leave_when_interrupted, moved

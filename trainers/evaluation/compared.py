@@ -15,9 +15,10 @@ from rich.table import Table
 from agents.trajectory import Trajectory
 from trainers.evaluation.arms import Arms
 from trainers.evaluation.compare import Comparison, Part
+from trainers.evaluation.shown import count_table
 from trainers.jsonl import write_json
 from trainers.measure import NO_PART, is_graded
-from trainers.run.summary import count_table, measurement_table, p_text, text_table
+from trainers.run.summary import measurement_table, p_text, text_table
 from trainers.stats import Interval, tasks_needed
 
 FILE = "comparison.json"

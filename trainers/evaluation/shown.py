@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
 
 from agents.models.card import ModelCard
 from agents.policies.openai import Usage
@@ -19,8 +21,8 @@ from trainers.answers import Answers, attempts_shown
 from trainers.evaluation.check import Checked
 from trainers.measure import Measurement, part_counts, parts_of, tag_counts
 from trainers.rollouts.manner import AUTO
-from trainers.run.summary import count_table, measurement_table, percent, text_table
-from trainers.stats import mean_pass_at_k
+from trainers.run.summary import measurement_table, percent, text_table
+from trainers.stats import mean_pass_at_k, wilson
 
 
 def introduce(a: argparse.Namespace, checked: Checked, actor: Actor, other: Sequence[str], console: Console) -> None:
@@ -116,3 +118,39 @@ def usage_line(usage: Usage) -> str:
         f"used so far, as the server counts: {usage.replies} replies, {usage.prompt_tokens:,} prompt tokens, "
         f"{usage.completion_tokens:,} completion tokens{missing}"
     )
+
+
+def count_table(
+    title: str, names: str, columns: Mapping[str, Mapping[str, Sequence[int]]], *, total: bool = False
+) -> Table:
+    """Passed of total with interval, one row per key (family or assertion kind), one column per measurement.
+
+    Args:
+        title: Above the table.
+        names: What the keys are.
+        columns: [passed, all] by key, by title of the column.
+        total: Keys are parts of a whole: a last row has their sum.
+    """
+    table = Table(title=title, title_justify="left", title_style="bold", show_edge=False, pad_edge=False)
+    table.add_column(names)
+    for name in columns:
+        table.add_column(name)
+    for key in sorted({k for counts in columns.values() for k in counts}):
+        table.add_row(escape(key), *(_cell(counts.get(key)) for counts in columns.values()))
+    if total:
+        table.add_row("[bold]all[/]", *(_total(counts.values()) for counts in columns.values()))
+    return table
+
+
+def _total(counts: Iterable[Sequence[int]]) -> str:
+    """The sum of the parts; without an interval, for the one of all stands elsewhere, on independent episodes."""
+    passed, n = (sum(column) for column in zip(*counts, strict=True)) if counts else (0, 0)
+    return f"{passed}/{n} = {percent(passed / n, 0)}" if n else "-"
+
+
+def _cell(count: Sequence[int] | None) -> str:
+    if not count or not count[1]:
+        return "-"
+    passed, n = count
+    interval = wilson(passed, n)
+    return f"{passed}/{n} = {percent(passed / n, 0)} [{100 * interval.low:.0f}, {100 * interval.high:.0f}]"

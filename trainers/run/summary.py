@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -17,7 +17,7 @@ from envs.episode import StopReason
 from trainers.guards import Finding
 from trainers.measure import Confirmation, Measurement
 from trainers.run.device import PeakMemory
-from trainers.stats import Interval, PairedTest, paired_test, wilson
+from trainers.stats import Interval, PairedTest, paired_test
 
 # -- The end of a run in one record: held-out figures before and after, what was chosen, where the time went ----------
 
@@ -452,39 +452,3 @@ def text_table(title: str, cells: Sequence[Sequence[str]]) -> Table:
     for row in rows:
         table.add_row(*map(escape, row))
     return table
-
-
-def count_table(
-    title: str, names: str, columns: Mapping[str, Mapping[str, Sequence[int]]], *, total: bool = False
-) -> Table:
-    """Passed of total with interval, one row per key (family or assertion kind), one column per measurement.
-
-    Args:
-        title: Above the table.
-        names: What the keys are.
-        columns: [passed, all] by key, by title of the column.
-        total: Keys are parts of a whole: a last row has their sum.
-    """
-    table = Table(title=title, title_justify="left", title_style="bold", show_edge=False, pad_edge=False)
-    table.add_column(names)
-    for name in columns:
-        table.add_column(name)
-    for key in sorted({k for counts in columns.values() for k in counts}):
-        table.add_row(escape(key), *(_cell(counts.get(key)) for counts in columns.values()))
-    if total:
-        table.add_row("[bold]all[/]", *(_total(counts.values()) for counts in columns.values()))
-    return table
-
-
-def _total(counts: Iterable[Sequence[int]]) -> str:
-    """The sum of the parts; without an interval, for the one of all stands elsewhere, on independent episodes."""
-    passed, n = (sum(column) for column in zip(*counts, strict=True)) if counts else (0, 0)
-    return f"{passed}/{n} = {percent(passed / n, 0)}" if n else "-"
-
-
-def _cell(count: Sequence[int] | None) -> str:
-    if not count or not count[1]:
-        return "-"
-    passed, n = count
-    interval = wilson(passed, n)
-    return f"{passed}/{n} = {percent(passed / n, 0)} [{100 * interval.low:.0f}, {100 * interval.high:.0f}]"
