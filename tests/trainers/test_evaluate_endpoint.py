@@ -99,6 +99,22 @@ def test_an_endpoint_that_knows_the_way_passes_everything(tmp_path: Path, capsys
     assert_no_key(folder)
 
 
+def test_an_evaluation_that_goes_on_adds_up_what_the_endpoint_was_asked(tmp_path: Path) -> None:
+    folder = tmp_path / "e"
+    with endpoint(oracle()) as server:
+        assert evaluate(server.url, folder) == 0
+        whole, asked = json.loads((folder / "evaluation.json").read_text()), server.asked[:]
+        assert main(["--output_dir", str(folder), "--resume", "--retries", "2"]) == 0
+        again = json.loads((folder / "evaluation.json").read_text())
+        assert again == whole and len(server.asked) == len(asked)
+        lines = (folder / "episodes_sampled.jsonl").read_text().splitlines()
+        (folder / "episodes_sampled.jsonl").write_text("\n".join(lines[1:]) + "\n")
+        assert main(["--output_dir", str(folder), "--resume"]) == 0
+        again = json.loads((folder / "evaluation.json").read_text())
+        assert again["model"]["usage"]["replies"] == len(server.asked) > len(asked)
+    assert again["model"]["server_says"] == whole["model"]["server_says"] and again["arms"] == whole["arms"]
+
+
 def test_tokens_that_the_endpoint_tells_and_their_price(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     usage = {
         "prompt_tokens": 10,

@@ -76,6 +76,7 @@ class EvaluationRecord:
         self._date = ""
         self._ended = self._broken = 0
         self._model: dict[str, Any] = {}
+        self._described: dict[str, Any] = {}
         self._arms: dict[str, dict[str, Any]] = {}
         self._timing: dict[str, dict[str, Any]] = {}
         self._more: dict[str, dict[str, Any]] = {}
@@ -132,6 +133,7 @@ class EvaluationRecord:
             if changed:
                 other.append(f"{counted(len(changed), 'task')} ({', '.join(changed[:3])}) other than before")
             self._date, self._arms, self._timing = record["date"], record["arms"], record["timing"]
+            self._described = record["model"]
         if other:
             raise RunFolderError(
                 f"{self.path}: cannot go on with this evaluation, for figures of different settings do not mix: "
@@ -200,7 +202,7 @@ class EvaluationRecord:
         if isinstance(policy.tokenizer, ByteTokenizer):
             self._timing[arm]["sampled_tokens"] = None  # its ids are bytes
         describe = getattr(policy, "describe", None)
-        self._write({**self._model, **(describe() if describe is not None else {})})
+        self._write({**self._model, **(_since(self._described, describe()) if describe is not None else {})})
         self._partial(arm).unlink(missing_ok=True)
 
     def _write(self, model: Mapping[str, Any]) -> None:
@@ -218,6 +220,17 @@ class EvaluationRecord:
 
     def _partial(self, arm: str) -> Path:
         return self.path / f"episodes_{arm}.partial.jsonl"
+
+
+def _since(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
+    """What a policy says of itself, with the `usage` of earlier processes added and what servers called themselves."""
+    usage = {name: value + before.get("usage", {}).get(name, 0) for name, value in now.get("usage", {}).items()}
+    said = {
+        name: sorted({*before.get("server_says", {}).get(name, ()), *now.get("server_says", {}).get(name, ())})
+        for name in {**before.get("server_says", {}), **now.get("server_says", {})}
+    }
+    joined = {"usage": usage, "server_says": said}
+    return {name: joined.get(name, value) for name, value in now.items()}
 
 
 def _differences(before: Mapping[str, Any], now: Mapping[str, Any], what: str = "") -> list[str]:
