@@ -243,6 +243,8 @@ class Settings:
             that ends them when the supervisor is killed.
         readable: Paths a landlocked command may read and execute.
         devices: Devices a landlocked command may use.
+        folders: Folders beside `grader` that judges alone have.
+        background: What commands leave running runs on beside judges, so commands never see the folders of judges.
         filter: Which seccomp filter: `none`, `namespaces`, or `sockets` (for sandboxes without namespaces).
     """
 
@@ -260,6 +262,8 @@ class Settings:
     guardian: bool = False
     readable: tuple[str, ...] = ()
     devices: tuple[str, ...] = field(default=())
+    folders: tuple[str, ...] = ()
+    background: bool = False
     filter: str = "none"
 
     def frame(self) -> bytes:

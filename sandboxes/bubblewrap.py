@@ -25,8 +25,8 @@ from sandboxes.boot import (
     environment,
     system_python,
 )
-from sandboxes.sandbox import Backend, Limits, SandboxUnavailable
-from sandboxes.transport import PipeTransport, launch, no_images
+from sandboxes.sandbox import Backend, Limits, SandboxUnavailable, Terms
+from sandboxes.transport import PipeTransport, launch, refuse_terms
 
 NOBODY = 65534
 _HIDDEN = tuple(f"/proc/{name}" for name in ("cmdline", "keys", "key-users", "timer_list", "kallsyms", "config.gz"))
@@ -47,8 +47,8 @@ class BubblewrapLauncher:
 
     backend = Backend.BUBBLEWRAP
 
-    def __init__(self, limits: Limits) -> None:
-        self.limits = limits
+    def __init__(self, limits: Limits, *, folders: tuple[str, ...] = (), background: bool = False) -> None:
+        self.limits, self._folders, self._background = limits, folders, background
 
     def start(self, workdir: str | None) -> tuple[PipeTransport, bytes, PathAlias]:
         """See `sandboxes.transport.Launcher`."""
@@ -64,7 +64,7 @@ class BubblewrapLauncher:
                 [bwrap, *self._arguments(workspace, fds), "--", *command_line(system_python())],
                 limits,
                 user=NOBODY if os.geteuid() == 0 else None,
-                files_mb=limits.workspace_mb + limits.tmp_mb + SHM_MB + GRADER_MB,
+                files_mb=limits.workspace_mb + limits.tmp_mb + SHM_MB + GRADER_MB * (1 + len(self._folders)),
                 pass_fds=list(fds.values()),
             )
         finally:
@@ -74,7 +74,9 @@ class BubblewrapLauncher:
             workspace=workspace,
             tmp="/tmp",
             grader=GRADER,
-            wipe=(workspace, "/tmp", "/dev/shm", GRADER),
+            wipe=(workspace, "/tmp", "/dev/shm", GRADER, *self._folders),
+            folders=self._folders,
+            background=self._background,
             limits=limits,
             env=environment(workspace, "/tmp"),
             user_processes=limits.processes,
@@ -83,10 +85,10 @@ class BubblewrapLauncher:
         )
         return transport, bundle() + settings.frame(), PathAlias(workspace, workspace)
 
-    def varied(self, limits: Limits, image: str | None) -> BubblewrapLauncher:
+    def varied(self, limits: Limits, terms: Terms) -> BubblewrapLauncher:
         """See `sandboxes.transport.Launcher`."""
-        no_images(self.backend, image)
-        return BubblewrapLauncher(limits)
+        refuse_terms(self.backend, terms)
+        return BubblewrapLauncher(limits, folders=terms.folders, background=terms.background)
 
     def _arguments(self, workspace: str, etc: dict[str, int]) -> list[str]:
         limits = self.limits
@@ -111,7 +113,8 @@ class BubblewrapLauncher:
         words += ["--perms", "1777", "--size", str(SHM_MB << 20), "--tmpfs", "/dev/shm", "--remount-ro", "/dev"]
         words += ["--perms", "1777", "--size", str(limits.tmp_mb << 20), "--tmpfs", "/tmp"]
         words += ["--symlink", "../tmp", "/var/tmp"]
-        words += ["--perms", "0700", "--size", str(GRADER_MB << 20), "--tmpfs", GRADER]
+        for folder in (GRADER, *self._folders):
+            words += ["--perms", "0700", "--size", str(GRADER_MB << 20), "--tmpfs", folder]
         words += ["--perms", "0755", "--size", str(limits.workspace_mb << 20), "--tmpfs", workspace]
         if workspace != WORKSPACE and not workspace.startswith(WORKSPACE + "/"):
             words += ["--symlink", workspace, WORKSPACE]

@@ -186,7 +186,8 @@ class SupervisedSandbox:
         if not 0 < seconds < float("inf"):
             raise ValueError(f"timeout must be a positive number of seconds, not {timeout!r}")
         text = self._alias.inward(encoded(command))
-        head = {"op": op, "timeout": seconds, "clean": state == "clean", "keep_background": bool(keep_background)}
+        keep = bool(keep_background) or self._terms.background
+        head = {"op": op, "timeout": seconds, "clean": state == "clean", "keep_background": keep}
         # Looking at the files afterwards may take as long as any look: they are the agent's, and may be many.
         return self._request(head, text, seconds + (REQUEST_SECONDS if op == "run_snapshot" else GRACE))
 
@@ -250,6 +251,8 @@ class SupervisedSandbox:
         """See `Sandbox.judge_isolation`. Found out once for each supervisor."""
         if self.backend is Backend.LOCAL:  # what a command changed outside of the workspace is there for every judge
             return JudgeIsolation.NONE
+        if self._terms.network:  # root may write to the system that its judge is made of
+            return JudgeIsolation.NONE
         if self._isolation is None:
             self._ensure(self._workdir, self._terms)
             self._isolation = self._prove_isolation()
@@ -283,7 +286,7 @@ class SupervisedSandbox:
         entries, body = rows_of(laid, self._alias)
         folder = secrets.token_hex(8)
         head = {"op": "judge", "folder": folder, "entries": entries, "timeout": timeout, "env": dict(env)}
-        head.update(private=private, apart=apart)
+        head.update(private=private, apart=apart, beside=self._terms.background)
         reply, said = self._request(head, body + inward(encoded(command)), Budget(timeout).wall + GRACE)
         # Equal runs must read equal, so the name that was drawn does not show (in a traceback, for example).
         drawn, result = f"{GRADER}/{folder}".encode(), self._result(reply, said)
@@ -333,8 +336,10 @@ class SupervisedSandbox:
         """Have a supervisor with this workdir, image and limits; True when it was started just now."""
         if self._closed:
             raise SandboxError("this sandbox was closed; open a new one with open_sandbox()")
-        wanted = workdir, terms.image, dict(terms.limits)
-        if self._transport is not None and wanted == (self._workdir, self._terms.image, dict(self._terms.limits)):
+        if self._transport is not None and (workdir, _of_the_start(terms)) == (
+            self._workdir,
+            _of_the_start(self._terms),
+        ):
             return False
         self._drop()
         last: SandboxError | None = None
@@ -365,8 +370,8 @@ class SupervisedSandbox:
 
     def _started(self, workdir: str | None, terms: Terms) -> None:
         launcher = self._launcher
-        if terms.image is not None or terms.limits:
-            launcher = launcher.varied(replace(launcher.limits, **terms.limits), terms.image)
+        if _of_the_start(terms) != Terms():
+            launcher = launcher.varied(replace(launcher.limits, **terms.limits), terms)
         self._transport, first, self._alias = launcher.start(workdir)
         self._workdir, self._terms, self.limits = workdir, terms, launcher.limits
         self._buffer = FrameBuffer()
@@ -464,6 +469,11 @@ class SupervisedSandbox:
         transport, self._transport, self._program = self._transport, None, None
         if transport is not None:
             transport.close(patience=patience)
+
+
+def _of_the_start(terms: Terms) -> Terms:
+    """What of the terms a supervisor is started with: all but variables."""
+    return replace(terms, environment={}, limits=dict(terms.limits))
 
 
 def _full(error: BaseException | None) -> SandboxUnavailable | None:

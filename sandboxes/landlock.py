@@ -12,8 +12,8 @@ import sys
 from sandboxes.boot import PathAlias, system_python
 from sandboxes.inside.kernel import landlock_abi
 from sandboxes.local import launch_in_folder
-from sandboxes.sandbox import Backend, Limits, SandboxUnavailable
-from sandboxes.transport import PipeTransport, no_images
+from sandboxes.sandbox import Backend, Limits, SandboxUnavailable, Terms
+from sandboxes.transport import PipeTransport, refuse_terms
 
 _READABLE = (
     *("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/proc"),
@@ -28,8 +28,8 @@ class LandlockLauncher:
 
     backend = Backend.LANDLOCK
 
-    def __init__(self, limits: Limits) -> None:
-        self.limits = limits
+    def __init__(self, limits: Limits, *, background: bool = False) -> None:
+        self.limits, self._background = limits, background
 
     def start(self, workdir: str | None) -> tuple[PipeTransport, bytes, PathAlias]:
         """See `sandboxes.transport.Launcher`."""
@@ -48,9 +48,10 @@ class LandlockLauncher:
             readable=readable,
             devices=_DEVICES,
             filter="sockets",
+            background=self._background,
         )
 
-    def varied(self, limits: Limits, image: str | None) -> LandlockLauncher:
+    def varied(self, limits: Limits, terms: Terms) -> LandlockLauncher:
         """See `sandboxes.transport.Launcher`."""
-        no_images(self.backend, image)
-        return LandlockLauncher(limits)
+        refuse_terms(self.backend, terms)
+        return LandlockLauncher(limits, background=terms.background)

@@ -32,8 +32,8 @@ from sandboxes.boot import (
 from sandboxes.inside.files import wipe
 from sandboxes.inside.processes import process_state
 from sandboxes.owner import owner, owner_lives, run_id
-from sandboxes.sandbox import Backend, Limits, SandboxError, SandboxUnavailable
-from sandboxes.transport import PipeTransport, as_user, launch, no_images
+from sandboxes.sandbox import Backend, Limits, SandboxError, SandboxUnavailable, Terms
+from sandboxes.transport import PipeTransport, as_user, launch, refuse_terms
 
 # -- A private folder on the host's disk, for backends without a file system of their own (landlock, local) -----------
 #     <tmp>/turngym-<n>/owner         who uses it: the token of `sandboxes.owner`, and the run it belongs to
@@ -324,12 +324,13 @@ class LocalLauncher:
     Args:
         limits: What commands may use.
         allow_root: Run even as root (the same as setting the variable TURNGYM_LOCAL_AS_ROOT=1).
+        background: As in `Terms`.
     """
 
     backend = Backend.LOCAL
 
-    def __init__(self, limits: Limits, *, allow_root: bool = False) -> None:
-        self.limits = limits
+    def __init__(self, limits: Limits, *, allow_root: bool = False, background: bool = False) -> None:
+        self.limits, self._background = limits, background
         self._allow_root = allow_root or os.environ.get(ROOT_VARIABLE) == "1"
 
     def start(self, workdir: str | None) -> tuple[PipeTransport, bytes, PathAlias]:
@@ -346,12 +347,12 @@ class LocalLauncher:
                 "the local sandbox backend has NO confinement: commands can read and change everything you can",
                 stacklevel=2,
             )
-        return launch_in_folder(self.limits, workdir, system_python(), own_user=False)
+        return launch_in_folder(self.limits, workdir, system_python(), own_user=False, background=self._background)
 
-    def varied(self, limits: Limits, image: str | None) -> LocalLauncher:
+    def varied(self, limits: Limits, terms: Terms) -> LocalLauncher:
         """See `sandboxes.transport.Launcher`."""
-        no_images(self.backend, image)
-        return LocalLauncher(limits, allow_root=self._allow_root)
+        refuse_terms(self.backend, terms)
+        return LocalLauncher(limits, allow_root=self._allow_root, background=terms.background)
 
 
 def launch_in_folder(
@@ -364,6 +365,7 @@ def launch_in_folder(
     readable: tuple[str, ...] = (),
     devices: tuple[str, ...] = (),
     filter: str = "none",
+    background: bool = False,
 ) -> tuple[PipeTransport, bytes, PathAlias]:
     """Start a supervisor in a private folder; the folder goes when the transport is closed."""
     shown = check_workdir(workdir or WORKSPACE)
@@ -386,6 +388,7 @@ def launch_in_folder(
         readable=readable,
         devices=devices,
         filter=filter,
+        background=background,
     )
     alias = PathAlias(shown, folder.workspace, (("/tmp", folder.tmp), (GRADER, folder.grader)))
     return transport, bundle() + settings.frame(), alias

@@ -32,11 +32,20 @@ class Backend(StrEnum):
     """No confinement. Only for commands you would run yourself; never chosen by `auto`."""
 
 
+MOUNTS_FOLDERS = (Backend.DOCKER, Backend.BUBBLEWRAP)
+"""Backends that can give judges folders at the root."""
+
+
 class JudgeIsolation(StrEnum):
-    """Whether what a grader's command starts of the agent's can reach the grader."""
+    """Whether what a grader's command starts of the agent's can reach the grader. A sandbox is `FULL` or `NONE`."""
 
     FULL = "full"
     """It can neither read nor write the grader's files, nor the memory, descriptors or verdict of a process of it."""
+    SEPARATE = "separate"
+    """The same, and the judge ran in a fresh sandbox, which got nothing but the workspace."""
+    SHARED = "shared"
+    """The same, but processes of the agent ran on beside the judge: what it asks of them they may answer as they like,
+    and the workspace may change while it looks."""
     NONE = "none"
     """Nothing keeps it from that."""
 
@@ -156,11 +165,21 @@ class Terms:
         environment: Variables of every command of the episode: of the agent's, graders', and services.
         image: Image of the container, instead of the one the sandbox was opened with. Only docker has images.
         limits: Names and values of `Limits`, instead of those the sandbox was opened with.
+        folders: Folders at the root that judges alone have, beside `$GRADER`: empty before and after a judge. Only
+            docker and bubblewrap can mount them (`MOUNTS_FOLDERS`).
+        network: For a judge that installs packages: the name of a network of the engine, which the container has beside
+            a user that is root and may write to the system. Only docker has it, and no judge there is kept apart from
+            what it starts.
+        background: What commands leave running runs on beside later commands, and beside judges, which it cannot
+            reach where `judge_isolation` is full; a command that times out or floods ends it.
     """
 
     environment: Mapping[str, str] = field(default_factory=dict)
     image: str | None = None
     limits: Mapping[str, int] = field(default_factory=dict)
+    folders: tuple[str, ...] = ()
+    network: str | None = None
+    background: bool = False
 
 
 @runtime_checkable

@@ -8,7 +8,7 @@ Requests, each `{"id": n, "op": name, ...}`; every reply repeats the id and is e
     reset                                       -> {}
     run       timeout, clean, keep_background, body = command    -> facts, out; body = stdout + stderr
     run_snapshot  the same                      -> facts, out, rows, cut; body = stdout + stderr + contents
-    judge     entries, env, timeout, private, apart, body = contents + command -> facts, out; body = stdout + stderr
+    judge     entries, env, timeout, private, apart, beside, body = contents + command -> facts, out; body = out + err
     put       entries, body = contents          -> {}
     read      path                              -> body = content
     listing                                     -> paths, cut
@@ -23,7 +23,8 @@ Requests, each `{"id": n, "op": name, ...}`; every reply repeats the id and is e
 commands left behind. A `reset` that would take too long is refused with the kind `retired`: another sandbox takes over.
 
 It keeps the shell state and ends all processes but services after each command, so nothing a command does outlives it.
-Services end before a judge, and with the episode. The first frame carries the settings (`sandboxes.boot.Settings`).
+Services end before a judge, and with the episode. Where the settings say `background`, what commands
+leave running ends with the episode alone. The first frame carries the settings (`sandboxes.boot.Settings`).
 When the host's end closes, everything is killed and wiped.
 """
 
@@ -85,13 +86,14 @@ class Supervisor:
         everything = os.getpid() == 1
         # A command that lowers its own score could make the supervisor the kernel's victim: nobody writes to /proc.
         score = inner = None
+        judges = (s["grader"], *s["folders"])
         if s["landlock"] or (s["filter"] == "namespaces" and kernel.landlock_abi() >= 2):
             score = os.open("/proc/self/oom_score_adj", os.O_WRONLY | os.O_CLOEXEC)
         if s["landlock"]:
             abi = kernel.landlock_abi()
             writable = [(path, kernel.ALL) for path in s["wipe"]]
             shared = [(path, kernel.READ) for path in s["readable"]] + [(path, kernel.DEVICE) for path in s["devices"]]
-            inner = kernel.Domain([item for item in writable if item[0] != s["grader"]] + shared)
+            inner = kernel.Domain([item for item in writable if item[0] not in judges] + shared)
             if abi >= 6:
                 terminals = [(path, kernel.DEVICE | kernel.READ) for path in ("/dev/ptmx", "/dev/pts")]
                 kernel.Domain([*writable, *shared, *terminals]).enter()
@@ -100,6 +102,9 @@ class Supervisor:
             rights = kernel.FS_WRITE_FILE | kernel.FS_REFER  # moving between directories needs a rule, too
             tops = ["/" + name for name in os.listdir("/") if name != "proc" and not os.path.islink("/" + name)]
             kernel.Domain([(path, rights) for path in tops if os.path.isdir(path)], rights).enter()
+            if s["background"]:  # what lives beside a judge must never have been where its files are
+                kept = [(path, kernel.ALL) for path in ("/proc", *tops) if path not in judges]
+                inner = kernel.Domain(kept, kernel.ALL, signals=True)
         commands = kernel.command_program()
 
         def enter() -> None:

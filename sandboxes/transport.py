@@ -23,7 +23,7 @@ from typing import Any, Protocol
 from sandboxes import cgroup
 from sandboxes.boot import PathAlias
 from sandboxes.inside.processes import descendants_of, process_state
-from sandboxes.sandbox import Backend, Limits, SandboxError, SandboxUnavailable
+from sandboxes.sandbox import MOUNTS_FOLDERS, Backend, Limits, SandboxError, SandboxUnavailable, Terms
 
 # -- Work that Ctrl-C must not leave half done: ending sandboxes ------------------------------------------------------
 
@@ -114,18 +114,26 @@ class Launcher(Protocol):
             SandboxError: It could not be started this time.
         """
 
-    def varied(self, limits: Limits, image: str | None) -> Launcher:
-        """A launcher like this one with other limits and, unless it is None, another image.
+    def varied(self, limits: Limits, terms: Terms) -> Launcher:
+        """A launcher like this one with other limits, and what else the terms ask for but variables.
 
         Raises:
-            SandboxUnavailable: An image is named, and this backend has none.
+            SandboxUnavailable: They ask for what this backend has not.
         """
 
 
-def no_images(backend: Backend, image: str | None) -> None:
-    """Refuse an image where a backend has none. Raises SandboxUnavailable."""
-    if image is not None:
-        raise SandboxUnavailable(f"the {backend} sandbox has no images, and {image!r} is asked for; remedy: docker")
+def refuse_terms(backend: Backend, terms: Terms) -> None:
+    """Refuse what docker alone can give, and folders where they cannot be mounted. Raises SandboxUnavailable."""
+    if terms.image is not None:
+        raise SandboxUnavailable(
+            f"the {backend} sandbox has no images, and {terms.image!r} is asked for; remedy: docker"
+        )
+    if terms.network:
+        raise SandboxUnavailable(f"the {backend} sandbox has no network, and a judge asks for one; remedy: docker")
+    if terms.folders and backend not in MOUNTS_FOLDERS:
+        raise SandboxUnavailable(
+            f"the {backend} sandbox cannot mount {', '.join(terms.folders)}; remedy: docker or bubblewrap"
+        )
 
 
 class PipeTransport:

@@ -21,7 +21,7 @@ from typing import Any
 from sandboxes.boot import GRADER, GRADER_MB, SHM_MB, UID, command_line
 from sandboxes.docker.engines import Engine, EngineFailed, addresses, client, engine_errors, explain, find_engines
 from sandboxes.owner import owner, owner_lives, run_id
-from sandboxes.sandbox import Limits, SandboxUnavailable
+from sandboxes.sandbox import Limits, SandboxUnavailable, Terms
 from sandboxes.transport import DeadlinePassed, TransportClosed
 
 # -- Bytes to and from a container, over the connection that an engine gives for `attach` -----------------------------
@@ -217,6 +217,9 @@ _MASKED = (
 )
 """What tells about the engine's machine: the engine's own list, and what `sandboxes.bubblewrap` hides."""
 
+_INSTALLS = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "SETGID", "SETUID")
+"""What root needs to install packages."""
+NO_TERMS = Terms()
 _log = logging.getLogger(__name__)
 _WAIT = (
     f"import select,os\nif not select.select([0],[],[],{FIRST_BYTE_SECONDS})[0]:\n"
@@ -224,11 +227,14 @@ _WAIT = (
 )
 
 
-def configuration(engine: Engine, image: str, workspace: str, limits: Limits) -> dict[str, Any]:
+def configuration(
+    engine: Engine, image: str, workspace: str, limits: Limits, terms: Terms = NO_TERMS
+) -> dict[str, Any]:
     """The whole configuration of a sandbox container, as the engine's API takes it.
 
     No network, no capability, no new privileges, no user but 1000, nothing writable but memory file systems with a
-    size, nothing mounted from the host, and bounds on memory, processes, processors, files and logs.
+    size, nothing mounted from the host, and bounds on memory, processes, processors, files and logs. For a judge with a
+    network: root, who may install packages, and nothing else of what a container's root may do.
     """
     import docker
 
@@ -238,19 +244,20 @@ def configuration(engine: Engine, image: str, workspace: str, limits: Limits) ->
         bounds["nproc"] = 4096  # its own default is more than a service with a low limit may set
     # The engine counts pages of the memory file systems, too: commands get `memory_mb` beside full ones. What commands
     # use together is watched by the supervisor; this is what holds when it does not look in time.
-    memory = limits.memory_mb + sum(scratch(engine, workspace, limits).values()) + SUPERVISOR_MB << 20
+    memory = limits.memory_mb + sum(scratch(engine, workspace, limits, terms).values()) + SUPERVISOR_MB << 20
     api = client(engine).api
     host = api.create_host_config(
-        network_mode="none",
+        network_mode=terms.network or "none",
         cap_drop=["ALL"],
+        cap_add=list(_INSTALLS) if terms.network else None,
         security_opt=["no-new-privileges"],
         privileged=False,
         pids_limit=limits.processes + SUPERVISOR_TASKS,
         mem_limit=memory,
         memswap_limit=memory,
         nano_cpus=1_000_000_000,
-        read_only=True,
-        tmpfs=_mounts(engine, workspace, limits),
+        read_only=not terms.network,
+        tmpfs=_mounts(engine, workspace, limits, terms),
         shm_size=SHM_MB << 20,
         ulimits=[ulimit(name=name, soft=value, hard=value) for name, value in bounds.items()],
         log_config=docker.types.LogConfig(type="none"),
@@ -266,12 +273,12 @@ def configuration(engine: Engine, image: str, workspace: str, limits: Limits) ->
         entrypoint=python[:1],
         command=[*python[1:], _WAIT + program],
         hostname="sandbox",
-        user=f"{UID}:{UID}",
+        user=_user(terms),
         stdin_open=True,
         tty=False,
         environment={},
         working_dir="/",
-        network_disabled=True,
+        network_disabled=not (terms.network or terms.background),  # it takes the name localhost away, too
         healthcheck={"test": ["NONE"]} if engine.kind == "docker" else None,  # Podman makes a timer even of this
         labels={OWNER: owner(), RUN: run_id(), MACHINE: machine()},
         host_config=host,
@@ -279,27 +286,34 @@ def configuration(engine: Engine, image: str, workspace: str, limits: Limits) ->
     return config
 
 
-def scratch(engine: Engine, workspace: str, limits: Limits) -> dict[str, int]:
+def _user(terms: Terms) -> str:
+    return "0:0" if terms.network else f"{UID}:{UID}"
+
+
+def scratch(engine: Engine, workspace: str, limits: Limits, terms: Terms = NO_TERMS) -> dict[str, int]:
     """The directories that commands may write to, all in memory, with their sizes in MB."""
     places = {workspace: limits.workspace_mb, "/tmp": limits.tmp_mb, "/dev/shm": SHM_MB, GRADER: GRADER_MB}
-    if engine.kind == "podman":  # it gives every read-only container one without a size there
+    places |= dict.fromkeys(terms.folders, GRADER_MB)
+    if engine.kind == "podman" and not terms.network:  # it gives every read-only container one without a size there
         places["/var/tmp"] = limits.tmp_mb
     return places
 
 
-def _mounts(engine: Engine, workspace: str, limits: Limits) -> dict[str, str]:
+def _mounts(engine: Engine, workspace: str, limits: Limits, terms: Terms) -> dict[str, str]:
     """Options of the memory file systems."""
     found = {}
-    for path, size in scratch(engine, workspace, limits).items():
-        mode = {workspace: "0755", GRADER: "0700"}.get(path, "1777")
-        ours = f"uid={UID},gid={UID},nr_inodes={INODES_PER_MB * size}"
+    modes = {workspace: "0755", **dict.fromkeys((GRADER, *terms.folders), "0700")}
+    uid, gid = _user(terms).split(":")
+    for path, size in scratch(engine, workspace, limits, terms).items():
+        mode = modes.get(path, "1777")
+        ours = f"uid={uid},gid={gid},nr_inodes={INODES_PER_MB * size}"
         ours = "U,notmpcopyup" if engine.kind == "podman" else ours  # Podman knows no inodes, and `U` for the owner
         found[path] = f"rw,exec,nosuid,nodev,size={size}m,mode={mode},{ours}"
-    if workspace.startswith("/root/"):
+    if workspace.startswith("/root/") and not terms.network:
         # Images keep it for root alone, and it is the way to the workspace. Engines with a runc before 1.2 leave it the
         # mode that it has in the image; ours opens it.
         found["/root"] = "rw,noexec,nosuid,nodev,size=1m,mode=0711"
-    if engine.kind == "podman":
+    if engine.kind == "podman" and not terms.network:
         found["/run"] = "rw,noexec,nosuid,nodev,size=1m,mode=0755"  # likewise without a size; root's
     return found
 

@@ -14,6 +14,7 @@ from concurrent.futures import Future
 
 from sandboxes.boot import GRADER, WORKSPACE, PathAlias, Settings, bundle, check_workdir, environment
 from sandboxes.docker.containers import (
+    NO_TERMS,
     AttachTransport,
     configuration,
     last_events,
@@ -35,7 +36,7 @@ from sandboxes.docker.engines import (
     explain,
     unreachable,
 )
-from sandboxes.sandbox import Backend, Limits, SandboxError, SandboxUnavailable
+from sandboxes.sandbox import Backend, Limits, SandboxError, SandboxUnavailable, Terms
 
 # -- Spreading containers over several engines: the one with the fewest of ours per processor comes first -------------
 
@@ -136,14 +137,22 @@ class DockerLauncher:
         limits: What commands may use.
         image: Image with bash and python3; default: TURNGYM_IMAGE, else `IMAGE`. Never pulled.
         hosts: Addresses of engines; default: see `sandboxes.docker.engines`.
+        terms: What else an episode asks for.
     """
 
     backend = Backend.DOCKER
 
-    def __init__(self, limits: Limits, *, image: str | None = None, hosts: Sequence[str] | None = None) -> None:
+    def __init__(
+        self,
+        limits: Limits,
+        *,
+        image: str | None = None,
+        hosts: Sequence[str] | None = None,
+        terms: Terms = NO_TERMS,
+    ) -> None:
         self.limits = limits
         self.image = image or default_image()
-        self._hosts = hosts
+        self._hosts, self._terms = hosts, terms
 
     def start(self, workdir: str | None) -> tuple[AttachTransport, bytes, PathAlias]:
         """See `sandboxes.transport.Launcher`. Engines that fail are left out as long as another one works."""
@@ -153,7 +162,9 @@ class DockerLauncher:
             workspace=workspace,
             tmp="/tmp",
             grader=GRADER,
-            wipe=(*scratch(engine, workspace, self.limits), "/dev/mqueue"),
+            wipe=(*scratch(engine, workspace, self.limits, self._terms), "/dev/mqueue"),
+            folders=self._terms.folders,
+            background=self._terms.background,
             limits=self.limits,
             env=environment(workspace, "/tmp"),
             user_processes=MANY_PROCESSES,
@@ -162,9 +173,9 @@ class DockerLauncher:
         )
         return transport, bundle() + settings.frame(), PathAlias(workspace, workspace)
 
-    def varied(self, limits: Limits, image: str | None) -> DockerLauncher:
+    def varied(self, limits: Limits, terms: Terms) -> DockerLauncher:
         """See `sandboxes.transport.Launcher`."""
-        return DockerLauncher(limits, image=image or self.image, hosts=self._hosts)
+        return DockerLauncher(limits, image=terms.image or self.image, hosts=self._hosts, terms=terms)
 
     def _start_somewhere(self, workspace: str) -> Started:
         failures: list[tuple[Address | Engine, str]] = []
@@ -201,7 +212,8 @@ class DockerLauncher:
         stream = None
         try:
             api = client(engine).api
-            api.create_container_from_config(configuration(engine, self.image, workspace, self.limits), name)
+            asked = configuration(engine, self.image, workspace, self.limits, self._terms)
+            api.create_container_from_config(asked, name)
             # Attached before it starts, so that no byte is missed and its input ends when we end.
             params = {"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1, "detachKeys": ""}
             stream = api.attach_socket(name, params)

@@ -86,14 +86,14 @@ class Warden:
 
     Args:
         place: The domain that programs of the agent's enter.
-        folder: The grader's folder.
+        folders: The folders that only the judge has, the grader's own first.
         text: All that the grader brought: its command and its files.
         open_to_agent: Directories that the agent can write to: no program in them is the judge's.
         private: The judge's stdout is its verdict: programs of the agent's get /dev/null instead.
     """
 
-    def __init__(self, place: kernel.Domain, folder: str, text: bytes, open_to_agent: list, private: bool) -> None:
-        self._place, self._folder, self._open, self._private = place, folder, open_to_agent, private
+    def __init__(self, place: kernel.Domain, folders: list, text: bytes, open_to_agent: list, private: bool) -> None:
+        self._place, self._folders, self._open, self._private = place, folders, open_to_agent, private
         self._text = os.fsdecode(text)
         self._machine = _MACHINES[os.uname().machine]
         self._verdict: tuple | None = None
@@ -176,7 +176,7 @@ class Warden:
                 words = [os.fsdecode(word) for word in file.read().split(b"\0")[:-1]]
         except OSError:  # a program that its user may not read, or a process that is gone
             return False
-        return is_judges_own(program, words, here, self._folder, self._text, self._open)
+        return is_judges_own(program, words, here, self._folders, self._text, self._open)
 
     def _confine(self, pid: int) -> None:
         """Have a stopped process enter the agent's place, and let it go."""
@@ -205,7 +205,7 @@ class Warden:
         try:
             for name in os.listdir(f"/proc/{pid}/fd"):
                 path = f"/proc/{pid}/fd/{name}"
-                if int(name) > 2 and os.readlink(path).startswith(self._folder + "/"):
+                if int(name) > 2 and os.readlink(path).startswith(tuple(folder + "/" for folder in self._folders)):
                     found.append(int(name))
                 elif self._verdict is not None:
                     status = os.stat(path)
@@ -381,24 +381,27 @@ _TOOLS = frozenset(
     b"sha384sum sha512sum sort stat sum tac tail tee test touch tr uniq wc xxd zcat zcmp zdiff zgrep".split()
 )
 """Programs that run no other: where the grader's folder is named, anywhere, they work for the judge."""
+_LOOKS = ("fuser", "lsof", "netstat", "pgrep", "pidof", "ps", "ss")
+"""Programs that run no other, and look at what the agent's places hide: processes."""
 _WITH_VALUE = ("-W", "-X", "-o")
 """Options of interpreters and shells that the next word belongs to."""
 _SYSTEM = ("/usr/", "/bin/", "/sbin/", "/lib", "/opt/")
 
 
-def is_judges_own(program: str, words: list, here: str, folder: str, text: str, open_to_agent: list) -> bool:
+def is_judges_own(program: str, words: list, here: str, folders: list, text: str, open_to_agent: list) -> bool:
     """Whether a program that a judge has started is the judge's, not the agent's.
 
-    It is when the grader's folder is named as what it runs: `python3 "$GRADER/check.py"`, `diff out "$GRADER/wanted"`,
+    It is when a folder of the grader is named as what it runs: `python3 "$GRADER/check.py"`, `diff out /tests/wanted`,
     `python3 -c` with a text of the grader that names $GRADER, `python3 -m unittest` in that folder. Everything else is
     the agent's, also what only the system brought (`make`, `python3 -c`): whoever needs no file of the grader needs no
-    privilege. The folder's name is drawn for each judge, so a command line that the agent wrote cannot name it.
+    privilege. $GRADER is drawn for each judge, so a command line that the agent wrote cannot name it; folders at the
+    root it can name, and gains nothing: what the agent's programs start has no privilege whatever it is called.
 
     Args:
         program: Path of the executable.
         words: Its arguments, its name first.
         here: Its directory.
-        folder: The grader's folder.
+        folders: The folders that only the judge has, the grader's own first.
         text: All that the grader brought.
         open_to_agent: Directories that the agent can write to.
     """
@@ -406,15 +409,22 @@ def is_judges_own(program: str, words: list, here: str, folder: str, text: str, 
     def within(path: str, place: str) -> bool:
         return path == place or path.startswith(place + "/")
 
+    def of_grader(path: str) -> bool:
+        return any(within(path, folder) for folder in folders)
+
     def resolved(word: str) -> str:
         return os.path.normpath(os.path.join(here, word))
 
     if any(within(program, place) for place in open_to_agent):
         return False
-    if within(program, folder):
+    if of_grader(program):
         return True
-    named = any(folder in word for word in words[1:])
+    named = any(folder in word for word in words[1:] for folder in folders[:1]) or any(
+        of_grader(resolved(word)) for word in words[1:]
+    )
     name = os.path.basename(words[0] if words else program)
+    if name in _LOOKS and program.startswith(_SYSTEM):
+        return True
     if name in _CARRIERS or name.encode() in _TOOLS:
         return named
     skip = False
@@ -424,15 +434,15 @@ def is_judges_own(program: str, words: list, here: str, folder: str, text: str, 
             continue
         if word[:1] == "-" != word[1:2] and word[-1] in "ce":  # a text to run: python3 -c, bash -ec, perl -ne
             inline = words[number + 1] if number + 1 < len(words) else ""
-            return "GRADER" in inline and inline in text
+            return any(name in inline for name in ("GRADER", *folders[1:])) and inline in text
         if word == "-m" and name.startswith("python"):
-            return within(here, folder) or any(within(resolved(rest), folder) for rest in words[number + 2 :])
+            return of_grader(here) or any(of_grader(resolved(rest)) for rest in words[number + 2 :])
         if word.startswith("-"):
             skip = word in _WITH_VALUE
             continue
         path = resolved(word)
         if not path.startswith(_SYSTEM):
-            return within(path, folder)
+            return of_grader(path)
     return False
 
 
@@ -483,7 +493,8 @@ class Judges:
     def __init__(self, settings: dict, shell: Shell, processes: Processes, filter_: bytes | None) -> None:
         self._settings, self._shell, self._processes, self._filter = settings, shell, processes, filter_
         self._root: str = settings["grader"]
-        self._open = [root for root in settings["wipe"] if root != self._root]
+        self._private = [self._root, *settings["folders"]]
+        self._open = [root for root in settings["wipe"] if root not in self._private]
         self._places: tuple | None = None
 
     def run(self, head: dict, body: bytes) -> tuple:
@@ -491,7 +502,8 @@ class Judges:
 
         Args:
             head: `folder` (its name, which nobody can know before), `entries` as for `put`, `env`, `timeout`, `private`
-                (stdout is the verdict), `apart` (confine what is the agent's; else nothing keeps it from the files).
+                (stdout is the verdict), `apart` (confine what is the agent's; else nothing keeps it from the files),
+                `beside` (what the agent left runs on).
             body: Contents of the files, then the command.
 
         Raises:
@@ -499,10 +511,12 @@ class Judges:
             OSError: The files could not be laid.
         """
         self._shell.stand_down()
-        self._processes.end_all(services=True)
-        for root in (self._settings["workspace"], self._settings["tmp"]):
-            _make_room(root)
-        wipe(self._root, 0o700)
+        if not head["beside"]:
+            self._processes.end_all(services=True)
+            for root in (self._settings["workspace"], self._settings["tmp"]):
+                _make_room(root)
+        for root in self._private:
+            wipe(root, 0o700)
         folder = f"{self._root}/{head['folder']}"
         os.mkdir(folder, 0o700)
         sizes = sum(entry[4] for entry in head["entries"])
@@ -511,14 +525,16 @@ class Judges:
         try:
             apart = self._settings["landlock"] or head["apart"]
             mine, theirs = self._domains() if apart else (None, None)
-            warden = Warden(theirs, folder, body, self._open, head["private"]) if head["apart"] else None
+            folders = [folder, *self._private[1:]]
+            warden = Warden(theirs, folders, body, self._open, head["private"]) if head["apart"] else None
             env = {"GRADER": folder, "HOME": folder, **head["env"]}
             start = Start(env, lambda: self._confine(mine), warden, report)
-            facts, out, err = self._shell.run(body[sizes:], head["timeout"], True, judge=start)
+            facts, out, err = self._shell.run(body[sizes:], head["timeout"], True, head["beside"], judge=start)
             why = os.pread(report, 4000, 0)
         finally:
             os.close(report)
-            wipe(self._root, 0o700)
+            for root in self._private:
+                wipe(root, 0o700)
         if why:
             raise JudgeLost(why.decode("utf-8", "replace"))
         return facts, out, err
@@ -550,7 +566,7 @@ class Judges:
                 theirs = kernel.Domain([*shared, *facts])
             else:
                 tops = [f"/{name}" for name in os.listdir("/") if name != "proc"]
-                tops = [path for path in tops if not os.path.islink(path) and path != self._root]
+                tops = [path for path in tops if not os.path.islink(path) and path not in self._private]
                 mine = None
                 theirs = kernel.Domain([*((path, kernel.ALL) for path in tops), *facts], kernel.ALL, signals=True)
             self._places = mine, theirs

@@ -204,10 +204,10 @@ class Varied(FakeLauncher):
         super().__init__(good)
         self.asked: list[tuple[int, str | None]] = []
 
-    def varied(self, limits: Limits, image: str | None) -> Varied:
+    def varied(self, limits: Limits, terms: Terms) -> Varied:
         other = Varied()
         other.limits, other.asked = limits, self.asked
-        self.asked.append((limits.processes, image))
+        self.asked.append((limits.processes, terms.image))
         return other
 
 
@@ -234,8 +234,13 @@ def test_terms_start_another_supervisor_only_where_they_differ() -> None:
 
 @pytest.mark.parametrize("backend", [Backend.BUBBLEWRAP, Backend.LANDLOCK, Backend.LOCAL])
 def test_backends_without_images_say_so(backend: Backend) -> None:
-    assert launcher_of(backend, Limits()).varied(Limits(processes=8), None).limits.processes == 8
+    assert launcher_of(backend, Limits()).varied(Limits(processes=8), Terms()).limits.processes == 8
     with pytest.raises(
         SandboxUnavailable, match=f"the {backend} sandbox has no images, and 'x:1' is asked for; remedy"
     ):
         SupervisedSandbox(launcher_of(backend, Limits())).open({}, terms=Terms(image="x:1"))
+    with pytest.raises(SandboxUnavailable, match=f"the {backend} sandbox has no network, and a judge asks for one"):
+        SupervisedSandbox(launcher_of(backend, Limits())).open({}, terms=Terms(network="bridge"))
+    if backend is not Backend.BUBBLEWRAP:
+        with pytest.raises(SandboxUnavailable, match=f"the {backend} sandbox cannot mount /tests, /logs; remedy"):
+            SupervisedSandbox(launcher_of(backend, Limits())).open({}, terms=Terms(folders=("/tests", "/logs")))

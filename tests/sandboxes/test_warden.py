@@ -7,13 +7,15 @@ import pytest
 from sandboxes.inside.judge import is_judges_own
 
 FOLDER = "/turngym-grader/5f0c"
+AT_ROOT = "/tests"
 OPEN = ["/workspace", "/tmp", "/dev/shm"]
 TEXT = "python3 -I -c \"import os; print(os.environ['GRADER'])\"; sh -c 'cat $GRADER/x'"
+TEXT += "; python3 -c 'open(\"/tests/x\")'"
 PYTHON, BASH = "/usr/bin/python3.11", "/usr/bin/bash"
 
 
 def own(program: str, *words: str, here: str = "/workspace") -> bool:
-    return is_judges_own(program, list(words), here, FOLDER, TEXT, OPEN)
+    return is_judges_own(program, list(words), here, [FOLDER, AT_ROOT], TEXT, OPEN)
 
 
 @pytest.mark.parametrize(
@@ -34,6 +36,12 @@ def own(program: str, *words: str, here: str = "/workspace") -> bool:
         ("/usr/bin/env", ["env", "-u", "X", "python3", f"{FOLDER}/check.py"]),
         ("/usr/bin/timeout", ["timeout", "9", "python3", f"{FOLDER}/check.py"]),
         (f"{FOLDER}/prog", [f"{FOLDER}/prog"]),
+        (PYTHON, ["python3", f"{AT_ROOT}/check.py"]),
+        ("/usr/bin/pgrep", ["pgrep", "-f", "server.py"]),
+        (PYTHON, ["python3", "-m", "pytest", "-rA", f"{AT_ROOT}/test_a.py"]),
+        (PYTHON, ["python3", "-c", 'open("/tests/x")']),
+        ("/usr/bin/diff", ["diff", "out.txt", f"{AT_ROOT}/wanted"]),
+        ("/usr/bin/timeout", ["timeout", "9", "python3", f"{AT_ROOT}/check.py"]),
     ],
 )
 def test_the_judges_own(program: str, words: list[str]) -> None:
@@ -67,6 +75,12 @@ def test_the_judges_own(program: str, words: list[str]) -> None:
         ("/tmp/python3", ["python3", f"{FOLDER}/check.py"]),
         (PYTHON, ["python3", f"{FOLDER}x/check.py"]),
         (PYTHON, ["python3", f"{FOLDER}/../../workspace/solve.py"]),
+        (PYTHON, ["python3", "solve.py", f"{AT_ROOT}/input.txt"]),
+        (PYTHON, ["python3", "tests/check.py"]),
+        (PYTHON, ["python3", "-c", 'print(open("/tests/x").read())']),  # not the grader's
+        ("/workspace/tests/prog", ["./tests/prog"]),
+        ("/workspace/pgrep", ["pgrep", "-f", "server.py"]),
+        ("/usr/bin/cat", ["cat", "/workspace/tests"]),
         ("/usr/bin/mawk", ["awk", 'BEGIN { system("./prog") }']),
     ],
 )
