@@ -119,7 +119,8 @@ _SHIPPED: list[type[ConversationEnv]] = [AnswerEnv, *map(environment, BUILT_IN)]
 _BY_CLASS = {kind.__name__: kind for kind in _SHIPPED if kind is not MixedEnv}
 """Those that ship stand in records under the names of their classes."""
 _KEYS = ("env", "prompt_hash", "prompt_style", "max_turns", "reward", "turn_penalty", "subtract_baseline",
-         "agent_errors", "allow_exposed_judges", "keep_observations", "tools", "revise", "stops")  # fmt: skip
+         "agent_errors", "allow_exposed_judges", "allow_shared_judges", "verifier_network",
+         "keep_observations", "tools", "revise", "stops")  # fmt: skip
 KEEP = "keep_observations"
 """The key that says how many observations stand in full in a prompt; without it all of them."""
 WRAPPERS = "wrappers"
@@ -153,6 +154,8 @@ def setting_of(env: ConversationEnv | WrappedConversation) -> dict[str, Any]:
         "subtract_baseline": env.rule.subtract_baseline,
         "agent_errors": env.agent_errors.value,
         **({"allow_exposed_judges": True} if env.allow_exposed_judges else {}),
+        **({"allow_shared_judges": True} if env.allow_shared_judges else {}),
+        **({"verifier_network": env.verifier_network} if env.verifier_network is not None else {}),
         **({KEEP: env.keep_observations} if env.keep_observations is not None else {}),
         **({OWN_REWARD: True} if own else {}),
         **({WRAPPERS: wrapped.acting} if wrapped is not None and wrapped.acting else {}),

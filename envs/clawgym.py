@@ -12,7 +12,6 @@ from envs.sandboxed import SandboxedEnv, TaskSource
 from sandboxes.sandbox import CommandResult, Snapshot
 from tasks.assertions.base import Outcome, cut_short
 from tasks.assertions.grade import grade_files
-from tasks.assertions.run import SandboxGrader
 from tasks.place import begin
 from tasks.task import Task
 
@@ -103,10 +102,8 @@ class ClawGymEnv(SandboxedEnv):
         self._file_rate = grade_files(self.task, outcome, broken_errs=self.agent_errors is AgentErrors.ERROR)
 
     def _outcome(self) -> Outcome:
-        assert self._sandbox is not None
         said = self._conversation()
-        grader = SandboxGrader(self._sandbox, self.task)
-        return Outcome(self._files, self._initial, self._final, said, grader, self._cut_short)
+        return Outcome(self._files, self._initial, self._final, said, self._grader(), self._cut_short)
 
     def _anchor(self) -> str:
         return anchor(self._hash, self._last)

@@ -35,6 +35,7 @@ from envs.spaces import ACTION_LENGTH, OBSERVATION_LENGTH, UnicodeText
 from sandboxes.sandbox import JudgeIsolation
 from tasks.assertions.base import Outcome
 from tasks.assertions.grade import Grade, GradeError, grade
+from tasks.judged_in import check_network
 from tasks.model import nearest
 from tasks.task import Task
 
@@ -70,6 +71,8 @@ class ConversationEnv(gymnasium.Env[str, str]):
         subtract_baseline: bool = False,
         agent_errors: str | AgentErrors = AgentErrors.FAIL,
         allow_exposed_judges: bool = False,
+        allow_shared_judges: bool = False,
+        verifier_network: str | None = None,
         prompt_style: str | PromptStyle = "standard",
         keep_observations: int | None = None,
         render_mode: str | None = None,
@@ -85,6 +88,8 @@ class ConversationEnv(gymnasium.Env[str, str]):
             subtract_baseline: Take the rate above that of doing nothing.
             agent_errors: What counts where the agent kept itself from being judged: `fail`, or `error` (no reward).
             allow_exposed_judges: Play tasks whose judge runs code of the agent that nothing keeps apart from it.
+            allow_shared_judges: Play tasks whose judge runs beside processes that the agent left.
+            verifier_network: Network of the docker engine that verifiers have which need one; the agent never has it.
             prompt_style: `standard`, `compact`, or a `PromptStyle`.
             keep_observations: In the prompt of a reply the last so many observations stand in full, and of each older
                 one its `summary`; the default shows all of them in full. `reset` and `step` return the same either way:
@@ -111,6 +116,8 @@ class ConversationEnv(gymnasium.Env[str, str]):
         self.rule = reward_rule(reward, turn_penalty, subtract_baseline)
         self.agent_errors: AgentErrors = choice(AgentErrors, agent_errors, "agent_errors")
         self.allow_exposed_judges = allow_exposed_judges
+        self.allow_shared_judges = allow_shared_judges
+        self.verifier_network = None if verifier_network is None else check_network(verifier_network)
         self._tasks = tuple(tasks)
         self._by_id = {item.id: item for item in self._tasks}
         self._fixed = None if task is None else self._find(task)

@@ -18,7 +18,6 @@ from tasks.answers.instructions import InstructionFollowed
 from tasks.answers.math.extraction import find_answer
 from tasks.assertions.base import AssertionResult, BaseAssertion, Outcome, Verdict, cut_short, leaves
 from tasks.assertions.grade import Grade
-from tasks.assertions.run import SandboxGrader
 from tasks.place import begin, prepared
 from tasks.task import Task
 
@@ -219,7 +218,7 @@ class AnswerEnv(SandboxedEnv):
         final = self._final
         if final is None and self._answers:
             final = self._answers[-1].text  # the budget ended a revision: the last answer is scored
-        grader = SandboxGrader(self._place.take(), self.task) if self._laid else None
+        grader = self._grader() if self._laid else None
         return Outcome(
             self._files, self._initial, final, self._conversation(), grader, cut_short=cut_short(self._files)
         )

@@ -29,9 +29,9 @@ from sandboxes.sandbox import (
     Snapshot,
 )
 from tasks.assertions.grade import Grade
-from tasks.assertions.run import judge_isolation
-from tasks.judges import JudgeUse
-from tasks.place import CannotBegin, begin, image_of, refuse_unplaceable
+from tasks.assertions.run import SandboxGrader
+from tasks.judged_in import exposed, judge_isolation, refuse_shared
+from tasks.place import CannotBegin, asks_docker, begin, refuse_unplaceable
 from tasks.sources import load_tasks
 from tasks.task import Task
 
@@ -67,23 +67,28 @@ class Workplace:
         """What is held now."""
         self._wait = Wait()
         """Cancelled by `abort`; `release` makes another."""
-        self._canary: Sandbox | None = None
+        self._beside: list[Sandbox] = []
+        """What is open beside it: a canary, or what a judge runs in."""
 
     @property
     def wait(self) -> Wait:
         """Cancelled by `abort` and `release`: who does several things in a row looks at it in between."""
         return self._wait
 
-    def refuse(self, tasks: Sequence[Task]) -> None:
+    def refuse(self, tasks: Sequence[Task], network: str | None = None) -> None:
         """Refuse tasks that ask for what the sandbox cannot give; which one `auto` is, is found out if one asks.
+
+        Args:
+            tasks: What may be played.
+            network: The engine's network that verifiers may have.
 
         Raises:
             TaskError: Each of them with the reason.
             SandboxUnavailable: No safe backend works here.
         """
-        if any(image_of(task) is not None for task in tasks):
+        if any(map(asks_docker, tasks)):
             held = self._pool or self._given
-            refuse_unplaceable(tasks, choose(self._backend) if held is None else held.backend)
+            refuse_unplaceable(tasks, choose(self._backend) if held is None else held.backend, network)
 
     def take(self, seconds: float = POOL_SECONDS) -> Sandbox:
         """The sandbox that is held; without one it is opened, or borrowed.
@@ -126,16 +131,26 @@ class Workplace:
         Raises:
             SandboxError: It cannot be opened, or this was aborted.
         """
-        wait, first = self._wait, self.take()
-        self._canary = canary = first.twin()
-        try:
-            if wait.cancelled:  # `abort` may have come just before it could see the canary
-                raise SandboxError("this environment is being closed")
+        with self.beside() as canary:
             canary.open({})
             yield canary
+
+    @contextmanager
+    def beside(self) -> Iterator[Sandbox]:
+        """Another sandbox of the same kind, not opened yet; `abort` reaches it, too.
+
+        Raises:
+            SandboxError: This was aborted.
+        """
+        wait, twin = self._wait, self.take().twin()
+        self._beside.append(twin)
+        try:
+            if wait.cancelled:  # `abort` may have come just before it could see the twin
+                raise SandboxError("this environment is being closed")
+            yield twin
         finally:
-            self._canary = None
-            canary.close()
+            self._beside.remove(twin)
+            twin.close()
 
     def give_back(self) -> None:
         """The episode is over: a pool gets its sandbox back. Whatever else is held stays for the next episode."""
@@ -165,9 +180,7 @@ class Workplace:
         self._wait.cancelled = True
         if self._pool is not None:
             self._pool.cancel(self._wait)
-        sandbox = self.sandbox
-        canary = self._canary
-        for held in (sandbox, canary):
+        for held in (self.sandbox, *self._beside):
             if held is not None and held is not self._given:
                 held.close()
 
@@ -460,7 +473,7 @@ class SandboxedEnv(ConversationEnv):
         """
         super().__init__(resolve_tasks(tasks), **settings)
         self._place = sandbox if isinstance(sandbox, Workplace) else Workplace(sandbox)
-        self._place.refuse([*self._tasks, *([self._fixed] if self._fixed else [])])
+        self._place.refuse([*self._tasks, *([self._fixed] if self._fixed else [])], self.verifier_network)
         self._recovery: Recovery | None = None
         self._isolation = JudgeIsolation.FULL
         self._ending = False
@@ -486,13 +499,19 @@ class SandboxedEnv(ConversationEnv):
         return self._place.sandbox
 
     def _admit(self, task: Task) -> None:
-        """Refuse a task whose judge the agent's programs could reach. Raises ExposedJudge."""
+        """Refuse a task whose judge the agent's programs could reach. Raises ExposedJudge, SharedJudge, TaskError."""
         assert self._sandbox is not None
+        refuse_unplaceable([task], self._sandbox.backend, self.verifier_network)
+        refuse_shared([task], self.allow_shared_judges)
         self._isolation = judge_isolation(task, self._sandbox)
         refuse_exposed([task], self._sandbox, self.allow_exposed_judges)
 
     def _judge_isolation(self) -> JudgeIsolation:
         return self._isolation
+
+    def _grader(self) -> SandboxGrader:
+        """Runs commands of graders in the episode's sandbox, and beside it where they ask for that."""
+        return SandboxGrader(self._place.take(), self.task, network=self.verifier_network, twin=self._place.beside)
 
     def _choose(self, seed: int | None, options: dict[str, Any] | None) -> None:
         super()._choose(seed, options)
@@ -558,15 +577,18 @@ def refuse_exposed(tasks: Sequence[Task], sandbox: Sandbox, allowed: bool) -> No
     Raises:
         ExposedJudge: The message names the tasks and the remedies.
     """
-    exposed = [task.id for task in tasks if task.judge_use is not JudgeUse.NEITHER]
-    if allowed or not exposed or sandbox.judge_isolation is JudgeIsolation.FULL:
+    found = [] if allowed else [task for task in tasks if exposed(task, sandbox)]
+    if not found:
         return
-    names = ", ".join([*exposed[:3], *(["..."] if len(exposed) > 3 else [])])
+    names = ", ".join([*(task.id for task in found[:3]), *(["..."] if len(found) > 3 else [])])
+    where = f"the {sandbox.backend} sandbox"
+    remedy = "docker, bubblewrap or landlock on Linux 5.14 or newer with Landlock, other tasks"
+    if sandbox.judge_isolation is JudgeIsolation.FULL:  # but not where a judge installs packages
+        where, remedy = "a verifier with a network is root, and its sandbox", "other tasks"
     raise ExposedJudge(
-        f"the {sandbox.backend} sandbox cannot keep judges apart from programs of the agent's that they run "
-        f"(judge_isolation: none), and {len(exposed)} of {len(tasks)} tasks have such a judge ({names}); remedy: "
-        "docker, bubblewrap or landlock on Linux 5.14 or newer with Landlock, other tasks, or allow_exposed_judges "
-        "where a forged pass does no harm"
+        f"{where} cannot keep judges apart from programs of the agent's that they run "
+        f"(judge_isolation: none), and {len(found)} of {len(tasks)} tasks have such a judge ({names}); remedy: "
+        f"{remedy}, or allow_exposed_judges where a forged pass does no harm"
     )
 
 

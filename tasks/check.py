@@ -21,7 +21,7 @@ from sandboxes.sandbox import Sandbox, SandboxError, SandboxUnavailable
 from tasks.comparable import twin_notes
 from tasks.judges import JudgeUse, in_process_line
 from tasks.model import Problem, TaskError, counted
-from tasks.place import lacking
+from tasks.place import refuse_unplaceable
 from tasks.proof import Proof, Status, prove
 from tasks.sources import GENERATED, LIBRARY, SHELVES, is_spec, load_shipped, load_tasks, task_files
 from tasks.sources.clawgym import is_clawgym
@@ -134,11 +134,12 @@ def check(
     as_json: bool = False,
     junit: Path | None = None,
     build: bool = False,
+    network: str | None = None,
 ) -> int:
     """Prove the tasks of all specs and print one line each, or one JSON document at the end.
 
     Broken files are listed and make the exit code 1, but the tasks of the other files are still proven. With `build`
-    the images of their Dockerfiles are built first.
+    the images of their Dockerfiles are built first. `network` is that of the engine, for verifiers which need one.
 
     Returns:
         Exit code: 0 nothing failed, 1 a task or file is broken, 2 no sandbox works here, or one failed.
@@ -158,7 +159,7 @@ def check(
     workers = min(jobs or min(os.cpu_count() or 1, 8), len(tasks))
     try:
         with _progress(len(tasks)) as advance:
-            for proof in prove_all(tasks, lambda: open_sandbox(backend), workers) if tasks else ():
+            for proof in prove_all(tasks, lambda: open_sandbox(backend), workers, network) if tasks else ():
                 if not as_json:
                     if not proofs:
                         print(f"{'id':<{width}}  {'hash':<12}  oracle  no-op  result")
@@ -255,7 +256,9 @@ def build_images(tasks: Sequence[Task]) -> list[Problem]:
     return problems
 
 
-def prove_all(tasks: Sequence[Task], make: Callable[[], Sandbox], workers: int) -> Iterator[Proof]:
+def prove_all(
+    tasks: Sequence[Task], make: Callable[[], Sandbox], workers: int, network: str | None = None
+) -> Iterator[Proof]:
     """Prove tasks on `workers` threads, each with a sandbox of its own; yields in the order of `tasks`.
 
     A sandbox that fails is replaced and the task tried once more; if that fails too, the proof says so.
@@ -275,10 +278,13 @@ def prove_all(tasks: Sequence[Task], make: Callable[[], Sandbox], workers: int) 
         reason = ""
         for _ in range(2):
             sandbox = getattr(own, "sandbox", None) or fresh()
-            if why := lacking(task, sandbox.backend):
-                return Proof(task.id, task.content_hash, None, None, (), (), problems=(why,), undecided=True)
             try:
-                return with_judges(task, prove(task, sandbox))
+                refuse_unplaceable([task], sandbox.backend, network)
+            except TaskError as error:
+                why = tuple(problem.message for problem in error.problems)
+                return Proof(task.id, task.content_hash, None, None, (), (), problems=why, undecided=True)
+            try:
+                return with_judges(task, prove(task, sandbox, network))
             except SandboxUnavailable:  # nor will it work for the next task
                 raise
             except SandboxError as error:

@@ -17,6 +17,7 @@ from sandboxes.guard import Parser, add_command
 from sandboxes.sandbox import Backend
 from tasks.assertions.base import leaves
 from tasks.comparable import SHOWN, THRESHOLD, near_twins
+from tasks.judged_in import check_network, is_shared, network_reason
 from tasks.judges import JudgeUse
 from tasks.model import Problem, TaskError, collected, counted, nearest, unknown_key
 from tasks.sources import is_spec, load_generated, load_shipped, load_tasks
@@ -83,6 +84,7 @@ def list_tasks(spec: str, wanted: Filter = Filter()) -> int:
     for task in tasks:
         kind = f"{task.family or HAND_WRITTEN}/{task.difficulty}"
         mark = "  in-process judge" if task.judge_use is JudgeUse.IN_PROCESS else ""
+        mark += "  shared judge" if is_shared(task) else "  verifier needs a network" if network_reason(task) else ""
         shown = task.content_hash[:12] + mark
         rows.append((task.id, kind, str(len(task.assertions)), str(task.budget.max_turns), shown))
     print(table(rows))
@@ -433,9 +435,22 @@ def _check(commands: Any) -> None:
     )
 
 
+def _network(text: str) -> str:
+    try:
+        return check_network(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
 def _sandbox(command: argparse.ArgumentParser) -> None:
     backends = ["auto", *(backend.value for backend in Backend)]
     command.add_argument("--sandbox", default="auto", choices=backends, help="where commands run (default: auto)")
+    command.add_argument(
+        "--verifier_network",
+        type=_network,
+        metavar="NAME",
+        help="docker: network of the engine, such as bridge, that verifiers have which need one",
+    )
 
 
 def _grade(commands: Any) -> None:
@@ -620,6 +635,7 @@ def _run_check(options: argparse.Namespace) -> int:
         as_json=options.json,
         junit=options.junit,
         build=options.build,
+        network=options.verifier_network,
     )
 
 
@@ -643,4 +659,5 @@ def _run_grade(options: argparse.Namespace) -> int:
         reply=options.reply,
         backend=options.sandbox,
         as_json=options.json,
+        network=options.verifier_network,
     )

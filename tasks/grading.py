@@ -29,7 +29,8 @@ from sandboxes.sandbox import (
 )
 from tasks.assertions.base import BaseAssertion, GraderHandle, Outcome, cut_short, leaves
 from tasks.assertions.grade import Grade, grade
-from tasks.assertions.run import SandboxGrader, judge_isolation, judges_reply
+from tasks.assertions.run import SandboxGrader, judges_reply
+from tasks.judged_in import JudgedIn, is_shared, judge_isolation
 from tasks.judges import JudgeUse, in_process_line
 from tasks.model import Problem, TaskError
 from tasks.place import lay, limits_of, prepared, refuse_unplaceable, start_of
@@ -141,12 +142,13 @@ class CopyGrader:
         sandbox: Where; the caller closes it.
         task: What was to be done.
         files: The copy; None where it cannot be laid.
+        network: As in `SandboxGrader`.
     """
 
-    def __init__(self, sandbox: Sandbox, task: Task, files: Files | None) -> None:
+    def __init__(self, sandbox: Sandbox, task: Task, files: Files | None, network: str | None = None) -> None:
         self._sandbox, self._task, self._files = sandbox, task, files
         self._laid = False
-        self._inner = SandboxGrader(sandbox, task)
+        self._inner = SandboxGrader(sandbox, task, network=network)
 
     @property
     def task_hash(self) -> str | None:
@@ -193,6 +195,14 @@ class CopyGrader:
             with self._sandbox.twin() as twin:
                 yield CopyGrader(twin, self._task, files)
 
+    @contextmanager
+    def fresh(self, judged_in: JudgedIn, files: Files | None = None) -> Iterator[GraderHandle]:
+        """See `GraderHandle.fresh`."""
+        if files is not None and self._files is None:
+            raise CannotBeLaid("the folder holds more than a workspace may, or what may not be read: no command ran")
+        with self._inner.fresh(judged_in, files if files is None else self._files) as fresh:
+            yield fresh
+
     def _once(
         self,
         command: str,
@@ -226,7 +236,9 @@ class FolderGrade:
     notes: tuple[str, ...]
 
 
-def grade_folder(task: Task, folder: Path, *, reply: str | None = None, backend: str = "auto") -> FolderGrade:
+def grade_folder(
+    task: Task, folder: Path, *, reply: str | None = None, backend: str = "auto", network: str | None = None
+) -> FolderGrade:
     """Judge a folder, which is only read. A sandbox is opened only where an assertion runs commands.
 
     Args:
@@ -234,10 +246,11 @@ def grade_folder(task: Task, folder: Path, *, reply: str | None = None, backend:
         folder: The workspace as it was left.
         reply: The last answer, without thoughts; empty where there was none, None where it is not known.
         backend: Where commands run: `auto` or a backend by name.
+        network: The engine's network that verifiers may have which need one.
 
     Raises:
-        TaskError: The folder cannot be read, or an assertion judges what was said and that is not known. Nothing was
-            judged.
+        TaskError: The folder cannot be read, or an assertion judges what no folder holds, or needs a network. Nothing
+            was judged.
         SandboxUnavailable: No sandbox works here. Nothing was judged.
         SandboxError: The machinery failed.
         FolderChanged: Something writes into the folder.
@@ -247,6 +260,10 @@ def grade_folder(task: Task, folder: Path, *, reply: str | None = None, backend:
         raise TaskError(
             f"{', '.join(heard[:5])}{', ...' * (len(heard) > 5)}: judged by what the task's user said, which no folder "
             "holds: play the task in ClawGym-v1 (python -m envs play), which grades it"
+        )
+    if is_shared(task):
+        raise TaskError(
+            Problem("is judged beside processes that the agent left running, which no folder holds: play it", task.id)
         )
     wanting = [_called(leaf) for leaf in parts if judges_reply(leaf)]
     if wanting and reply is None:
@@ -259,7 +276,7 @@ def grade_folder(task: Task, folder: Path, *, reply: str | None = None, backend:
         judging = not all(leaf.on_files or leaf.on_answer for leaf in parts)
         if judging or prepared(task):
             sandbox = stack.enter_context(open_sandbox(backend))
-            refuse_unplaceable([task], sandbox.backend)
+            refuse_unplaceable([task], sandbox.backend, network)
             limits, isolation = sandbox.limits, judge_isolation(task, sandbox)
         limits = limits_of(task, limits)
         left = read_folder(folder, limits, whole=judging)
@@ -271,7 +288,7 @@ def grade_folder(task: Task, folder: Path, *, reply: str | None = None, backend:
             initial=start,
             final_message=reply or None,
             transcript=tuple(said),
-            grader=None if sandbox is None else CopyGrader(sandbox, task, left.whole),
+            grader=None if sandbox is None else CopyGrader(sandbox, task, left.whole, network),
             cut_short=cut_short(left.files),
         )
         done = grade(task, outcome)
@@ -300,7 +317,9 @@ def _called(leaf: BaseAssertion) -> str:
 # -- The command ------------------------------------------------------------------------------------------------------
 
 
-def grade_command(task: Task, folder: Path, *, reply: Path | None, backend: str, as_json: bool) -> int:
+def grade_command(
+    task: Task, folder: Path, *, reply: Path | None, backend: str, as_json: bool, network: str | None = None
+) -> int:
     """Judge a folder and print a line for each assertion, or one JSON object.
 
     Returns:
@@ -318,7 +337,7 @@ def grade_command(task: Task, folder: Path, *, reply: Path | None, backend: str,
             raise TaskError(Problem(f"cannot be read ({error.strerror})", str(reply))) from error
     found, problem = None, ""
     try:
-        found = grade_folder(task, folder, reply=text, backend=backend)
+        found = grade_folder(task, folder, reply=text, backend=backend, network=network)
     except SandboxUnavailable as error:
         print(f"tasks: no sandbox: {error}", file=sys.stderr)
         return 2

@@ -27,6 +27,7 @@ from sandboxes.sandbox import (
     Snapshot,
     Terms,
 )
+from tasks.judged_in import Where, is_shared, network_reason
 from tasks.model import Bash, Items, Problem, StrictModel, TaskError, fault
 
 if TYPE_CHECKING:
@@ -198,21 +199,44 @@ def image_of(task: Task) -> str | None:
     return task.image if task.dockerfile is None else tag_of(task.dockerfile.text)
 
 
+def asks_docker(task: Task) -> bool:
+    """Whether a task asks for what docker alone can give."""
+    return image_of(task) is not None or bool(network_reason(task))
+
+
 def lacking(task: Task, backend: Backend) -> str | None:
     """What a task asks for that a backend cannot give, in words that follow its id; `None` where there is nothing."""
-    if image_of(task) is None or backend is Backend.DOCKER:
+    if not asks_docker(task) or backend is Backend.DOCKER:
         return None
-    what = f"asks for the image '{task.image}'" if task.dockerfile is None else "has a Dockerfile"
+    if image_of(task) is None:
+        what = f"has a verifier that needs a network ({network_reason(task)})"
+    else:
+        what = f"asks for the image '{task.image}'" if task.dockerfile is None else "has a Dockerfile"
     return f"{what}, which only the docker sandbox can give; here it is {backend}"
 
 
-def refuse_unplaceable(tasks: Sequence[Task], backend: Backend) -> None:
-    """Refuse tasks that ask for what a backend cannot give, each by its id and with the reason.
+def no_network(reason: str) -> str:
+    """What to say of a task whose verifier needs a network where none is allowed, in words that follow its id."""
+    return (
+        f"has a verifier that needs a network, and none is allowed ({reason}); remedy: verifier_network names one of "
+        "the engine for the verifier alone (docker), or put what it installs into the task's image"
+    )
+
+
+def refuse_unplaceable(tasks: Sequence[Task], backend: Backend, network: str | None = None) -> None:
+    """Refuse tasks that ask for what a backend cannot give or nobody allowed, each by its id and with the reason.
+
+    Args:
+        tasks: What is to be played.
+        backend: Where.
+        network: The engine's network that verifiers may have.
 
     Raises:
         TaskError: The problems of all.
     """
     problems = [Problem(why, task.id) for task in tasks if (why := lacking(task, backend))]
+    if not problems and network is None:
+        problems = [Problem(no_network(why), task.id) for task in tasks if (why := network_reason(task))]
     if problems:
         raise TaskError(*problems)
 
@@ -238,7 +262,7 @@ def begin(task: Task, sandbox: Sandbox) -> None:
             why = "it is not built on this engine; remedy: python -m tasks check --build, for who trusts the task"
             raise CannotBegin(Problem(why, task.id, key="dockerfile")) from error
         raise CannotBegin(Problem(str(error), task.id, key="image")) from error
-    if task.services:
+    if task.services or is_shared(task):
         _ = sandbox.judge_isolation  # found out by a judge, before which services end
     for number, command in enumerate(task.setup):
         result = sandbox.run(command, timeout=task.budget.command_seconds, state="clean")
@@ -264,11 +288,41 @@ def lay(task: Task | None, sandbox: Sandbox, files: Files) -> None:
     if task is None:
         sandbox.open(files)
         return
-    limits, image = task.limits.model_dump(exclude_none=True), image_of(task)
-    if task.environment or image is not None or limits:
-        sandbox.open(files, workdir=task.workdir, terms=Terms(task.environment, image, limits))
+    terms = terms_of(task)
+    if terms != Terms():
+        sandbox.open(files, workdir=task.workdir, terms=terms)
     else:
         sandbox.open(files, workdir=task.workdir)
+
+
+def terms_of(task: Task | None) -> Terms:
+    """What an episode of the task asks of its sandbox."""
+    if task is None:
+        return Terms()
+    limits = task.limits.model_dump(exclude_none=True)
+    shared = tuple(item for item in task.judged_in if item.sandbox is Where.SHARED)
+    folders = tuple(dict.fromkeys(folder for item in shared for folder in item.folders))
+    return Terms(task.environment, image_of(task), limits, folders=folders, background=bool(shared))
+
+
+def open_for_judge(task: Task | None, sandbox: Sandbox, terms: Terms) -> None:
+    """Open an empty sandbox for a judge. Nothing of the agent's is in it, so a failure is none of the agent's doing.
+
+    Raises:
+        SandboxUnavailable: It cannot be opened, or its network is none.
+    """
+    try:
+        sandbox.open({}, workdir=None if task is None else task.workdir, terms=terms)
+        interfaces = sandbox.run("cat /proc/net/dev", state="clean").stdout_text if terms.network else ""
+    except SandboxUnavailable:
+        raise
+    except SandboxError as error:
+        raise SandboxUnavailable(f"no sandbox for the judge could be opened: {error}") from error
+    if terms.network and not re.search(r"^\s*(?!lo:)[\w.-]+:", interfaces, re.MULTILINE):
+        raise SandboxUnavailable(
+            f"the engine's network {terms.network!r} gives a container no way out; remedy: name one of `docker network "
+            "ls` that does"
+        )
 
 
 def start_of(task: Task, sandbox: Sandbox) -> Snapshot:

@@ -366,28 +366,33 @@ class Run:
 _FLOOD = "printed more than the sandbox keeps"
 
 
-def prove(task: Task, sandbox: Sandbox) -> Proof:
+def prove(task: Task, sandbox: Sandbox, network: str | None = None) -> Proof:
     """Run a task twice doing nothing, twice with each way of its oracle, each command a turn; then try wrong ends.
+
+    Args:
+        task: What is proven.
+        sandbox: Where.
+        network: The engine's network that verifiers may have which need one.
 
     Raises:
         SandboxError: the machinery failed; that says nothing about the task.
     """
     try:
-        return _proof(task, sandbox)
+        return _proof(task, sandbox, network)
     except CannotBegin as error:
         problems = tuple(f"{problem.key}: {problem.message}" for problem in error.problems)
         return Proof(task.id, task.content_hash, None, None, (), (), problems)
 
 
-def _proof(task: Task, sandbox: Sandbox) -> Proof:
-    idle = [play(task, sandbox, ()) for _ in range(2)]
+def _proof(task: Task, sandbox: Sandbox, network: str | None) -> Proof:
+    idle = [play(task, sandbox, (), network=network) for _ in range(2)]
     problems = [*_judge_idle(idle[0]), *_judge_repeats(idle, "doing nothing"), *_judge_golds(task)]
     notes: list[str] = []
     ways: list[list[Run]] = []
     for number, commands in enumerate(task.oracle.ways if task.oracle else ()):
         name = f"oracle alternative {number}" if number else "oracle"
         assert task.oracle is not None
-        runs = [play(task, sandbox, commands, task.oracle.answer, name) for _ in range(2)]
+        runs = [play(task, sandbox, commands, task.oracle.answer, name, network=network) for _ in range(2)]
         ways.append(runs)
         problems += _judge_oracle(task, runs[0], len(commands), name)
         problems += _judge_repeats(runs, f"the {name}")
@@ -397,12 +402,12 @@ def _proof(task: Task, sandbox: Sandbox) -> Proof:
             )
     if ways and not problems:
         for prove_more in [prove_turns] * (task.turns is not None) + [prove_user] * (task.user is not None):
-            found, wrong = prove_more(task, partial(play, task, sandbox))
+            found, wrong = prove_more(task, partial(play, task, sandbox, network=network))
             notes += found
             problems += wrong
     solved = ways[0] if ways else []
     if solved and not problems:
-        problems += _judge_wrong_ends(task, sandbox, solved[0].outcome, idle[0].grade)
+        problems += _judge_wrong_ends(task, sandbox, solved[0].outcome, idle[0].grade, network)
     hashes = tuple(run.before for runs in (idle, *ways) for run in runs)
     if len(set(hashes)) > 1:
         why = ": what `setup` and services leave there must come out the same (clock, random numbers, process ids?)"
@@ -426,6 +431,7 @@ def play(
     answer: str | None = None,
     name: str = "oracle",
     together: Collection[int] = (),
+    network: str | None = None,
 ) -> Run:
     """Run commands as an agent would, each a turn, and grade the end.
 
@@ -438,6 +444,7 @@ def play(
         together: Positions of commands that stand in one reply with the one before, and so do not know what the
             commands of that reply print; the number of commands stands for the answer. A message beside a command in
             one reply is not heard.
+        network: As in `prove`.
 
     Raises:
         SandboxError: The machinery failed.
@@ -489,7 +496,8 @@ def play(
     while dialogue is not None and dialogue.after(turn + held + 1, files, answer, submits=True):
         held += 1
     heard = dialogue.heard if dialogue else frozenset()
-    outcome = Outcome(files, initial, answer, tuple(transcript), SandboxGrader(sandbox, task), unseen, heard)
+    grader = SandboxGrader(sandbox, task, network=network)
+    outcome = Outcome(files, initial, answer, tuple(transcript), grader, unseen, heard)
     return Run(before, after, outcome, grade(task, outcome), tuple(complaints), tuple(unread), held)
 
 
@@ -547,7 +555,7 @@ def _judge_repeats(runs: Sequence[Run], what: str) -> list[str]:
     return []
 
 
-def _judge_wrong_ends(task: Task, sandbox: Sandbox, right: Outcome, idle: Grade) -> list[str]:
+def _judge_wrong_ends(task: Task, sandbox: Sandbox, right: Outcome, idle: Grade, network: str | None) -> list[str]:
     """Grade damaged results and cheap cheats: none may pass, but for those that the author allows with a reason."""
     assert task.oracle is not None
     excused = task.oracle.may_survive
@@ -555,7 +563,7 @@ def _judge_wrong_ends(task: Task, sandbox: Sandbox, right: Outcome, idle: Grade)
     problems: list[str] = []
 
     def tried(mutant: Mutant, outcome: Outcome, whole: bool = False) -> Grade:
-        found = grade_end(task, sandbox, outcome, whole=whole)
+        found = grade_end(task, sandbox, outcome, whole=whole, network=network)
         reasons = excused.keys() & {mutant.name, mutant.path}
         if found.passed:
             used.update(reasons)
@@ -578,7 +586,7 @@ def _judge_wrong_ends(task: Task, sandbox: Sandbox, right: Outcome, idle: Grade)
 _REMEDY = "make an assertion stricter, or say why under oracle.may_survive"
 
 
-def grade_end(task: Task, sandbox: Sandbox, end: Outcome, *, whole: bool = False) -> Grade:
+def grade_end(task: Task, sandbox: Sandbox, end: Outcome, *, whole: bool = False, network: str | None = None) -> Grade:
     """Grade an end that no commands led to. Graders' commands are run only if all else passes, or `whole` is wanted.
 
     Raises:
@@ -589,7 +597,7 @@ def grade_end(task: Task, sandbox: Sandbox, end: Outcome, *, whole: bool = False
     if len(plain) == len(task.assertions) or (plain and not whole and not known.passed):
         return known
     lay(task, sandbox, _layable(end.files))
-    return grade(task, replace(end, grader=SandboxGrader(sandbox, task)))
+    return grade(task, replace(end, grader=SandboxGrader(sandbox, task, network=network)))
 
 
 def _layable(files: Mapping[str, FileEntry]) -> dict[str, FileEntry]:

@@ -83,7 +83,7 @@ class Rules:
         parts += [f"{self.low} or more"] if self.low is not None else []
         parts += [f"at most {self.high}"] if self.high is not None else []
         parts += [f"below {self.below}"] if self.below is not None else []
-        parts += [f"or {self.off:g} to leave it out"] if self.off is not None else []
+        parts += [f"or {self.off:g} to leave it out"] if isinstance(self.off, int | float) else []
         return ", ".join(parts)
 
 

@@ -13,7 +13,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, ValidatorFunctionWrapHandler, WrapValidator, field_validator, model_validator
 
-from sandboxes.boot import check_workdir
+from sandboxes.boot import WORKSPACE, check_workdir
 from sandboxes.sandbox import EntryKind, FileEntry
 from tasks.answers.instructions import InstructionFollowed
 from tasks.answers.math import MathEquivalent, MathFormat
@@ -36,6 +36,7 @@ from tasks.assertions.grade import AllOf, AnyOf, Not
 from tasks.assertions.on_files import stands_at
 from tasks.assertions.run import Command, GraderAssertion, Script
 from tasks.assertions.tables import CsvCell, CsvRows, JsonFileValue, YamlFileValue
+from tasks.judged_in import JudgedIn
 from tasks.judges import Finding, JudgeUse, read_judge, worst
 from tasks.model import Bash, Items, StrictModel, TaskError, Text, fault, faults, not_json
 from tasks.oracle import Oracle
@@ -293,6 +294,11 @@ class Task(StrictModel):
         if self.schema_version == 1:
             newer: list[tuple[str | int, ...]] = [place for place in VERSION_2 if given(self, place)]
             newer += [("oracle", *place) for place in (self.oracle.reading() if self.oracle else ())]
+            newer += [
+                ("assertions", number, "judged_in")
+                for number, item in enumerate(self.assertions)
+                if any(isinstance(leaf, Script) and leaf.judged_in != JudgedIn() for leaf in leaves(item))
+            ]
             if newer:
                 raise faults((newer_key(str(place[-1])), place) for place in newer)
         elif self.oracle is not None and (wrong := list(self.oracle.unread())):
@@ -301,6 +307,9 @@ class Task(StrictModel):
             raise fault(
                 f"a task that needs {self.turns} turns cannot be done in max_turns: {self.budget.max_turns}", "turns"
             )
+        for folder in (folder for item in self.judged_in for folder in item.folders):
+            if f"{self.workdir or WORKSPACE}/".startswith(f"{folder}/"):
+                raise fault(f"lies in {folder}, which only the judge has: choose another one", "workdir")
         if self.image is not None and self.dockerfile is not None:
             raise fault("stands beside image, and only one of them can be the task's: leave one out", "dockerfile")
         return self
@@ -330,7 +339,7 @@ class Task(StrictModel):
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Task:
         """Copy the task, with changes that are not checked again; the hashes are those of the copy."""
         copy = super().model_copy(update=update, deep=deep)
-        for name in ("content_hash", "problem_hash", "meaning", "meaning_hash", "judge_findings"):
+        for name in ("content_hash", "problem_hash", "meaning", "meaning_hash", "judge_findings", "judged_in"):
             copy.__dict__.pop(name, None)
         return copy
 
@@ -379,6 +388,12 @@ class Task(StrictModel):
             if isinstance(leaf, GraderAssertion)
             for finding in read_judge(leaf.command, leaf.files, safe_path=isinstance(leaf, Script))
         )
+
+    @cached_property
+    def judged_in(self) -> tuple[JudgedIn, ...]:
+        """In which sandboxes its graders run, one for each."""
+        found = (leaf for item in self.assertions for leaf in leaves(item) if isinstance(leaf, GraderAssertion))
+        return tuple(leaf.judged_in if isinstance(leaf, Script) else JudgedIn() for leaf in found)
 
     @property
     def judge_use(self) -> JudgeUse:

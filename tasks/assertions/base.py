@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from pydantic import Field
 
 from sandboxes.sandbox import CommandResult, FileEntry, Files, SandboxError, Snapshot
+from tasks.judged_in import JudgedIn
 from tasks.model import StrictModel, Text
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -50,6 +51,13 @@ class GraderHandle(Protocol):
 
     def beside(self, files: Files | None = None) -> AbstractContextManager[GraderHandle]:
         """A handle on a fresh sandbox of the same kind, with these files; the default is what the task lays.
+
+        Raises:
+            SandboxError: It could not be opened.
+        """
+
+    def fresh(self, judged_in: JudgedIn, files: Files | None = None) -> AbstractContextManager[GraderHandle]:
+        """As `beside`, in a sandbox as a script asks for it. Files too large for a snapshot are read where they are.
 
         Raises:
             SandboxError: It could not be opened.

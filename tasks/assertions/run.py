@@ -7,19 +7,19 @@ import math
 import re
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, JsonValue, field_validator
 
-from sandboxes.sandbox import CommandResult, EntryKind, Files, JudgeIsolation, Sandbox
+from sandboxes.sandbox import MOUNTS_FOLDERS, CommandResult, EntryKind, FileEntry, Files, Sandbox
 from tasks.assertions.base import AssertionKind, AssertionResult, BaseAssertion, GraderHandle, Outcome, Verdict
 from tasks.assertions.on_files import Pattern, TooSlow, as_list, search, shorten
-from tasks.judges import JudgeUse
-from tasks.model import Items, Text, WorkspacePath, fault
-from tasks.place import begin, lay
+from tasks.judged_in import JudgedIn, Where
+from tasks.model import Items, Problem, Text, WorkspacePath, fault
+from tasks.place import CannotBegin, begin, lay, no_network, open_for_judge, start_of, terms_of
 from tasks.workspace import looks_like_script
 
 if TYPE_CHECKING:
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 # No cache of compiled code, no site of the user's, and the same order of sets in every run.
 _ENV = {"PYTHONNOUSERSITE": "1", "PYTHONHASHSEED": "0"}
+_INSTALLS = {"HOME": "/root", "TMPDIR": "/var/tmp"}
+"""For a judge that installs packages: places on the disk, which hold more than those in memory."""
 
 
 class SandboxGrader:
@@ -41,10 +43,23 @@ class SandboxGrader:
     Args:
         sandbox: Where the agent worked. Its shell state is neither used nor changed.
         task: What the agent worked on; without it there is no untouched workspace to compare with.
+        network: The engine's network that judges may have which need one.
+        variables: More variables of every command.
+        twin: Makes another sandbox of the same kind; the default is `sandbox.twin`.
     """
 
-    def __init__(self, sandbox: Sandbox, task: Task | None = None) -> None:
-        self._sandbox, self._task = sandbox, task
+    def __init__(
+        self,
+        sandbox: Sandbox,
+        task: Task | None = None,
+        *,
+        network: str | None = None,
+        variables: Mapping[str, str] | None = None,
+        twin: Callable[[], AbstractContextManager[Sandbox]] | None = None,
+    ) -> None:
+        self._sandbox, self._task, self._network = sandbox, task, network
+        self._variables = {} if variables is None else variables
+        self._twin = twin or sandbox.twin
 
     @property
     def task_hash(self) -> str | None:
@@ -65,14 +80,14 @@ class SandboxGrader:
             'export WORKSPACE="$PWD"\n' + command,
             files or {},
             timeout=self._sandbox.limits.command_seconds if timeout is None else timeout,
-            env={**_ENV, **(env or {})},
+            env={**_ENV, **self._variables, **(env or {})},
             private=private,
         )
 
     @contextmanager
     def beside(self, files: Files | None = None) -> Iterator[SandboxGrader]:
         """See `GraderHandle.beside`."""
-        with self._sandbox.twin() as twin:
+        with self._twin() as twin:
             if files is not None:
                 lay(self._task, twin, files)
             else:
@@ -80,12 +95,29 @@ class SandboxGrader:
                 begin(self._task, twin)
             yield SandboxGrader(twin, self._task)
 
+    @contextmanager
+    def fresh(self, judged_in: JudgedIn, files: Files | None = None) -> Iterator[SandboxGrader]:
+        """See `GraderHandle.fresh`."""
+        if judged_in.network and self._network is None:
+            assert self._task is not None
+            raise CannotBegin(Problem(no_network(judged_in.network), self._task.id))
+        if files is None:
+            assert self._task is not None
+            files = start_of(self._task, self._sandbox)
+        kept = {path: self._read(path, entry) for path, entry in files.items()}
+        folders = judged_in.folders if self._sandbox.backend in MOUNTS_FOLDERS else ()
+        terms = replace(terms_of(self._task), folders=folders, network=self._network if judged_in.network else None)
+        with self._twin() as twin:
+            open_for_judge(self._task, twin, terms)
+            twin.put({path: entry for path, entry in kept.items() if entry is not None})
+            variables = {"GRADER_FOLDERS": ":".join(folders), **(_INSTALLS if terms.network else {})}
+            yield SandboxGrader(twin, self._task, variables=variables)
 
-def judge_isolation(task: Task, sandbox: Sandbox) -> JudgeIsolation:
-    """Whether the judge of a task is out of reach of the agent's programs, in this sandbox."""
-    if task.judge_use is JudgeUse.NEITHER:
-        return JudgeIsolation.FULL
-    return JudgeIsolation.NONE if task.judge_use is JudgeUse.IN_PROCESS else sandbox.judge_isolation
+    def _read(self, path: str, entry: FileEntry | bytes | str) -> FileEntry | bytes | str | None:
+        """What is laid for a judge in another sandbox; None for fifos and the like."""
+        if not isinstance(entry, FileEntry) or entry.kind is not EntryKind.FILE or entry.content is not None:
+            return None if isinstance(entry, FileEntry) and entry.kind is EntryKind.OTHER else entry
+        return replace(entry, content=self._sandbox.read(path))
 
 
 # -- What `command` and `script` share: text that runs in the sandbox after the agent has ended, and its files --------
@@ -185,8 +217,10 @@ class GraderAssertion(BaseAssertion):
         key = handle.task_hash, self.name or self.default_name(), self.command, judged.__qualname__
         if key not in _UNTOUCHED:
             idle = replace(outcome, files=outcome.initial, final_message=None, transcript=())
-            with handle.beside() as fresh:
+            with self._elsewhere(handle) as fresh:
                 found = judged(self._run(fresh, idle))
+            if not self._remembers():
+                return found
             while len(_UNTOUCHED) >= _REMEMBERED:
                 _UNTOUCHED.pop(next(iter(_UNTOUCHED)), None)
             _UNTOUCHED[key] = found
@@ -194,6 +228,14 @@ class GraderAssertion(BaseAssertion):
 
     def _run(self, handle: GraderHandle, outcome: Outcome) -> CommandResult:
         return handle.run(self.command, self.files, self.timeout)
+
+    def _elsewhere(self, handle: GraderHandle, files: Files | None = None) -> AbstractContextManager[GraderHandle]:
+        """A sandbox beside the agent's, with these files; the default is the untouched workspace."""
+        return handle.beside(files)
+
+    def _remembers(self) -> bool:
+        """Whether what comes out on the untouched workspace is so every time."""
+        return True
 
     @staticmethod
     def _handle(outcome: Outcome) -> GraderHandle:
@@ -333,6 +375,10 @@ class _Bad(Exception):
     """What was printed is no set of scores."""
 
 
+class CannotBeCarried(Exception):
+    """The agent left more than another sandbox can be given: a fail, as `tasks.assertions.base.judge` makes of it."""
+
+
 class Script(GraderAssertion):
     """A program of the grader prints scores in [0, 1], which become one result each, `<name>.<sub-score>`.
 
@@ -346,12 +392,50 @@ class Script(GraderAssertion):
         mode: What it prints.
         on_failure: What it means that the script fails itself.
         payload: With it, a file `payload.json` lies beside `files`: these keys, `final_message` and `transcript`.
+        judged_in: In which sandbox it runs.
     """
 
     kind: Literal[AssertionKind.SCRIPT] = AssertionKind.SCRIPT
     mode: Annotated[ScriptMode, Field(strict=False)] = ScriptMode.JSON
     on_failure: Annotated[OnFailure, Field(strict=False)] = OnFailure.ERROR
     payload: dict[str, JsonValue] | None = None
+    judged_in: JudgedIn = Field(default_factory=JudgedIn)
+
+    def run(self, outcome: Outcome) -> CommandResult:
+        """Run the script in the sandbox that it asks for.
+
+        Raises:
+            NoSandbox: The outcome has no handle.
+            CannotBeCarried: The workspace holds too much for a fresh sandbox.
+            SandboxError: The machinery failed.
+        """
+        handle = self._handle(outcome)
+        if self.judged_in.sandbox is Where.SHARED:  # once: what it asks has ended with a time-out
+            return self._run(handle, outcome)
+        if self.judged_in.sandbox is Where.AGENT:
+            return super().run(outcome)
+        if outcome.cut_short:
+            raise CannotBeCarried("the workspace holds more files than a judge in another sandbox is given")
+        with self._elsewhere(handle, outcome.files) as fresh:
+            result = self._run(fresh, outcome)
+        if not result.timed_out and not self._network_failed(outcome, result):
+            return result
+        with _ONE_AT_A_TIME, self._elsewhere(handle, outcome.files) as fresh:
+            return self._run(fresh, outcome)
+
+    def _network_failed(self, outcome: Outcome, result: CommandResult) -> bool:
+        """Whether no verdict may have been the network's doing, which is well now: the untouched workspace gets one."""
+        if not self.judged_in.network or self._comes_to_scores(result) == _WORKS:
+            return False
+        return self.on_untouched(outcome, self._comes_to_scores) == _WORKS
+
+    def _elsewhere(self, handle: GraderHandle, files: Files | None = None) -> AbstractContextManager[GraderHandle]:
+        if self.judged_in.sandbox is Where.FRESH:
+            return handle.fresh(self.judged_in, files)
+        return super()._elsewhere(handle, files)
+
+    def _remembers(self) -> bool:
+        return not self.judged_in.network
 
     def check(self, outcome: Outcome) -> AssertionResult:
         """Judge all sub-scores as one: their mean; an error if one of them is."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -19,6 +19,7 @@ from sandboxes.sandbox import EntryKind, FileEntry
 from tasks.document import Document
 from tasks.harbor import CONFIG, SCHEME, TEMPLATES
 from tasks.harbor.dockerfile import DOCKERFILE, Built, Tree, read_dockerfile, read_tree
+from tasks.judged_in import Where
 from tasks.model import Problem, TaskError, collected, listed, path_and_query
 from tasks.task import Difficulty, Task
 from tasks.workspace import spelt_content, spelt_out
@@ -36,6 +37,7 @@ class _Phase(_Table):
     env: dict[str, str] = Field(default_factory=dict)
     collect: list[Any] = Field(default_factory=list)
     environment: dict[str, Any] | None = None
+    environment_mode: Literal["shared", "separate"] | None = None
 
 
 class _Environment(_Table):
@@ -109,10 +111,21 @@ _NETWORK = re.compile(
 """What a verifier cannot do without a network."""
 _VERIFY = """\
 python3 -I "$GRADER/lay.py" || exit 125
-{variables}bash "$GRADER/tests/test.sh" </dev/null >"$GRADER/logs/verifier/test-stdout.txt" 2>&1
+place=$GRADER
+[ -z "$GRADER_FOLDERS" ] || place=
+{variables}bash "$place/tests/test.sh" </dev/null >"$place/logs/verifier/test-stdout.txt" 2>&1
 python3 -I "$GRADER/reward.py"
 """
 """How a verifier is run: what it prints goes to its log, and what it wrote as the reward is what counts."""
+_FOLDERS = ("/tests", "/logs")
+"""What a verifier has of its own."""
+_ASKS_PROCESSES = re.compile(
+    r"(?:^|[;&|(!]|\$\(|\b(?:then|do|if)\s)\s*(?:pgrep|pidof|lsof|fuser|ps\s|ss\s|netstat|(?:curl|wget|nc)\b.*(?:localhost|127\.0\.0\.1))"
+    r"|https?://(?:localhost|127\.0\.0\.1)|\(\s*[\"'](?:localhost|127\.0\.0\.1)[\"']\s*,"
+)
+"""What a verifier does that asks processes which somebody else has started."""
+_STARTS = re.compile(r"(?<!&)&\s*(?:#.*)?$|\bPopen\(|\bcreate_subprocess_")
+"""What a verifier does that starts a process and goes on: then it may be its own that it asks."""
 
 
 class Unfit(StrEnum):
@@ -183,7 +196,7 @@ def read_folder(folder: Path) -> Task:
     """
     tree = read_tree(folder)
     config = read_config(tree)
-    problems = [*_beyond(tree, config), *_network(tree)]
+    problems = [*_beyond(tree, config)]
     if problems:
         raise TaskError(*problems)
     built = read_dockerfile(tree) if tree.has(DOCKERFILE) else Built()
@@ -251,8 +264,8 @@ def _beyond(tree: Tree, config: Config) -> Iterator[Problem]:
     for number, item in enumerate(config.artifacts):
         source = item if isinstance(item, str) else str(item.get("source", ""))
         outside = workdir and source != workdir and not source.startswith(f"{workdir}/")
-        if outside and not source.startswith("/logs/"):
-            why = f"'{source}' lies outside of the workdir, and nothing there outlives a command"
+        if outside and not source.startswith(("/logs/", "/tmp/")):
+            why = f"'{source}' lies outside of the workdir and /tmp, and nothing there outlives a command"
             yield _in_config(tree, f"artifacts[{number}]", why)
     for name in ("environment/docker-compose.yaml", "environment/docker-compose.yml"):
         if name in tree.files:
@@ -267,19 +280,30 @@ def _own_image(tree: Tree, config: Config) -> bool:
     return "tests/Dockerfile" in tree.files or "docker_image" in (config.verifier.environment or {})
 
 
-def _network(tree: Tree) -> Iterator[Problem]:
+def _lines(tree: Tree, *ends: str) -> Iterator[tuple[str, int, str]]:
+    """The lines of the verifier's programs that are no comments, each with its file and number."""
     for path in tree.files:
-        if not (path.startswith("tests/") and path.endswith(".sh") and tree.has(path)):
-            continue
-        for number, line in enumerate(tree.text(path).split("\n"), 1):
-            found = None if line.lstrip().startswith("#") else _NETWORK.search(line)
-            if found:
-                yield Problem(
-                    f"`{' '.join(found[1].split())}` needs a network, and a verifier has none: put what it "
-                    "installs into the task's image",
-                    tree.place(path),
-                    number,
-                )
+        if path.startswith("tests/") and path.endswith(ends) and tree.has(path):
+            for number, line in enumerate(tree.text(path).split("\n"), 1):
+                if not line.lstrip().startswith("#"):
+                    yield path, number, line
+
+
+def _network(tree: Tree) -> str:
+    """What needs a network in the verifier, and where; empty if nothing does."""
+    found = ((path, number, _NETWORK.search(line)) for path, number, line in _lines(tree, ".sh"))
+    return "; ".join(f"`{' '.join(call[1].split())}` in {path}:{number}" for path, number, call in found if call)
+
+
+def _shares(tree: Tree, config: Config) -> bool:
+    """Whether the verifier is for where the agent worked: task.toml says so, or it asks what the agent left running."""
+    if config.verifier.environment_mode is not None:
+        return config.verifier.environment_mode == "shared"
+    sources = [item if isinstance(item, str) else str(item.get("source", "")) for item in config.artifacts]
+    if any(source.startswith("/tmp/") for source in sources):
+        return True
+    lines = [line for _, _, line in _lines(tree, ".sh", ".py")]
+    return any(map(_ASKS_PROCESSES.search, lines)) and not any(map(_STARTS.search, lines))
 
 
 def _intent(text: str) -> str:
@@ -314,6 +338,10 @@ def _verifier(tree: Tree, config: Config) -> dict[str, Any]:
             kind, text = _plain(path, entry)
             files[f"tests/{path}" if kind == "text" else f"tests/{path}{_BASE64}"] = text
     variables = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in config.verifier.env.items())
+    network, where = _network(tree), Where.SHARED if _shares(tree, config) else Where.FRESH
+    if network and where is Where.SHARED:
+        why = f"has a verifier that needs a network ({network}) and the container of the agent, who must have none"
+        raise TaskError(Problem(why, tree.place("tests/test.sh")))
     return {
         "kind": "script",
         "name": "verifier",
@@ -321,6 +349,7 @@ def _verifier(tree: Tree, config: Config) -> dict[str, Any]:
         "files": files,
         "mode": "reward",
         "timeout": config.verifier.timeout_sec or VERIFIER_SECONDS,
+        "judged_in": {"sandbox": where.value, "folders": list(_FOLDERS), "network": network},
     }
 
 

@@ -195,6 +195,11 @@ def test_judges_that_load_the_agents_code_are_played_and_not_counted(
         oracle = 'oracle: {commands: ["echo true > a.sh"]}'
         (tmp_path / "t").mkdir(exist_ok=True)
         (tmp_path / f"t/{name}.yaml").write_text(f"id: {name}\nintent: make {name}\nassertions: [{check}]\n{oracle}\n")
+    for name, judged_in in (("talks", "{sandbox: shared}"), ("loads_x", "{sandbox: fresh, network: pip}")):
+        script = f"{{kind: script, command: echo 1, judged_in: {judged_in}}}"
+        (tmp_path / f"t/{name}.yaml").write_text(
+            f"schema_version: 2\nid: {name}\nintent: make {name}\nassertions: [{script}]\n"
+        )
     argv = ["--model", "oracle", "--tasks", str(tmp_path / "t"), "--samples", "2", "--output_dir"]
     assert main([*argv, str(tmp_path / "apart")]) == 0
     out = " ".join(capsys.readouterr().out.replace("│", "").split())
@@ -203,6 +208,9 @@ def test_judges_that_load_the_agents_code_are_played_and_not_counted(
     record = json.loads((tmp_path / "apart" / "evaluation.json").read_text())
     arm = record["arms"]["sampled"]
     assert (arm["n"], arm["passed"], arm["in_process"], set(arm["outcomes"])) == (2, 2, [2, 2], {"safe"})
+    assert "left out: 1 task judged beside processes of the agent (judge_isolation: shared) (talks)." in out
+    assert "left out: 1 task with a verifier that needs a network (loads_x: pip)." in out
+    assert record["left_out"] == ["loads_x", "talks"]
     assert record["in_process_judges"] == ["loads"] and set(record["tasks"]) == {"safe", "loads"}
     assert main([*argv, str(tmp_path / "all"), "--allow_in_process_judges"]) == 0
     record = json.loads((tmp_path / "all" / "evaluation.json").read_text())

@@ -31,7 +31,7 @@ from trainers.verdicts import Basis, Look, SeedResult, Verdict, verdicts
 REPORT_FILE, PAGE = "report.json", "report.html"
 LOOKS_FILE = "looks.jsonl"
 """One line for each look at results that had not been tested before."""
-REWARDS = ("env", "reward", "turn_penalty", "subtract_baseline", "agent_errors", "max_turns")
+REWARDS = ("env", "reward", "turn_penalty", "subtract_baseline", "agent_errors", "verifier_network", "max_turns")
 """Settings that say what a reward is: rewards of conditions that differ in one are not compared."""
 
 

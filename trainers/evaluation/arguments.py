@@ -45,9 +45,10 @@ LEAST = {
 }
 """The smallest value of an argument, where it is given."""
 DEFAULT_TASKS = "generated:quickstart?n=320&seed=1000"
-AGENT_ERRORS = EnvArguments.__dataclass_fields__["agent_errors"]
-EXPOSED = EnvArguments.__dataclass_fields__["allow_exposed_judges"]
-"""The setting that training has, too."""
+TRAINING = EnvArguments.__dataclass_fields__
+"""Settings that training has, too."""
+JUDGING = ("agent_errors", "allow_exposed_judges", "allow_shared_judges", "verifier_network")
+"""Those of them that go to the environment as they are."""
 
 
 def build_parser() -> ArgumentParser:
@@ -79,7 +80,10 @@ def build_parser() -> ArgumentParser:
         action="store_true",
         help="count tasks whose judge runs the agent's code in its own process, where that code can write the verdict",
     )
-    add("--allow_exposed_judges", action="store_true", help=EXPOSED.metadata["help"])
+    for name in ("allow_exposed_judges", "allow_shared_judges"):
+        add(f"--{name}", action="store_true", help=TRAINING[name].metadata["help"])
+    network = TRAINING["verifier_network"].metadata["help"]
+    add("--verifier_network", type=lambda name: None if name == "none" else name, metavar="NAME", help=network)
     add("--limit", type=int, default=0, metavar="N", help="the first N tasks only (Mixed-v0: of every set in turn)")
     add(
         "--max_tokens",
@@ -128,7 +132,7 @@ def _environment_arguments(add: Callable[..., Any]) -> None:
         help="questions: the agent only answers, and runs no commands; default: as in training",
     )
     add("--revise", type=int, metavar="N", help="IFEval: times an answer may be revised; default: as in training")
-    add("--sandbox", default="auto", help=EnvArguments.__dataclass_fields__["sandbox"].metadata["help"])
+    add("--sandbox", default="auto", help=TRAINING["sandbox"].metadata["help"])
     add("--max_turns", type=int, help="turns per episode; 0 takes each task's own budget; default: as in training")
     add(
         "--max_episode_tokens",
@@ -137,7 +141,7 @@ def _environment_arguments(add: Callable[..., Any]) -> None:
         help="tokens of an episode (prompt, replies, whole observations); 0: no budget; default: as in training",
     )
     add("--reward", default="shaped", help="shaped | binary | delta | one of your own")
-    add("--agent_errors", default=AGENT_ERRORS.default, help=AGENT_ERRORS.metadata["help"])
+    add("--agent_errors", default=TRAINING["agent_errors"].default, help=TRAINING["agent_errors"].metadata["help"])
     add("--prompt_style", default=AUTO, help="auto (what the policy was made for) | standard | compact | base")
     add(
         "--keep_observations",

@@ -14,7 +14,8 @@ from trainers.measure import Measurement
 from trainers.reporting.folder import read_mapping, read_run
 from trainers.run.record import CONFIG, ENVIRONMENT, HELD_OUT_EPISODES, TASKS
 
-COMPARED = ("env", "agent_errors", "tools", "revise", "max_turns", "keep_observations", "max_episode_tokens")
+COMPARED = ("env", "agent_errors", "allow_shared_judges", "verifier_network", "tools", "revise", "max_turns",
+            "keep_observations", "max_episode_tokens")  # fmt: skip
 """Settings, beside prompts and decode settings, that change what an episode comes to."""
 PROMPTS = "prompts"
 

@@ -29,6 +29,7 @@ from trainers.evaluation.arguments import DEFAULT_TASKS, build_parser, check_arg
 from trainers.evaluation.tokens import Price, read_price
 from trainers.rollouts.manner import Manner, manner_of
 from trainers.run.machine import environment_settings, unfit_task
+from trainers.run.tasks import Judges
 
 DEFAULT_CAP = 512
 
@@ -49,6 +50,7 @@ class Checked:
         settings: Arguments that only some environments take.
         user: The model that answers as the tasks' user; `None`: their own rules do.
         tasks: What is played, of `split` where one was named.
+        judges: What was left out.
         in_process: Ids of tasks that are played and not counted: what their judges say can be forged.
         arms: Decode settings by name.
         coverage: What the gold self-test found; `None` where no task is a question.
@@ -62,6 +64,7 @@ class Checked:
     settings: dict[str, Any]
     user: PolicyName | None
     tasks: list[Task]
+    judges: Judges
     split: Split | None
     in_process: frozenset[str]
     arms: dict[str, Sampling]
@@ -96,7 +99,10 @@ def check(a: argparse.Namespace) -> Checked:
     if a.tasks and not all(a.tasks):
         raise EvaluateError("--tasks: is empty; name a source of tasks, or leave it out")
     a.tasks = ",".join(a.tasks) if a.tasks else environment(a.env).default_tasks or DEFAULT_TASKS
-    tasks, split = _tasks(a)
+    judges = Judges(in_process=None, shared=a.allow_shared_judges, network=a.verifier_network)
+    loaded, split = _tasks(a)
+    if not (tasks := list(judges.keep(tuple(loaded)))):
+        raise EvaluateError(f"--tasks {a.tasks}: no task to play{judges.reason()}")
     if why := unfit_task(a.env, tasks):
         raise EvaluateError(why)
     if a.max_tokens is None:  # nobody says: questions take the largest budget, each task's own caps it further
@@ -110,9 +116,8 @@ def check(a: argparse.Namespace) -> Checked:
     if coverage is not None and coverage.hopeless:
         raise EvaluateError(f"--tasks {a.tasks}: the verifiers cannot be trusted here: {coverage.text()}")
     backend = _check_machine(a, named, tasks)
-    return Checked(
-        named, price, body, manner, settings, user, tasks, split, _in_process(a, tasks), arms, coverage, backend
-    )
+    apart = _in_process(a, tasks)
+    return Checked(named, price, body, manner, settings, user, tasks, judges, split, apart, arms, coverage, backend)
 
 
 def _check_machine(a: argparse.Namespace, named: PolicyName, tasks: Sequence[Task]) -> str:
@@ -129,7 +134,7 @@ def _check_machine(a: argparse.Namespace, named: PolicyName, tasks: Sequence[Tas
             raise EvaluateError(f"--device {a.device}: {why}; auto takes what is here") from error
     with open_sandbox(a.sandbox) as sandbox:
         try:
-            refuse_unplaceable(tasks, sandbox.backend)
+            refuse_unplaceable(tasks, sandbox.backend, a.verifier_network)
             refuse_exposed(tasks, sandbox, a.allow_exposed_judges)
         except (TaskError, ExposedJudge) as error:
             raise EvaluateError(f"--sandbox {a.sandbox}: {error}") from error

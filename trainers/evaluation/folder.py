@@ -73,6 +73,7 @@ class EvaluationRecord:
         self._tasks: dict[str, str] = {}
         self._parts: dict[str, dict[str, str]] = {}
         self._in_process: list[str] = []
+        self._left_out: list[str] = []
         self._date = ""
         self._ended = self._broken = 0
         self._model: dict[str, Any] = {}
@@ -89,9 +90,12 @@ class EvaluationRecord:
         *,
         model: ModelSource | None,
         in_process: Collection[str] = (),
+        left_out: Collection[str] = (),
         **environment: Any,
     ) -> None:
-        """Write what is known before the first episode; `in_process` are ids of tasks that do not count.
+        """Write what is known before the first episode.
+
+        `in_process` are ids of tasks that do not count, `left_out` of those that are not played for want of a setting.
 
         Raises:
             RunFolderError: The folder cannot be made, another process writes it, or the evaluation that goes on in it
@@ -105,6 +109,7 @@ class EvaluationRecord:
         self._tasks = {task.id: task.content_hash for task in tasks}
         self._parts = parts_of(tasks)
         self._in_process = sorted(in_process)
+        self._left_out = sorted(left_out)
         self._date = datetime.now(UTC).isoformat(timespec="seconds")
         self._model = {"name": settings["model"]}
         if model is not None:
@@ -212,6 +217,7 @@ class EvaluationRecord:
             "tasks": self._tasks,
             "parts": self._parts,
             "in_process_judges": self._in_process,
+            **({"left_out": self._left_out} if self._left_out else {}),
             "arms": self._arms,
             **self._more,
             "timing": self._timing,

@@ -31,6 +31,7 @@ from sandboxes import SandboxPool
 from tasks.assertions.grade import reset_timings, timing_table
 from tasks.model import counted
 from trainers.answers import answers_of
+from trainers.evaluation.arguments import JUDGING
 from trainers.evaluation.check import Checked, EvaluateError, check
 from trainers.evaluation.folder import EvaluationRecord
 from trainers.evaluation.resume import jobs_of, left_to_play, together
@@ -71,6 +72,7 @@ def evaluate(a: argparse.Namespace, console: Console) -> int:
         vars(a),
         checked.tasks,
         in_process=checked.in_process,
+        left_out=checked.judges.left_out(),
         model=actor.source,
         sandbox=checked.backend,
         prompt_style=checked.manner.prompt_style,
@@ -118,9 +120,8 @@ def _make_env(a: argparse.Namespace, checked: Checked, user: Actor | None) -> Ca
         tasks=checked.tasks[:1],
         max_turns=checked.manner.max_turns or None,
         reward=a.reward,
-        agent_errors=a.agent_errors,
-        allow_exposed_judges=a.allow_exposed_judges,
         prompt_style=checked.manner.prompt_style,
+        **{name: getattr(a, name) for name in JUDGING},
         **checked.settings,
         **answers,
     )
@@ -172,7 +173,7 @@ def _measure_arm(
     elif checked.price is not None:
         console.print("cost: not known, for nobody counted the tokens", markup=False)
     if checked.split is not None:
-        rates = side_rates(checked.split, measured, checked.in_process)
+        rates = side_rates(checked.split, measured, [*checked.in_process, *checked.judges.left_out()])
         console.print(f"\nby side of {a.split}\n{rates}", markup=False)
     if past := wrote_on(result.trajectories):
         console.print(f"wrote on behind a stop sequence: {past[0]} of {past[1]} episodes", markup=False)

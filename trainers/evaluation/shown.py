@@ -33,12 +33,12 @@ def introduce(a: argparse.Namespace, checked: Checked, actor: Actor, other: Sequ
         f"prompt style {style}",
         markup=False,
     )
-    if checked.in_process:
-        console.print(
-            f"{counted(len(checked.in_process), 'task')} with a judge that runs the agent's code in its own process, "
-            "where that code can write the verdict: played, and not counted (--allow_in_process_judges counts them)",
-            markup=False,
-        )
+    apart = (
+        f"{counted(len(checked.in_process), 'task')} with a judge that runs the agent's code in its own process, "
+        "where that code can write the verdict: played, and not counted (--allow_in_process_judges counts them)"
+    )
+    for note in ([apart] if checked.in_process else []) + checked.judges.notes():
+        console.print(note, markup=False)
     if checked.split is not None:
         for problem in parted_twins(checked.split, Path(a.split)):
             console.print(f"warning: {problem}", markup=False, soft_wrap=True)

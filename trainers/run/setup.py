@@ -187,7 +187,7 @@ def _open_sandbox(env: EnvArguments, tasks: Sequence[Task]) -> str:
         probe = sandbox.run("echo ready")
         backend = str(sandbox.backend)
         try:
-            refuse_unplaceable(tasks, sandbox.backend)
+            refuse_unplaceable(tasks, sandbox.backend, env.verifier_network)
             refuse_exposed(tasks, sandbox, env.allow_exposed_judges)
         except (TaskError, ExposedJudge) as error:
             raise ConfigError(f"sandbox={env.sandbox}: {error}") from error
@@ -402,6 +402,8 @@ def make_env_factory(run: Run, sandboxes: SandboxPool | None = None) -> Callable
         subtract_baseline=env.subtract_baseline,
         agent_errors=env.agent_errors,
         allow_exposed_judges=env.allow_exposed_judges,
+        allow_shared_judges=env.allow_shared_judges,
+        verifier_network=env.verifier_network,
         prompt_style=run.prompt_style,
         **environment_settings(env.env, tools=env.tools, revise=env.revise, keep_observations=env.keep_observations),
     )

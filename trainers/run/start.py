@@ -368,6 +368,8 @@ def _play(
         max_turns=manner.max_turns or None,
         prompt_style=manner.prompt_style,
         allow_exposed_judges=True,  # the run has refused them, or was asked to allow them
+        allow_shared_judges=True,
+        verifier_network=next((e.environment.get("verifier_network") for e in then if e.environment), None),
         **environment_settings(
             manner.env, tools=manner.tools, revise=manner.revise, keep_observations=manner.keep_observations
         ),

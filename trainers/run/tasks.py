@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from agents.seeds import derive_seed
+from tasks.judged_in import is_shared, network_reason
 from tasks.judges import JudgeUse
 from tasks.model import TaskError, counted
 from tasks.sources import GENERATED, load_tasks, read_generated, specs
@@ -215,12 +216,11 @@ def _load(env: EnvArguments, seed: int, same: Sameness, unconfirmed: Path | None
             f"unseen_families={env.unseen_families}: only held_out=split draws families, and held_out is "
             f"{env.held_out}. Leave it out, or lock a split with `python -m tasks split --unseen`."
         )
-    judges, notes = _Judges(env.allow_in_process_judges), list[str]()
+    judges, notes = _judges(env), list[str]()
     if env.held_out != "split" and env.held_out_fraction != EnvArguments.held_out_fraction:
         notes.append(f"held_out_fraction={env.held_out_fraction:g} does nothing: held_out is {env.held_out}.")
     split = _split(env, seed, same, judges, notes)
-    if judges.note():
-        notes.insert(0, judges.note())
+    notes = [*judges.notes(), *notes]
     confirmed, confirm_text = with_confirm(env, split, seed, same)
     if confirmed.confirm and unconfirmed is not None:
         confirm_text = f"none: the run began without ({unconfirmed} has no confirm side)"
@@ -243,7 +243,11 @@ def _load(env: EnvArguments, seed: int, same: Sameness, unconfirmed: Path | None
     return TaskSets(split, tuple(notes), confirm_text)
 
 
-def _split(env: EnvArguments, seed: int, same: Sameness, judges: _Judges, notes: list[str]) -> Split:
+def _judges(env: EnvArguments) -> Judges:
+    return Judges(in_process=env.allow_in_process_judges, shared=env.allow_shared_judges, network=env.verifier_network)
+
+
+def _split(env: EnvArguments, seed: int, same: Sameness, judges: Judges, notes: list[str]) -> Split:
     """Pool and what is held out, as `held_out` says: `none`, `split`, a lock, or other tasks; `notes` are added to."""
     everything = tuple(load_tasks(env.tasks))
     if env.held_out.endswith(SUFFIX):
@@ -274,7 +278,7 @@ def _split(env: EnvArguments, seed: int, same: Sameness, judges: _Judges, notes:
     return Split(everything, ())
 
 
-def _locked(env: EnvArguments, everything: tuple[Task, ...], judges: _Judges, notes: list[str]) -> Split:
+def _locked(env: EnvArguments, everything: tuple[Task, ...], judges: Judges, notes: list[str]) -> Split:
     """The sides of a lock; it must find every task that it names, so those that are left out leave it afterwards."""
     path = Path(env.held_out).expanduser()
     split = apply_lock(everything, path, allow_outcome=True)
@@ -298,36 +302,100 @@ def _fits(split: Split, lock: Path) -> bool:
     return True
 
 
-class _Judges:
-    """Leaves out tasks whose judge runs the agent's code in its own process, unless they are asked for.
+@dataclass(frozen=True, slots=True)
+class _Unwanted:
+    """Tasks of one kind that are only taken where a setting says so.
 
-    Training finds what pays: code that writes the verdict and leaves pays everything, and is no skill.
+    Attributes:
+        setting: Its name.
+        allowed: It says so.
+        holds: Whether a task is of the kind; returns what there is to say of it, else something empty.
+        what: What these tasks have, in words that follow their number.
+        taken: What to know where they are taken.
+        remedy: What to do where they are not.
     """
 
-    def __init__(self, allowed: bool) -> None:
-        self._allowed = allowed
-        self._found: dict[str, None] = {}
+    setting: str
+    allowed: bool
+    holds: Callable[[Task], object]
+    what: str
+    taken: str
+    remedy: str
+
+    def note(self, found: Mapping[str, object]) -> str:
+        """Say which, in one line; `found` has their ids and what `holds` said."""
+        count = len(found)
+        if not count:
+            return f"{self.setting} does nothing: no task has such a judge." if self.allowed else ""
+        names = ", ".join([*list(found)[:SHOWN], *(["..."] if count > SHOWN else [])])
+        said = next(iter(found.values()))
+        what = f"{counted(count, 'task')} {self.what} ({names}{f': {said}' if isinstance(said, str) else ''})"
+        return f"{self.setting}: {what}: {self.taken}" if self.allowed else f"left out: {what}. {self.remedy}"
+
+
+class Judges:
+    """Leaves out tasks whose judges cannot be relied on, or need what was not allowed, unless they are asked for.
+
+    Training finds what pays: code that writes the verdict and leaves pays everything, and is no skill.
+
+    Args:
+        in_process: Take tasks whose judge loads the agent's code; None leaves them to the caller.
+        shared: Take tasks that are judged beside processes of the agent.
+        network: The engine's network for verifiers that need one.
+    """
+
+    def __init__(self, *, in_process: bool | None, shared: bool, network: str | None) -> None:
+        kinds = [
+            _Unwanted(
+                "allow_shared_judges",
+                shared,
+                is_shared,
+                "judged beside processes of the agent (judge_isolation: shared)",
+                "what the judge asks of them they may answer as they like.",
+                "--allow_shared_judges takes them.",
+            ),
+            _Unwanted(
+                "verifier_network",
+                network is not None,
+                network_reason,
+                "with a verifier that needs a network",
+                f"it has the network {network} and root's rights, and what it starts of the agent's has them, too.",
+                "--verifier_network NAME gives them one (docker), such as bridge.",
+            ),
+        ]
+        if in_process is not None:
+            loads = _Unwanted(
+                "allow_in_process_judges",
+                in_process,
+                lambda task: task.judge_use is JudgeUse.IN_PROCESS,
+                "with a judge that runs the agent's code in its own process",
+                "code that writes the verdict and leaves passes.",
+                "`python -m tasks check` says where; --allow_in_process_judges takes them.",
+            )
+            kinds.insert(0, loads)
+        self._found: list[tuple[_Unwanted, dict[str, object]]] = [(kind, {}) for kind in kinds]
 
     def keep(self, tasks: tuple[Task, ...]) -> tuple[Task, ...]:
         """The tasks of these that are taken."""
-        found = dict.fromkeys(task.id for task in tasks if task.judge_use is JudgeUse.IN_PROCESS)
-        self._found |= found
-        return tasks if self._allowed else tuple(task for task in tasks if task.id not in found)
+        dropped: set[str] = set()
+        for kind, found in self._found:
+            here = {task.id: said for task in tasks if (said := kind.holds(task))}
+            found |= here
+            dropped |= set() if kind.allowed else here.keys()
+        return tuple(task for task in tasks if task.id not in dropped)
 
-    def note(self) -> str:
-        """Say which, in one line; empty where there is nothing to say."""
-        count = len(self._found)
-        if not count:
-            return "allow_in_process_judges does nothing: no task has such a judge." if self._allowed else ""
-        names = ", ".join([*list(self._found)[:SHOWN], *(["..."] if count > SHOWN else [])])
-        what = f"{counted(count, 'task')} with a judge that runs the agent's code in its own process ({names})"
-        if self._allowed:
-            return f"allow_in_process_judges: {what}: code that writes the verdict and leaves passes."
-        return f"left out: {what}. `python -m tasks check` says where; --allow_in_process_judges takes them."
+    def notes(self) -> list[str]:
+        """Say which, a line for each kind of which there is something to say."""
+        return [note for kind, found in self._found if (note := kind.note(found))]
+
+    def left_out(self) -> tuple[str, ...]:
+        """Ids of the tasks that are not taken."""
+        return tuple(dict.fromkeys(name for kind, found in self._found if not kind.allowed for name in found))
 
     def reason(self) -> str:
         """Why nothing is left, as the end of a sentence; empty where this is not why."""
-        return f": {self.note()}" if self._found and not self._allowed else ""
+        why = [kind.note(found) for kind, found in self._found if found and not kind.allowed]
+        return f": {' '.join(why)}" if why else ""
 
 
 def _families(wanted: str) -> int | list[str]:

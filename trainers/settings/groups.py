@@ -63,6 +63,17 @@ class EnvArguments(Settings):
         "Take tasks whose judge runs code of the agent also where the sandbox cannot keep the two apart "
         "(judge_isolation: none); refused otherwise.",
     )
+    allow_shared_judges: bool = setting(
+        False,
+        "Take tasks that are judged beside processes which the agent left running (judge_isolation: shared); they are "
+        "left out otherwise.",
+    )
+    verifier_network: str | None = setting(
+        None,
+        "Name of a network of the docker engine, such as bridge, for verifiers that need one: they are root in a "
+        "container of their own, and the agent has no network. Tasks that need it are left out otherwise.",
+        off="none",
+    )
     sandbox: str = setting(
         "auto",
         f"{' | '.join(('auto', *Backend))} (isolates nothing, only by its name).",

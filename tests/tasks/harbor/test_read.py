@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
@@ -144,10 +145,6 @@ REFUSED: dict[str, tuple[Parts, str]] = {
     "no words": ({"instruction.md": "\n", "tests/test.sh": HELLO}, "intent"),
     "python test": ({"tests/test.sh": "#!/usr/bin/env python3\n"}, "test.sh:1: is run by `#!/usr/bin/env p"),
     "latin": ({"instruction.md": b"\xff\xfe", "tests/test.sh": HELLO}, "instruction.md: is not UTF-8 text"),
-    "apt": ({"tests/test.sh": "cd /app\n  apt-get -y install x"}, "test.sh:2: `apt-get -y install` needs a network"),
-    "pip": ({"tests/test.sh": "set -e; python3 -m pip install pytest==8"}, ":1: `python3 -m pip install` needs"),
-    "uv": ({"tests/test.sh": "if uvx pytest; then true; fi"}, "`uvx` needs a network"),
-    "curl": ({"tests/test.sh": HELLO, "tests/more.sh": "# no\ncurl -LsSf https://x.y | sh"}, "more.sh:2: `curl` needs"),
     "add": (dockerfile("ADD https://x.y/z.tar /app/"), "Dockerfile:3: `ADD https://x.y/z.tar /app/` unpacks"),
     "outside": (dockerfile("COPY a.txt /etc/a.txt"), "Dockerfile:3: `COPY ... /etc/a.txt` brings files to where"),
     "absent": (dockerfile("COPY b.txt ."), "Dockerfile:3: COPY names 'b.txt', which is not beside"),
@@ -186,10 +183,16 @@ def test_links_and_fifos_are_neither_followed_nor_opened(tmp_path: Path) -> None
 
 
 def test_all_are_named_or_those_that_can_be_run_are_taken(given: Path, tmp_path: Path) -> None:
-    with pytest.raises(TaskError, match="needs a network"):
-        load_tasks(f"harbor:{given}")
-    runnable = {task.id for task in load(f"{given}?unfit=skip")}
-    assert runnable == set(GIVEN) - {"network"}
+    assert {task.id for task in load_tasks(f"harbor:{given}")} == set(GIVEN)
+    write_task(given / "unfit", config("[environment]\ngpus = 1\n"))
+    try:
+        with pytest.raises(TaskError, match="sandboxes have no accelerator"):
+            load_tasks(f"harbor:{given}")
+        assert {task.id for task in load(f"{given}?unfit=skip")} == set(GIVEN)
+        assert run(["import", f"harbor:{given}", str(tmp_path / "other")]) == 2
+        assert not (tmp_path / "other").exists()
+    finally:
+        shutil.rmtree(given / "unfit")
     assert [task.id for task in load(f"{given}?ids=parts,plain")] == ["parts", "plain"]
     assert [task.id for task in load_tasks(given / "plain")] == ["plain"]  # known by its shape
     for spec, said in {
@@ -207,8 +210,6 @@ def test_import_writes_task_files_that_are_the_same(given: Path, tmp_path: Path)
     assert run(["import", f"harbor:{given}?unfit=skip", str(tmp_path / "mine")]) == 0
     wanted = {task.id: task.content_hash for task in load(f"{given}?unfit=skip")}
     assert {task.id: task.content_hash for task in load_tasks(tmp_path / "mine")} == wanted
-    assert run(["import", f"harbor:{given}", str(tmp_path / "other")]) == 2
-    assert not (tmp_path / "other").exists()
 
 
 # -- Played and judged -------------------------------------------------------------------------------------------------

@@ -119,6 +119,29 @@ def test_tasks_whose_judge_can_be_forged_are_left_out_and_named(mixed: str) -> N
     assert "allow_in_process_judges does nothing: no task has such a judge." in idle.notes
 
 
+def test_tasks_with_a_shared_judge_or_without_a_network_are_left_out_and_named(tmp_path: Path) -> None:
+    kinds = ("{sandbox: shared}", "{sandbox: fresh, network: '`uv` in test.sh:2'}", "{sandbox: fresh}", "{}")
+    for number, judged_in in enumerate(kinds):
+        (tmp_path / f"t{number}.yaml").write_text(
+            f"schema_version: 2\nid: t{number}\nintent: do {number}\nassertions:\n"
+            f"  - {{kind: script, command: python3 -I a.py, judged_in: {judged_in}}}\n"
+        )
+    sets = load_task_sets(EnvArguments(tasks=str(tmp_path), held_out="none"), seed=0)
+    assert ids(sets.pool) == {"t2", "t3"}
+    assert sets.notes[:2] == (
+        "left out: 1 task judged beside processes of the agent (judge_isolation: shared) (t0). "
+        "--allow_shared_judges takes them.",
+        "left out: 1 task with a verifier that needs a network (t1: `uv` in test.sh:2). "
+        "--verifier_network NAME gives them one (docker), such as bridge.",
+    )
+    both = EnvArguments(tasks=str(tmp_path), held_out="none", allow_shared_judges=True, verifier_network="bridge")
+    sets = load_task_sets(both, seed=0)
+    assert ids(sets.pool) == {"t0", "t1", "t2", "t3"}
+    assert [note.partition(":")[0] for note in sets.notes[:2]] == ["allow_shared_judges", "verifier_network"]
+    with pytest.raises(ConfigError, match="no task to train on: left out: 1 task judged beside processes"):
+        load_task_sets(EnvArguments(tasks=f"{tmp_path}/t0.yaml", held_out="none"), seed=0)
+
+
 def test_a_lock_finds_its_tasks_before_they_are_left_out(mixed: str, tmp_path: Path) -> None:
     split = split_tasks(load_tasks(mixed), held_out_fraction=0.5, seed=1)
     write_lock(split, tmp_path / "my.lock")
