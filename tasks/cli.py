@@ -446,7 +446,7 @@ def _sandbox(command: argparse.ArgumentParser) -> None:
     backends = ["auto", *(backend.value for backend in Backend)]
     command.add_argument("--sandbox", default="auto", choices=backends, help="where commands run (default: auto)")
     command.add_argument(
-        "--verifier_network",
+        "--verifier-network",
         type=_network,
         metavar="NAME",
         help="docker: network of the engine, such as bridge, that verifiers have which need one",
