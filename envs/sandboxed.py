@@ -31,7 +31,7 @@ from sandboxes.sandbox import (
 from tasks.assertions.grade import Grade
 from tasks.assertions.run import SandboxGrader
 from tasks.judged_in import exposed, judge_isolation, refuse_shared
-from tasks.place import CannotBegin, asks_docker, begin, refuse_unplaceable
+from tasks.place import CannotBegin, begin, particular, refuse_unplaceable
 from tasks.sources import load_tasks
 from tasks.task import Task
 
@@ -86,7 +86,7 @@ class Workplace:
             TaskError: Each of them with the reason.
             SandboxUnavailable: No safe backend works here.
         """
-        if any(map(asks_docker, tasks)):
+        if any(map(particular, tasks)):
             held = self._pool or self._given
             refuse_unplaceable(tasks, choose(self._backend) if held is None else held.backend, network)
 

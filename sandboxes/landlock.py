@@ -28,8 +28,8 @@ class LandlockLauncher:
 
     backend = Backend.LANDLOCK
 
-    def __init__(self, limits: Limits, *, background: bool = False) -> None:
-        self.limits, self._background = limits, background
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
 
     def start(self, workdir: str | None) -> tuple[PipeTransport, bytes, PathAlias]:
         """See `sandboxes.transport.Launcher`."""
@@ -48,10 +48,9 @@ class LandlockLauncher:
             readable=readable,
             devices=_DEVICES,
             filter="sockets",
-            background=self._background,
         )
 
     def varied(self, limits: Limits, terms: Terms) -> LandlockLauncher:
         """See `sandboxes.transport.Launcher`."""
         refuse_terms(self.backend, terms)
-        return LandlockLauncher(limits, background=terms.background)
+        return LandlockLauncher(limits)

@@ -324,13 +324,12 @@ class LocalLauncher:
     Args:
         limits: What commands may use.
         allow_root: Run even as root (the same as setting the variable TURNGYM_LOCAL_AS_ROOT=1).
-        background: As in `Terms`.
     """
 
     backend = Backend.LOCAL
 
-    def __init__(self, limits: Limits, *, allow_root: bool = False, background: bool = False) -> None:
-        self.limits, self._background = limits, background
+    def __init__(self, limits: Limits, *, allow_root: bool = False) -> None:
+        self.limits = limits
         self._allow_root = allow_root or os.environ.get(ROOT_VARIABLE) == "1"
 
     def start(self, workdir: str | None) -> tuple[PipeTransport, bytes, PathAlias]:
@@ -347,12 +346,12 @@ class LocalLauncher:
                 "the local sandbox backend has NO confinement: commands can read and change everything you can",
                 stacklevel=2,
             )
-        return launch_in_folder(self.limits, workdir, system_python(), own_user=False, background=self._background)
+        return launch_in_folder(self.limits, workdir, system_python(), own_user=False)
 
     def varied(self, limits: Limits, terms: Terms) -> LocalLauncher:
         """See `sandboxes.transport.Launcher`."""
         refuse_terms(self.backend, terms)
-        return LocalLauncher(limits, allow_root=self._allow_root, background=terms.background)
+        return LocalLauncher(limits, allow_root=self._allow_root)
 
 
 def launch_in_folder(
@@ -365,7 +364,6 @@ def launch_in_folder(
     readable: tuple[str, ...] = (),
     devices: tuple[str, ...] = (),
     filter: str = "none",
-    background: bool = False,
 ) -> tuple[PipeTransport, bytes, PathAlias]:
     """Start a supervisor in a private folder; the folder goes when the transport is closed."""
     shown = check_workdir(workdir or WORKSPACE)
@@ -388,7 +386,6 @@ def launch_in_folder(
         readable=readable,
         devices=devices,
         filter=filter,
-        background=background,
     )
     alias = PathAlias(shown, folder.workspace, (("/tmp", folder.tmp), (GRADER, folder.grader)))
     return transport, bundle() + settings.frame(), alias

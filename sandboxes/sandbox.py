@@ -33,7 +33,7 @@ class Backend(StrEnum):
 
 
 MOUNTS_FOLDERS = (Backend.DOCKER, Backend.BUBBLEWRAP)
-"""Backends that can give judges folders at the root."""
+"""Backends with namespaces, which can give judges folders at the root, and judge by what runs inside."""
 
 
 class JudgeIsolation(StrEnum):
@@ -171,7 +171,7 @@ class Terms:
             a user that is root and may write to the system. Only docker has it, and no judge there is kept apart from
             what it starts.
         background: What commands leave running runs on beside later commands, and beside judges, which it cannot
-            reach where `judge_isolation` is full; a command that times out or floods ends it.
+            reach where `judge_isolation` is full; a command that times out or floods ends it. As `folders`.
     """
 
     environment: Mapping[str, str] = field(default_factory=dict)

@@ -86,14 +86,13 @@ class Supervisor:
         everything = os.getpid() == 1
         # A command that lowers its own score could make the supervisor the kernel's victim: nobody writes to /proc.
         score = inner = None
-        judges = (s["grader"], *s["folders"])
         if s["landlock"] or (s["filter"] == "namespaces" and kernel.landlock_abi() >= 2):
             score = os.open("/proc/self/oom_score_adj", os.O_WRONLY | os.O_CLOEXEC)
         if s["landlock"]:
             abi = kernel.landlock_abi()
             writable = [(path, kernel.ALL) for path in s["wipe"]]
             shared = [(path, kernel.READ) for path in s["readable"]] + [(path, kernel.DEVICE) for path in s["devices"]]
-            inner = kernel.Domain([item for item in writable if item[0] not in judges] + shared)
+            inner = kernel.Domain([item for item in writable if item[0] != s["grader"]] + shared)
             if abi >= 6:
                 terminals = [(path, kernel.DEVICE | kernel.READ) for path in ("/dev/ptmx", "/dev/pts")]
                 kernel.Domain([*writable, *shared, *terminals]).enter()
@@ -103,7 +102,7 @@ class Supervisor:
             tops = ["/" + name for name in os.listdir("/") if name != "proc" and not os.path.islink("/" + name)]
             kernel.Domain([(path, rights) for path in tops if os.path.isdir(path)], rights).enter()
             if s["background"]:  # what lives beside a judge must never have been where its files are
-                kept = [(path, kernel.ALL) for path in ("/proc", *tops) if path not in judges]
+                kept = [(path, kernel.ALL) for path in ("/proc", *tops) if path not in (s["grader"], *s["folders"])]
                 inner = kernel.Domain(kept, kernel.ALL, signals=True)
         commands = kernel.command_program()
 

@@ -123,17 +123,16 @@ class Launcher(Protocol):
 
 
 def refuse_terms(backend: Backend, terms: Terms) -> None:
-    """Refuse what docker alone can give, and folders where they cannot be mounted. Raises SandboxUnavailable."""
+    """Refuse what docker alone can give, and what needs namespaces where there are none. Raises SandboxUnavailable."""
     if terms.image is not None:
         raise SandboxUnavailable(
             f"the {backend} sandbox has no images, and {terms.image!r} is asked for; remedy: docker"
         )
     if terms.network:
         raise SandboxUnavailable(f"the {backend} sandbox has no network, and a judge asks for one; remedy: docker")
-    if terms.folders and backend not in MOUNTS_FOLDERS:
-        raise SandboxUnavailable(
-            f"the {backend} sandbox cannot mount {', '.join(terms.folders)}; remedy: docker or bubblewrap"
-        )
+    if (terms.folders or terms.background) and backend not in MOUNTS_FOLDERS:
+        what = f"cannot mount {', '.join(terms.folders)}" if terms.folders else "has no processes of its own"
+        raise SandboxUnavailable(f"the {backend} sandbox {what}; remedy: docker or bubblewrap")
 
 
 class PipeTransport:

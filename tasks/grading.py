@@ -16,6 +16,7 @@ from sandboxes.client import JudgeFailed
 from sandboxes.guard import plain
 from sandboxes.inside.files import MAX_VISITED, BadPath, Tree
 from sandboxes.sandbox import (
+    Backend,
     CommandResult,
     EntryKind,
     FileEntry,
@@ -149,6 +150,11 @@ class CopyGrader:
         self._sandbox, self._task, self._files = sandbox, task, files
         self._laid = False
         self._inner = SandboxGrader(sandbox, task, network=network)
+
+    @property
+    def backend(self) -> Backend:
+        """See `GraderHandle.backend`."""
+        return self._inner.backend
 
     @property
     def task_hash(self) -> str | None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 from pydantic import AfterValidator, Field, model_validator
 
 from sandboxes.boot import check_workdir
-from sandboxes.sandbox import JudgeIsolation, Sandbox
+from sandboxes.sandbox import MOUNTS_FOLDERS, Backend, JudgeIsolation, Sandbox
 from tasks.judges import JudgeUse
 from tasks.model import Items, StrictModel, fault
 
@@ -73,6 +73,11 @@ def check_network(name: str) -> str:
             "bridge (`docker network ls` shows all; host and none are not)"
         )
     return name
+
+
+def mounted(judged_in: JudgedIn, backend: Backend) -> tuple[str, ...]:
+    """The folders that a script has in a sandbox of this backend."""
+    return judged_in.folders if backend in MOUNTS_FOLDERS else ()
 
 
 def is_shared(task: Task) -> bool:

@@ -16,6 +16,7 @@ from sandboxes.boot import environment as own_environment
 from sandboxes.docker.dockerfile import dockerfile_problem, tag_of
 from sandboxes.inside.shell import NOT_KEPT
 from sandboxes.sandbox import (
+    MOUNTS_FOLDERS,
     Backend,
     CommandResult,
     Files,
@@ -199,15 +200,22 @@ def image_of(task: Task) -> str | None:
     return task.image if task.dockerfile is None else tag_of(task.dockerfile.text)
 
 
-def asks_docker(task: Task) -> bool:
-    """Whether a task asks for what docker alone can give."""
-    return image_of(task) is not None or bool(network_reason(task))
+def particular(task: Task) -> bool:
+    """Whether a task asks for what not every backend can give, or nobody may have allowed."""
+    return image_of(task) is not None or bool(network_reason(task)) or is_shared(task)
 
 
 def lacking(task: Task, backend: Backend) -> str | None:
     """What a task asks for that a backend cannot give, in words that follow its id; `None` where there is nothing."""
-    if not asks_docker(task) or backend is Backend.DOCKER:
+    if not particular(task) or backend is Backend.DOCKER:
         return None
+    if image_of(task) is None and is_shared(task):
+        if backend in MOUNTS_FOLDERS:
+            return None
+        return (
+            "is judged by the agent's processes, which only docker and bubblewrap tell from those of the machine; here "
+            f"it is {backend}"
+        )
     if image_of(task) is None:
         what = f"has a verifier that needs a network ({network_reason(task)})"
     else:
@@ -301,8 +309,8 @@ def terms_of(task: Task | None) -> Terms:
         return Terms()
     limits = task.limits.model_dump(exclude_none=True)
     shared = tuple(item for item in task.judged_in if item.sandbox is Where.SHARED)
-    folders = tuple(dict.fromkeys(folder for item in shared for folder in item.folders))
-    return Terms(task.environment, image_of(task), limits, folders=folders, background=bool(shared))
+    folders = dict.fromkeys(folder for item in shared for folder in item.folders)
+    return Terms(task.environment, image_of(task), limits, folders=tuple(folders), background=bool(shared))
 
 
 def open_for_judge(task: Task | None, sandbox: Sandbox, terms: Terms) -> None:

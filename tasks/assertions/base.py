@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from pydantic import Field
 
-from sandboxes.sandbox import CommandResult, FileEntry, Files, SandboxError, Snapshot
+from sandboxes.sandbox import Backend, CommandResult, FileEntry, Files, SandboxError, Snapshot
 from tasks.judged_in import JudgedIn
 from tasks.model import StrictModel, Text
 
@@ -21,6 +21,10 @@ from tasks.model import StrictModel, Text
 
 class GraderHandle(Protocol):
     """Runs commands of a grader where the agent worked, after the agent has ended. Never given to a turn's grade."""
+
+    @property
+    def backend(self) -> Backend:
+        """Of the sandbox."""
 
     @property
     def task_hash(self) -> str | None:

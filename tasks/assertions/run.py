@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, JsonValue, field_validator
 
-from sandboxes.sandbox import MOUNTS_FOLDERS, CommandResult, EntryKind, FileEntry, Files, Sandbox
+from sandboxes.sandbox import Backend, CommandResult, EntryKind, FileEntry, Files, Sandbox
 from tasks.assertions.base import AssertionKind, AssertionResult, BaseAssertion, GraderHandle, Outcome, Verdict
 from tasks.assertions.on_files import Pattern, TooSlow, as_list, search, shorten
-from tasks.judged_in import JudgedIn, Where
+from tasks.judged_in import JudgedIn, Where, mounted
 from tasks.model import Items, Problem, Text, WorkspacePath, fault
 from tasks.place import CannotBegin, begin, lay, no_network, open_for_judge, start_of, terms_of
 from tasks.workspace import looks_like_script
@@ -60,6 +60,11 @@ class SandboxGrader:
         self._sandbox, self._task, self._network = sandbox, task, network
         self._variables = {} if variables is None else variables
         self._twin = twin or sandbox.twin
+
+    @property
+    def backend(self) -> Backend:
+        """See `GraderHandle.backend`."""
+        return self._sandbox.backend
 
     @property
     def task_hash(self) -> str | None:
@@ -105,13 +110,12 @@ class SandboxGrader:
             assert self._task is not None
             files = start_of(self._task, self._sandbox)
         kept = {path: self._read(path, entry) for path, entry in files.items()}
-        folders = judged_in.folders if self._sandbox.backend in MOUNTS_FOLDERS else ()
-        terms = replace(terms_of(self._task), folders=folders, network=self._network if judged_in.network else None)
+        network = self._network if judged_in.network else None
+        terms = replace(terms_of(self._task), folders=mounted(judged_in, self.backend), network=network)
         with self._twin() as twin:
             open_for_judge(self._task, twin, terms)
             twin.put({path: entry for path, entry in kept.items() if entry is not None})
-            variables = {"GRADER_FOLDERS": ":".join(folders), **(_INSTALLS if terms.network else {})}
-            yield SandboxGrader(twin, self._task, variables=variables)
+            yield SandboxGrader(twin, self._task, variables=_INSTALLS if terms.network else {})
 
     def _read(self, path: str, entry: FileEntry | bytes | str) -> FileEntry | bytes | str | None:
         """What is laid for a judge in another sandbox; None for fifos and the like."""
@@ -484,7 +488,10 @@ class Script(GraderAssertion):
             said = {"final_message": outcome.final_message, "transcript": [dict(item) for item in outcome.transcript]}
             # ASCII only: the agent's text may hold NUL or half a surrogate pair
             files = {**files, PAYLOAD: json.dumps({**self.payload, **said})}
-        return handle.run(_BEFORE + self.command, files, self.timeout, private=True)
+        env = {}
+        if self.judged_in.sandbox is not Where.AGENT:
+            env["GRADER_FOLDERS"] = ":".join(mounted(self.judged_in, handle.backend))
+        return handle.run(_BEFORE + self.command, files, self.timeout, private=True, env=env)
 
     def _read(self, result: CommandResult) -> Any:
         """What the script printed: an object of named scores, or one score; no score was looked at.

@@ -244,3 +244,5 @@ def test_backends_without_images_say_so(backend: Backend) -> None:
     if backend is not Backend.BUBBLEWRAP:
         with pytest.raises(SandboxUnavailable, match=f"the {backend} sandbox cannot mount /tests, /logs; remedy"):
             SupervisedSandbox(launcher_of(backend, Limits())).open({}, terms=Terms(folders=("/tests", "/logs")))
+        with pytest.raises(SandboxUnavailable, match=f"the {backend} sandbox has no processes of its own"):
+            SupervisedSandbox(launcher_of(backend, Limits())).open({}, terms=Terms(background=True))

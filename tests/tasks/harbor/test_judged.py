@@ -55,7 +55,9 @@ pathlib.Path("/logs/verifier/reward.json").write_text(reward)
 ASKS = """\
 #!/bin/bash
 said=$(python3 -c 'import urllib.request as u; print(u.urlopen("http://localhost:8123/", timeout=5).read().decode())')
-[ "$said" = served ] && pgrep -f http.server && echo 1 >/logs/verifier/reward.txt || echo 0 >/logs/verifier/reward.txt
+place=/te
+[ "$said" = served ] && [ -s "${place}sts/test.sh" ] && pgrep -f http.server \\
+    && echo 1 >/logs/verifier/reward.txt || echo 0 >/logs/verifier/reward.txt
 """
 SERVES = (
     "mkdir -p site; printf served >site/index.html; "
@@ -175,6 +177,13 @@ def test_a_shared_judge_asks_what_runs_and_cannot_be_forged(tmp_path: Path, moun
     assert played(task, mounts, FORGES, SERVES).passed
 
 
+@pytest.mark.parametrize("backend", [Backend.LANDLOCK, Backend.LOCAL])
+def test_where_processes_are_the_machines_there_is_no_shared_judge(tmp_path: Path, backend: Backend) -> None:
+    task = read(tmp_path, {"tests/test.sh": ASKS})
+    with pytest.raises(TaskError, match="task: is judged by the agent's processes, which only docker and bubblewrap"):
+        refuse_unplaceable([task], backend)
+
+
 def test_shared_judges_are_refused_unless_allowed_and_the_result_says_so(
     tmp_path: Path, mounts: SupervisedSandbox
 ) -> None:
@@ -226,7 +235,7 @@ def test_what_needs_a_network_is_refused_with_the_reason(tmp_path: Path, case: s
 
 def test_a_network_beside_the_agent_is_refused(tmp_path: Path) -> None:
     said = refusal(tmp_path, {"tests/test.sh": ASKS + "apt-get update\n"})
-    assert "tests/test.sh: has a verifier that needs a network (`apt-get update` in tests/test.sh:4)" in said
+    assert "tests/test.sh: has a verifier that needs a network (`apt-get update` in tests/test.sh:6)" in said
 
 
 @pytest.mark.parametrize("name", ["none", "host", "", "container:x", "a b", "-x"])
