@@ -7,6 +7,7 @@ import pytest
 
 from envs.sandboxed import Workplace
 from sandboxes import SandboxError, SandboxPool, SandboxUnavailable
+from tests.envs.fakes import FakeSandbox
 
 
 def one_sandbox() -> SandboxPool:
@@ -40,3 +41,15 @@ def test_abort_ends_waiting_for_the_pool_and_the_place_can_be_used_again() -> No
         place.release()
         assert place.take() is not None
         place.release()
+
+
+def test_abort_ends_what_a_judge_runs_in() -> None:
+    place = Workplace(FakeSandbox())
+    with place.beside() as twin:
+        place.abort()
+        assert twin.closed
+    with pytest.raises(SandboxError, match="being closed"), place.beside():
+        pass
+    place.release()
+    with place.beside() as twin:
+        assert not twin.closed

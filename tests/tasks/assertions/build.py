@@ -8,9 +8,10 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from sandboxes.sandbox import CommandResult, EntryKind, FileEntry, Files
+from sandboxes.sandbox import Backend, CommandResult, EntryKind, FileEntry, Files
 from tasks.assertions import AssertionResult, BaseAssertion
 from tasks.assertions.base import Outcome
+from tasks.judged_in import JudgedIn
 from tasks.task import Assertion
 
 _ADAPTER: TypeAdapter[Any] = TypeAdapter(Assertion)
@@ -55,8 +56,18 @@ class FakeHandle:
         self.untouched: FakeHandle | None = None
         self.again: FakeHandle | None = None
         self.asked: list[tuple[str, dict[str, str], float | None]] = []
+        self.env: dict[str, str] = {}
+        self.rooms: list[FakeHandle] = []
+        self.carried: list[Files | None] = []
 
     task_hash: str | None = None
+    backend = Backend.DOCKER
+
+    @contextmanager
+    def fresh(self, judged_in: JudgedIn, files: Files | None = None) -> Iterator[FakeHandle]:
+        """The next of `rooms`; `carried` remembers what each got."""
+        self.carried.append(files)
+        yield self.rooms.pop(0)
 
     @contextmanager
     def beside(self, files: Files | None = None) -> Iterator[FakeHandle]:
@@ -74,6 +85,7 @@ class FakeHandle:
         env: Mapping[str, str] | None = None,
     ) -> CommandResult:
         self.asked.append((command, dict(files or {}), timeout))
+        self.env = dict(env or {})
         if self.raises is not None:
             raise self.raises
         return self.result

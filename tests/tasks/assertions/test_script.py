@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from sandboxes.sandbox import SandboxError
+from sandboxes.sandbox import FileEntry, SandboxError
 from tasks.assertions import AssertionResult, Verdict, grade, grade_files
 from tasks.assertions.base import Outcome
 from tasks.task import Task
@@ -108,6 +108,43 @@ def test_a_judge_that_ran_out_of_time_is_run_once_more() -> None:
     late = FakeHandle("1", 137, timed_out=True)
     assert build("command", command="x").check(Outcome({}, {}, grader=late)).verdict is Verdict.FAIL
     assert len(late.asked) == 2
+
+
+FRESH = {"sandbox": "fresh", "folders": ["/tests"]}
+NOTHING, ZERO, ONE = "", "0", "1"
+ROOMS = {
+    "a verdict": (False, [ONE], "pass"),
+    "none": (False, [NOTHING, ZERO], "fail"),
+    "none on the untouched one either": (False, [NOTHING, NOTHING], "error"),
+    "network: a verdict": (True, [ZERO], "fail"),
+    "network: away for a moment": (True, [NOTHING, ZERO, ONE], "pass"),
+    "network: away": (True, [NOTHING, NOTHING, NOTHING], "error"),
+    "network: the agent's doing": (True, [NOTHING, ZERO, NOTHING, ZERO], "fail"),
+    "network: away again": (True, [NOTHING, ZERO, NOTHING, NOTHING], "error"),
+}
+"""Whether it needs a network, what is printed in each fresh sandbox in turn, and the verdict."""
+
+
+@pytest.mark.parametrize("case", ROOMS)
+def test_a_fresh_sandbox_gets_the_workspace_and_is_tried_on_the_untouched_one(case: str) -> None:
+    network, printed, verdict = ROOMS[case]
+    check = build("script", name=case, command="x", judged_in={**FRESH, "network": "pip" if network else ""})
+    handle = FakeHandle(ONE)
+    handle.task_hash = "hash"
+    rooms = [FakeHandle(text) for text in printed]
+    handle.rooms = list(rooms)
+    files = {"a": FileEntry()}
+    assert check.check(Outcome(files, {}, grader=handle)).verdict == verdict
+    assert handle.rooms == [] and handle.asked == []  # nothing ran where the agent worked
+    assert handle.carried[:2] == [files, None][: len(printed)]
+    assert rooms[0].env == {"GRADER_FOLDERS": "/tests"}
+
+
+def test_a_shared_judge_runs_once_where_the_agent_worked() -> None:
+    handle = FakeHandle("1", 137, timed_out=True)
+    check = build("script", command="x", judged_in={"sandbox": "shared"})
+    assert check.check(Outcome({}, {}, grader=handle)).verdict is Verdict.ERROR
+    assert len(handle.asked) == 1 and handle.env == {"GRADER_FOLDERS": ""}
 
 
 def task(*assertions: dict[str, Any]) -> Task:

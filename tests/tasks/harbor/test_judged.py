@@ -260,7 +260,7 @@ def address(request: pytest.FixtureRequest) -> Iterator[tuple[str, str]]:
     with engine_for(Backend.DOCKER), ExitStack() as stack:
         require(Backend.DOCKER)
         client = stack.enter_context(closing(docker.DockerClient(os.environ[ENGINE_VARIABLE])))
-        network = client.networks.create("turngym-test-verifier", driver="bridge", internal=True)
+        network = client.networks.create(f"turngym-test-{os.getpid()}", driver="bridge", internal=True)
         stack.callback(network.remove)
         network.reload()
         host = network.attrs["IPAM"]["Config"][0]["Gateway"]
