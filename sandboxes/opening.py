@@ -50,9 +50,9 @@ _ENVIRONMENT = {
 """Variables that a backend reads: a probe made with other values says nothing."""
 
 LACKS = {
-    Backend.BUBBLEWRAP: "gives tasks no image of their own",
-    Backend.LANDLOCK: "gives tasks no image of their own and their services no sockets",
-    Backend.LOCAL: "gives tasks no image of their own",
+    Backend.BUBBLEWRAP: "gives tasks no image of their own and verifiers no network",
+    Backend.LANDLOCK: "gives tasks no image of their own, services no sockets, and verifiers no network and no mounts",
+    Backend.LOCAL: "gives tasks no image of their own, and verifiers no network and no mounts",
 }
 """What tasks may ask for and a backend cannot give, in words that follow its name."""
 

@@ -13,6 +13,7 @@ import docker
 import pytest
 
 from envs.clawgym import ClawGymEnv
+from envs.sandboxed import ExposedJudge, refuse_exposed
 from sandboxes import Backend, open_sandbox
 from sandboxes.client import SupervisedSandbox
 from sandboxes.sandbox import JudgeIsolation, SandboxUnavailable
@@ -23,6 +24,7 @@ from tasks.model import TaskError
 from tasks.place import CannotBegin, refuse_unplaceable
 from tasks.proof import play
 from tasks.task import Task
+from tests.envs.fakes import FakeSandbox
 from tests.sandboxes.conftest import ENGINE_VARIABLE, engine_for, require
 from tests.tasks.harbor.given import HELLO, TOML, write_task
 from tests.tasks.harbor.test_read import Parts, played, read, refusal, verdict
@@ -231,6 +233,22 @@ def test_what_needs_a_network_is_refused_with_the_reason(tmp_path: Path, case: s
     with pytest.raises(TaskError, match=r"none is allowed \(`.*remedy: verifier_network names"):
         refuse_unplaceable([task], Backend.DOCKER)
     refuse_unplaceable([task], Backend.DOCKER, "bridge")
+
+
+def test_what_root_starts_of_the_agents_is_not_kept_apart(tmp_path: Path) -> None:
+    runs = "#!/bin/bash\npython3 /app/work.py && echo 1 >/logs/verifier/reward.txt\n"
+    found = {
+        "alone": read(tmp_path / "alone", {"tests/test.sh": runs}),
+        "network": read(tmp_path / "network", {"tests/test.sh": runs + "apt-get update\n"}),
+    }
+    sandbox = FakeSandbox()
+    assert sandbox.judge_isolation is JudgeIsolation.FULL
+    assert {name: judge_isolation(task, sandbox) for name, task in found.items()} == {
+        "alone": JudgeIsolation.SEPARATE,
+        "network": JudgeIsolation.NONE,
+    }
+    with pytest.raises(ExposedJudge, match=r"a verifier with a network is root.*1 of 2 tasks.*remedy: other tasks, or"):
+        refuse_exposed(list(found.values()), sandbox, False)
 
 
 def test_a_network_beside_the_agent_is_refused(tmp_path: Path) -> None:
