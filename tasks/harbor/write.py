@@ -22,6 +22,7 @@ from tasks.assertions.base import leaves
 from tasks.assertions.run import GraderAssertion, judges_reply
 from tasks.harbor import TEMPLATES
 from tasks.harbor.wheels import grading_wheels
+from tasks.judged_in import is_shared, network_reason
 from tasks.model import SUFFIX, Problem, TaskError, counted
 from tasks.task import Task
 from tasks.yaml import dump_task
@@ -64,6 +65,10 @@ def why_not(task: Task) -> str:
     said = [leaf.name or leaf.default_name() for leaf in parts if judges_reply(leaf)]
     if said:
         return f"{said[0]} judges what the agent says, and Harbor's verifiers only see files"
+    if is_shared(task):
+        return "it is judged by the agent's processes, and the verifier has a container of its own"
+    if reason := network_reason(task):
+        return f"its verifier needs a network ({reason}), and has none"
     foreign = [leaf for leaf in parts if not type(leaf).__module__.startswith("tasks.")]
     if foreign:
         return f"{foreign[0].kind} is an assertion of another package, which the verifier's image would not have"

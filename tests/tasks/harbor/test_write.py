@@ -109,6 +109,10 @@ def test_times_follow_the_budget_and_the_graders() -> None:
     assert config["agent"]["timeout_sec"] == 900.0 and config["verifier"]["timeout_sec"] == 420.0
 
 
+def script(**judged_in: str) -> dict[str, Any]:
+    return {"kind": "script", "command": "echo 1", "judged_in": judged_in}
+
+
 REFUSED = {
     "reply": (make({"kind": "number_equals", "gold": "4"}), "number_equals judges what the agent says"),
     "inside": (make({"kind": "any_of", "of": [EXISTS, {"kind": "number_equals", "gold": "4"}]}), "what the agent says"),
@@ -119,6 +123,8 @@ REFUSED = {
     "setup": (make(schema_version=2, setup=["true"]), "it has setup, which the export does not carry"),
     "image": (make(schema_version=2, image="x:1"), "it has image, which the export does not carry"),
     "lines": (make(schema_version=2, environment={"A": "1\n2"}), "a value of its environment has several lines"),
+    "shared": (make(script(sandbox="shared"), schema_version=2), "judged by the agent's processes"),
+    "network": (make(script(sandbox="fresh", network="pip"), schema_version=2), "needs a network (pip), and has none"),
     "blank": (make(workdir="/home/my work"), "characters that a Dockerfile"),
 }
 
