@@ -49,10 +49,13 @@ def test_oracle_passes_everything_and_noop_nothing(evaluated: Path) -> None:
 
 
 def test_output_names_counts_interval_pass_at_k_and_decode(
-    evaluated: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    evaluated: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    argv = ["--model", "oracle", "--tasks", TASKS, "--limit", "3", "--samples", "2", "--temperature", "0.7"]
+    argv = ["--model", "oracle", "--tasks", TASKS, "--limit", "3", "--samples", "2", "--temperature", "0.7", "--open"]
+    opened: list[str] = []
+    monkeypatch.setattr("webbrowser.open", opened.append)
     assert main([*argv, "--output_dir", str(tmp_path / "e")]) == 0
+    assert opened == [(tmp_path / "e" / "episodes.html").as_uri()] and (tmp_path / "e" / "episodes.html").is_file()
     out = capsys.readouterr().out
     assert "6/6 = 100.0 % [" in out and "pass@1 100.0 %  pass@2 100.0 %" in out
     assert "T=0.7, max_tokens=512" in out

@@ -97,6 +97,7 @@ def build_parser() -> ArgumentParser:
         help="go on with the evaluation in --output_dir, with its settings: play what is missing or was lost to the "
         "machinery",
     )
+    add("--open", action="store_true", help="write the page of all episodes (python -m agents view), and open it")
     add(
         "--price",
         type=float,

@@ -16,6 +16,7 @@ from trainers.checkpoint import Checkpoint
 from trainers.evaluation.arms import read_arms
 from trainers.evaluation.check import EvaluateError, settle
 from trainers.evaluation.play import evaluate
+from trainers.evaluation.shown import show_episodes
 from trainers.jsonl import plain, write_whole
 from trainers.reporting.folder import read_mapping
 from trainers.run.checkpoints import HEADER, measured_rows
@@ -48,7 +49,7 @@ def evaluate_checkpoints(a: Namespace, console: Console) -> int:
     measured = []
     for step, arguments in _each(a, run, checkpoints):
         place = folder / f"step_{step:06d}"
-        arguments.output_dir, arguments.all_checkpoints = str(place), False
+        arguments.output_dir, arguments.all_checkpoints, arguments.open = str(place), False, False
         arguments.resume = (place / CONFIG).is_file()
         console.print(f"\n[bold]step {step}[/]")
         if code := evaluate(arguments, console):
@@ -59,6 +60,8 @@ def evaluate_checkpoints(a: Namespace, console: Console) -> int:
     console.print(f"{MEASURED_NOTE[0]}", soft_wrap=True)
     write_whole(folder / PAGE, "\n".join([f"# Every checkpoint of {run.name}", "", *markdown_table(cells)]) + "\n")
     console.print(f"stored in {folder / PAGE}", markup=False, soft_wrap=True)
+    if a.open:
+        show_episodes(folder, console)
     return 0
 
 

@@ -35,7 +35,7 @@ from trainers.evaluation.arguments import JUDGING
 from trainers.evaluation.check import Checked, EvaluateError, check
 from trainers.evaluation.folder import EvaluationRecord
 from trainers.evaluation.resume import jobs_of, left_to_play, together
-from trainers.evaluation.shown import introduce, show, show_answers, speed, usage_line
+from trainers.evaluation.shown import introduce, show, show_answers, show_episodes, speed, usage_line
 from trainers.evaluation.tokens import count
 from trainers.measure import Measurement, measure, side_rates, wrote_on
 from trainers.rollouts.manner import AUTO, differences, insist
@@ -94,6 +94,8 @@ def evaluate(a: argparse.Namespace, console: Console) -> int:
     for kind in timing_table():
         console.print(f"check {kind}", markup=False, soft_wrap=True)
     console.print(f"stored in {folder}", markup=False, soft_wrap=True)
+    if a.open:
+        show_episodes(folder, console)
     return 0 if all(m.graded or m.in_process for m in measured) else 1
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import webbrowser
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -109,6 +110,16 @@ def speed(result: RolloutResult, seconds: float) -> str:
     )
     per_turn = ", ".join(f"{name} {1000 * spent / max(1, timing.turns):.1f} ms" for name, spent in parts)
     return f"{seconds:.1f} s; per turn: {per_turn}\n"
+
+
+def show_episodes(folder: Path, console: Console) -> None:
+    """Write the page of all episodes into an evaluation's folder, and open it where there is a browser."""
+    from agents.view.page import PAGE, write_page  # only where it is asked for
+
+    page = folder / PAGE
+    write_page([folder], page)
+    console.print(f"all episodes: {page}", markup=False, soft_wrap=True)
+    webbrowser.open(page.resolve().as_uri())
 
 
 def usage_line(usage: Usage) -> str:
