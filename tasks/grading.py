@@ -144,10 +144,19 @@ class CopyGrader:
         task: What was to be done.
         files: The copy; None where it cannot be laid.
         network: As in `SandboxGrader`.
+        judged_in: Commands run in fresh sandboxes that this asks for, one for each.
     """
 
-    def __init__(self, sandbox: Sandbox, task: Task, files: Files | None, network: str | None = None) -> None:
-        self._sandbox, self._task, self._files = sandbox, task, files
+    def __init__(
+        self,
+        sandbox: Sandbox,
+        task: Task,
+        files: Files | None,
+        network: str | None = None,
+        judged_in: JudgedIn | None = None,
+    ) -> None:
+        self._sandbox, self._task, self._files, self._network = sandbox, task, files, network
+        self._judged_in = judged_in
         self._laid = False
         self._inner = SandboxGrader(sandbox, task, network=network)
 
@@ -204,10 +213,11 @@ class CopyGrader:
     @contextmanager
     def fresh(self, judged_in: JudgedIn, files: Files | None = None) -> Iterator[GraderHandle]:
         """See `GraderHandle.fresh`."""
-        if files is not None and self._files is None:
-            raise CannotBeLaid("the folder holds more than a workspace may, or what may not be read: no command ran")
-        with self._inner.fresh(judged_in, files if files is None else self._files) as fresh:
-            yield fresh
+        if files is None:
+            with self._inner.fresh(judged_in) as fresh:
+                yield fresh
+        else:
+            yield CopyGrader(self._sandbox, self._task, self._files, self._network, judged_in)
 
     def _once(
         self,
@@ -217,8 +227,11 @@ class CopyGrader:
         private: bool,
         env: Mapping[str, str] | None,
     ) -> CommandResult:
+        assert self._files is not None
+        if self._judged_in is not None:
+            with self._inner.fresh(self._judged_in, self._files) as judge:
+                return judge.run(command, files, timeout, private=private, env=env)
         if not self._laid:
-            assert self._files is not None
             lay(self._task, self._sandbox, self._files)
             self._laid = True
         return self._inner.run(command, files, timeout, private=private, env=env)

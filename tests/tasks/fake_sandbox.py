@@ -13,7 +13,17 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from sandboxes.sandbox import Backend, CommandResult, EntryKind, FileEntry, Files, JudgeIsolation, Limits, Snapshot
+from sandboxes.sandbox import (
+    Backend,
+    CommandResult,
+    EntryKind,
+    FileEntry,
+    Files,
+    JudgeIsolation,
+    Limits,
+    Snapshot,
+    Terms,
+)
 
 
 class FakeSandbox:
@@ -24,7 +34,7 @@ class FakeSandbox:
         self.root = Path(tempfile.mkdtemp(prefix="fake-sandbox-"))
         self.closed = False
 
-    def open(self, files: Files, *, workdir: str | None = None) -> None:
+    def open(self, files: Files, *, workdir: str | None = None, terms: Terms | None = None) -> None:
         self.reset()
         self.put(files)
 

@@ -28,6 +28,7 @@ from tests.tasks.fake_sandbox import FakeSandbox
 ROOT = Path(__file__).resolve().parents[2]
 FILE = {"kind": "file_contains", "path": "a.txt", "contains": "one"}
 COMMAND = {"kind": "command", "command": "cat a.txt", "stdout": "one"}
+FRESH = {"kind": "script", "command": "echo $(grep -c one a.txt)", "mode": "reward", "judged_in": {"sandbox": "fresh"}}
 
 
 def write_task(folder: Path, *assertions: Mapping[str, Any], **keys: Any) -> str:
@@ -230,6 +231,7 @@ class Losing(FakeSandbox):
         return super().run(*args, **kwargs)
 
 
+@pytest.mark.parametrize("judge", [COMMAND, FRESH], ids=["in the copy", "in a fresh sandbox"])
 @pytest.mark.parametrize(
     ("losses", "all_lost", "code", "verdict"),
     [(1, False, 0, "pass"), (2, False, 1, "fail"), (2, True, 3, None)],
@@ -238,6 +240,7 @@ class Losing(FakeSandbox):
 def test_a_sandbox_that_is_lost(
     tmp_path: Path,
     left: Path,
+    judge: dict[str, Any],
     losses: int,
     all_lost: bool,
     code: int,
@@ -247,7 +250,7 @@ def test_a_sandbox_that_is_lost(
 ) -> None:
     made = type("Lost", (Losing,), {"losses": losses, "all_lost": all_lost})
     monkeypatch.setattr(tasks.grading, "open_sandbox", lambda backend: made())
-    status, found = graded(capsys, write_task(tmp_path, COMMAND), left)
+    status, found = graded(capsys, write_task(tmp_path, judge, schema_version=2), left)
     assert status == code
     assert [item["verdict"] for item in found["assertions"]] == ([verdict] if verdict else [])
     assert (found["passed"], bool(found["error"])) == ({0: True, 1: False, 3: None}[code], code == 3)
