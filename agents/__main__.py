@@ -12,10 +12,10 @@ from agents.commands import UsageError, chosen, clean, convert, show
 from agents.records import FORMATS
 from agents.trajectory import RecordError
 from sandboxes.guard import Parser, add_command, leave_with, started
-from sandboxes.sandbox import Backend
+from sandboxes.sandbox import NAMES
 from tasks.cli import SPEC
 
-SANDBOX = f"auto, {', '.join(Backend)}"
+SANDBOX = ", ".join(NAMES)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

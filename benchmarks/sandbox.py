@@ -102,7 +102,7 @@ class Bench:
             for backend in self.backends:
                 sandbox = stack.enter_context(self._sandbox(backend))
                 sandbox.open(work.FILES)
-                run[str(backend)] = partial(_stdout, sandbox)
+                run[str(backend)] = partial(stdout, sandbox)
             slow = []
             if self.engine is not None:
                 container = stack.enter_context(containers.Container(self.engine, self.image))
@@ -130,7 +130,7 @@ class Bench:
                 actions["subprocess.run per command"].append(bare.Plain(self.new_folder()).episode)
             for backend in self.backends:
                 kept = stack.enter_context(self._sandboxes(backend, max(THREADS)))
-                actions[f"{backend}, reused"] = [partial(_episode, sandbox) for sandbox in kept]
+                actions[f"{backend}, reused"] = [partial(episode, sandbox) for sandbox in kept]
             if self.engine is not None:
                 tar = containers.archive()
                 actions[FRESH] = [partial(self._fresh_episode, Backend.DOCKER)] * max(THREADS)
@@ -218,7 +218,7 @@ class Bench:
 
     def _fresh_episode(self, backend: Backend) -> work.Done:
         with open_sandbox(backend, limits=LIMITS) as sandbox:
-            return _episode(sandbox)
+            return episode(sandbox)
 
     def _start_pool(self, backend: Backend) -> float:
         begin = time.perf_counter()
@@ -228,7 +228,7 @@ class Bench:
             return (time.perf_counter() - begin) * 1000
 
 
-def _stdout(sandbox: SupervisedSandbox, command: str) -> bytes:
+def stdout(sandbox: SupervisedSandbox, command: str) -> bytes:
     return sandbox.run(command).stdout
 
 
@@ -237,7 +237,7 @@ def _run_then_snapshot(sandbox: SupervisedSandbox) -> None:
     sandbox.snapshot()
 
 
-def _episode(sandbox: SupervisedSandbox) -> work.Done:
+def episode(sandbox: SupervisedSandbox) -> work.Done:
     sandbox.open(work.FILES)
     said = tuple(sandbox.run(command).stdout for command in work.COMMANDS)
     snapshot = sandbox.snapshot()

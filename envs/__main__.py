@@ -14,7 +14,7 @@ from envs.conversation import ConversationEnv
 from envs.mixed import MixedEnv, kind_of_env
 from envs.user import ClawGymUserEnv
 from sandboxes.guard import Parser, add_command, leave_with, started
-from sandboxes.sandbox import Backend, SandboxError
+from sandboxes.sandbox import NAMES, SandboxError
 from tasks.assertions.grade import GradeError
 from tasks.cli import SPEC
 from tasks.sources import load_tasks
@@ -183,7 +183,7 @@ def _parser() -> argparse.ArgumentParser:
         default="library",
         help=f"where tasks come from: {SPEC}; gsm8k:sample and the like",
     )
-    player.add_argument("--sandbox", metavar="NAME", default="auto", help=f"auto, {', '.join(Backend)}")
+    player.add_argument("--sandbox", metavar="NAME", default="auto", help=", ".join(NAMES))
     player.add_argument("--max-turns", metavar="N", type=int, help="turn budget; left out, the task's own")
     player.add_argument("--reward", choices=("shaped", "binary", "delta"), default="shaped", help="the reward shown")
     player.add_argument("--seed", metavar="N", type=int, help="which task is drawn")

@@ -20,6 +20,7 @@ from sandboxes.client import JudgeFailed, SupervisedSandbox
 from sandboxes.opening import choose
 from sandboxes.pool import Wait
 from sandboxes.sandbox import (
+    NAMES,
     Backend,
     CommandResult,
     JudgeIsolation,
@@ -27,6 +28,7 @@ from sandboxes.sandbox import (
     SandboxError,
     SandboxUnavailable,
     Snapshot,
+    backend_of,
 )
 from tasks.assertions.grade import Grade
 from tasks.assertions.run import SandboxGrader
@@ -59,8 +61,8 @@ class Workplace:
         self._pool = sandbox if isinstance(sandbox, SandboxPool) else None
         self._given = None if isinstance(sandbox, str | SandboxPool) else sandbox
         self._backend = sandbox if isinstance(sandbox, str) else "auto"
-        if self._backend not in ("auto", *Backend):
-            raise ValueError(f"unknown sandbox '{self._backend}': choose one of {', '.join(('auto', *Backend))}")
+        if self._backend not in NAMES:
+            raise ValueError(f"unknown sandbox '{self._backend}': choose one of {', '.join(NAMES)}")
         self._leased: SupervisedSandbox | None = None
         """What the pool lent last; it is asked for again, so that equal runs see equal process numbers."""
         self.sandbox: Sandbox | None = None
@@ -88,7 +90,7 @@ class Workplace:
         """
         if any(map(particular, tasks)):
             held = self._pool or self._given
-            refuse_unplaceable(tasks, choose(self._backend) if held is None else held.backend, network)
+            refuse_unplaceable(tasks, backend_of(choose(self._backend)) if held is None else held.backend, network)
 
     def take(self, seconds: float = POOL_SECONDS) -> Sandbox:
         """The sandbox that is held; without one it is opened, or borrowed.

@@ -5,8 +5,8 @@ Example:
         sandbox.open({"names.txt": "b\na\n"})
         print(sandbox.run("sort names.txt").stdout_text)
 
-Inside, imports point one way: cli -> conformance, pool -> opening -> docker, landlock -> bubblewrap, client,
-local -> transport -> boot, cgroup, terminal -> guard, inside, owner, sandbox.
+Inside, imports point one way: cli -> conformance, pool -> opening -> docker, landlock, nodes -> bubblewrap,
+client, local -> transport -> boot, cgroup, terminal -> guard, inside, owner, sandbox.
 """
 
 from __future__ import annotations

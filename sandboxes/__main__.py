@@ -15,9 +15,7 @@ from pathlib import Path
 from sandboxes.cli import Mistake, build, conformance, doctor, shell, sweep
 from sandboxes.docker.image import ImageError
 from sandboxes.guard import Parser, started
-from sandboxes.sandbox import Backend, SandboxError, SandboxUnavailable
-
-BACKENDS = ("auto", *map(str, Backend))
+from sandboxes.sandbox import NAMES, SandboxError, SandboxUnavailable
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -54,7 +52,7 @@ def make_parser() -> argparse.ArgumentParser:
         "bash in a sandbox: interactive in a terminal, else the lines of stdin one after the other",
         "shell bubblewrap --put ./data --save ./result",
     )
-    page.add_argument("backend", nargs="?", default="auto", choices=BACKENDS, metavar="BACKEND", help=_or(BACKENDS))
+    page.add_argument("backend", nargs="?", default="auto", choices=NAMES, metavar="BACKEND", help=_or(NAMES))
     page.add_argument("--workdir", metavar="PATH", help="absolute path of the workspace inside (default: /workspace)")
     page.add_argument("--put", type=Path, metavar="FOLDER", help="begin with a copy of this folder in the workspace")
     page.add_argument("--save", type=Path, metavar="FOLDER", help="write the workspace into this new folder at the end")
@@ -66,7 +64,7 @@ def make_parser() -> argparse.ArgumentParser:
     page.set_defaults(run=sweep)
 
     page = add("conformance", "try everything that a backend must hold", "conformance bubblewrap --only files")
-    page.add_argument("backend", nargs="?", default="auto", choices=BACKENDS, metavar="BACKEND", help=_or(BACKENDS))
+    page.add_argument("backend", nargs="?", default="auto", choices=NAMES, metavar="BACKEND", help=_or(NAMES))
     page.add_argument("--only", nargs="+", metavar="NAME", help="these checks, or groups of checks")
     page.add_argument("--list", action="store_true", help="print the checks, and run none")
     page.add_argument("--json", action="store_true", help="print one JSON object")

@@ -61,10 +61,16 @@ class SupervisedSandbox:
     """A `Sandbox` whose commands run under a supervisor. The launcher decides how that one is confined.
 
     Nothing is started before the first call that needs it. One user at a time.
+
+    Args:
+        launcher: Starts supervisors.
+        name: As `open_sandbox` takes it, where it says more than the backend.
     """
 
-    def __init__(self, launcher: Launcher) -> None:
+    def __init__(self, launcher: Launcher, name: str = "") -> None:
         self._launcher = launcher
+        self.name = name or str(launcher.backend)
+        """What opens another one like it."""
         self.backend: Backend = launcher.backend
         self.limits: Limits = launcher.limits
         self.starts = 0
@@ -126,7 +132,7 @@ class SupervisedSandbox:
 
     def twin(self) -> SupervisedSandbox:
         """See `Sandbox.twin`."""
-        return SupervisedSandbox(self._launcher)
+        return SupervisedSandbox(self._launcher, self.name)
 
     def close(self) -> None:
         """See `Sandbox.close`."""
@@ -355,7 +361,7 @@ class SupervisedSandbox:
                 raise
             except SandboxError as error:
                 last = error
-        raise SandboxError(f"no {self.backend} sandbox could be started in {STARTS} tries: {last}") from last
+        raise SandboxError(f"no {self.name} sandbox could be started in {STARTS} tries: {last}") from last
 
     def _start(self, workdir: str | None, terms: Terms) -> None:
         """Start a supervisor. Where no open file is left for it, wherever that shows, the error has the remedy."""
@@ -454,7 +460,7 @@ class SupervisedSandbox:
             said = self._transport.diagnosis()
         self._drop(patience=0.0 if not isinstance(error, TransportClosed) else 1.0)
         self._failure = SandboxError(
-            f"{self.backend} sandbox lost: {error}" + (f"; it said: {said[-2000:]}" if said else "")
+            f"{self.name} sandbox lost: {error}" + (f"; it said: {said[-2000:]}" if said else "")
         )
         return self._failure
 

@@ -318,6 +318,17 @@ ROOT_VARIABLE = "TURNGYM_LOCAL_AS_ROOT"
 _warned = False
 
 
+def warn_of_no_confinement() -> None:
+    """Once in a process: where it was asked for, and where it runs."""
+    global _warned
+    if not _warned:
+        _warned = True
+        warnings.warn(
+            "the local sandbox backend has NO confinement: commands can read and change everything you can",
+            stacklevel=3,
+        )
+
+
 class LocalLauncher:
     """Starts supervisors without confinement.
 
@@ -334,18 +345,12 @@ class LocalLauncher:
 
     def start(self, workdir: str | None) -> tuple[PipeTransport, bytes, PathAlias]:
         """See `sandboxes.transport.Launcher`."""
-        global _warned
         if os.geteuid() == 0 and not self._allow_root:
             raise SandboxUnavailable(
                 "the local backend has no confinement and refuses to run as root; remedy: another user, another "
                 f"backend, or allow_root=True ({ROOT_VARIABLE}=1) on a machine that may be lost"
             )
-        if not _warned:
-            _warned = True
-            warnings.warn(
-                "the local sandbox backend has NO confinement: commands can read and change everything you can",
-                stacklevel=2,
-            )
+        warn_of_no_confinement()
         return launch_in_folder(self.limits, workdir, system_python(), own_user=False)
 
     def varied(self, limits: Limits, terms: Terms) -> LocalLauncher:

@@ -15,7 +15,8 @@ from sandboxes.client import SupervisedSandbox
 from sandboxes.docker.containers import sweep_containers
 from sandboxes.landlock import LandlockLauncher
 from sandboxes.local import LocalLauncher
-from sandboxes.sandbox import Backend, Limits, SandboxError, SandboxUnavailable
+from sandboxes.nodes import ADDRESS_VARIABLE, RayLauncher
+from sandboxes.sandbox import REMOTE, Backend, Limits, SandboxError, SandboxUnavailable, backend_of
 from sandboxes.transport import Launcher
 
 # -- Choosing a backend: probes that really run one, and `open_sandbox` -----------------------------------------------
@@ -69,7 +70,7 @@ class Probe:
     """Whether a backend works on this machine.
 
     Attributes:
-        backend: Which.
+        backend: Which, on this machine or on the nodes of a cluster.
         ok: It ran a command.
         reason: Why not, or what it proved.
         remedy: What to do about it; empty when it works.
@@ -89,21 +90,27 @@ def probe(backend: Backend | str, **options: Any) -> Probe:
     """Run one command in a backend. The answer is kept for the life of this process.
 
     Args:
-        backend: Which.
+        backend: Which; with `ray:` before it, on one node of a cluster.
         options: Options of that backend, as in `open_sandbox`.
     """
-    backend = Backend(backend)
     seen = [f"{name}={options[name]!r}" for name in sorted(options)]
-    key = (backend, *seen, *(f"{name}={os.environ.get(name)!r}" for name in _ENVIRONMENT.get(backend, ())))
+    variables = (*_ENVIRONMENT.get(backend_of(backend), ()), *([ADDRESS_VARIABLE] if _remote(backend) else ()))
+    key = (backend, *seen, *(f"{name}={os.environ.get(name)!r}" for name in variables))
     with _probing:
         if key not in _probes:
             _probes[key] = _probe(backend, options)
         return _probes[key]
 
 
-def _probe(backend: Backend, options: dict[str, Any]) -> Probe:
+def _remote(name: str) -> bool:
+    """Whether sandboxes of this name run on the nodes of a cluster."""
+    return name.startswith(REMOTE)
+
+
+def _probe(name: str, options: dict[str, Any]) -> Probe:
+    backend = backend_of(name)
     try:
-        with SupervisedSandbox(launcher(backend, Limits(), **options)) as sandbox:
+        with SupervisedSandbox(launcher(name, Limits(), **options), name) as sandbox:
             sandbox.open({"probe.txt": "alive\n"})
             result = sandbox.run("cat probe.txt")
             if result.stdout != b"alive\n":
@@ -139,14 +146,17 @@ def _reason_and_remedy(backend: Backend, error: SandboxError) -> tuple[str, str]
     return text, _REMEDY[backend]
 
 
-def launcher(backend: Backend, limits: Limits, **options: Any) -> Launcher:
+def launcher(name: str, limits: Limits, **options: Any) -> Launcher:
     """The launcher of a backend.
 
     Args:
-        backend: Which.
+        name: Which, with `ray:` before it for the nodes of a cluster.
         limits: What commands may use.
         options: Options of that backend (`image`, `hosts` for docker; `allow_root` for local).
     """
+    if _remote(name):
+        return RayLauncher(launcher(backend_of(name), limits, **options))
+    backend = Backend(name)
     if backend is Backend.DOCKER:
         from sandboxes.docker.launcher import DockerLauncher
 
@@ -154,19 +164,16 @@ def launcher(backend: Backend, limits: Limits, **options: Any) -> Launcher:
     return _LAUNCHERS[backend](limits, **options)
 
 
-def choose(backend: Backend | str = "auto") -> Backend:
-    """Resolve `auto` to the first safe backend that works here; a name is checked and returned.
+def choose(name: str = "auto") -> str:
+    """Resolve `auto` to the first safe backend that works on this machine; a name is checked and returned.
 
     Raises:
         SandboxUnavailable: None works. The message has, for each backend, why not and the remedy.
         ValueError: No such backend.
     """
-    if backend != "auto":
-        try:
-            return Backend(backend)
-        except ValueError:
-            names = ", ".join(["auto", *Backend])
-            raise ValueError(f"unknown sandbox backend {backend!r}; known: {names}") from None
+    if name != "auto":
+        backend = backend_of(name)
+        return name if _remote(name) else backend
     failures = []
     for candidate in AUTO:
         found = probe(candidate)
@@ -184,7 +191,8 @@ def open_sandbox(backend: Backend | str = "auto", *, limits: Limits | None = Non
     """A sandbox, not yet started: `open(files)` starts its first episode.
 
     Args:
-        backend: `auto` (docker, else bubblewrap, else landlock), or a name of `Backend`.
+        backend: `auto` (docker, else bubblewrap, else landlock), or a name of `Backend`; with `ray:` before it
+            (`ray:bubblewrap`), the sandbox is on a node of a Ray cluster.
         limits: What commands may use; default `Limits()`.
         options: Options of the backend: `image="name:tag"` and `hosts=[address, ...]` for docker, `allow_root=True` for
             local. With `auto` there can be none, because it is not known which backend they are for.
@@ -194,11 +202,11 @@ def open_sandbox(backend: Backend | str = "auto", *, limits: Limits | None = Non
         ValueError: No such backend.
     """
     chosen = choose(backend)
-    if chosen is not Backend.LOCAL:
+    if backend_of(chosen) is not Backend.LOCAL:
         found = probe(chosen, **options)
         if not found.ok:
             raise SandboxUnavailable(f"{chosen}: {found.reason}\n  remedy: {found.remedy}")
-    return SupervisedSandbox(launcher(chosen, limits or Limits(), **options))
+    return SupervisedSandbox(launcher(chosen, limits or Limits(), **options), chosen)
 
 
 # -- Removing what hosts left behind that could not clean up: killed with SIGKILL, or with the machine's power --------

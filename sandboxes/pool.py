@@ -91,10 +91,10 @@ class SandboxPool:
     ) -> None:
         if size < 1 or episodes < 1:
             raise ValueError(f"a pool needs at least one sandbox and one episode, not {size} and {episodes}")
-        chosen = open_sandbox(backend, limits=limits, **options).backend  # raises here, not on a thread
-        self._make = lambda: open_sandbox(chosen, limits=limits, **options)
+        first = open_sandbox(backend, limits=limits, **options)  # not started; raises here, not on a thread
+        self._make = lambda: open_sandbox(first.name, limits=limits, **options)
         self._recycle = episodes
-        self.backend = chosen
+        self.backend = first.backend
         self.size = 0
         self.starts = self.episodes = self.lost = self.worn = 0
         self._condition = threading.Condition()

@@ -35,6 +35,23 @@ class Backend(StrEnum):
 MOUNTS_FOLDERS = (Backend.DOCKER, Backend.BUBBLEWRAP)
 """Backends with namespaces, which can give judges folders at the root, and judge by what runs inside."""
 
+REMOTE = "ray:"
+"""Before the name of a backend: on the nodes of a Ray cluster."""
+NAMES = ("auto", *Backend, *(f"{REMOTE}{backend}" for backend in Backend))
+"""What names a sandbox. `auto` is none of those that confine nothing, and never on a cluster."""
+
+
+def backend_of(name: str) -> Backend:
+    """What confines a sandbox of this name, wherever it runs; not for `auto`.
+
+    Raises:
+        ValueError: No such sandbox.
+    """
+    try:
+        return Backend(name.removeprefix(REMOTE))
+    except ValueError:
+        raise ValueError(f"unknown sandbox backend {name!r}; known: {', '.join(NAMES)}") from None
+
 
 class JudgeIsolation(StrEnum):
     """Whether what a grader's command starts of the agent's can reach the grader. A sandbox is `FULL` or `NONE`."""

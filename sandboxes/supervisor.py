@@ -333,5 +333,6 @@ def main() -> None:
         frame = buffer.next()
     os.chdir("/")
     os.umask(0o022)
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])  # a host may have some blocked, and commands inherit that
     guardian = _leave_guardian() if frame[0]["guardian"] else None  # noqa: F841  (open for as long as we live)
     Supervisor(frame[0], buffer).serve()

@@ -14,7 +14,7 @@ from statistics import median
 from typing import Any
 
 from sandboxes.guard import Parser, add_command
-from sandboxes.sandbox import Backend
+from sandboxes.sandbox import NAMES
 from tasks.assertions.base import leaves
 from tasks.comparable import SHOWN, THRESHOLD, near_twins
 from tasks.judged_in import check_network, is_shared, network_reason
@@ -443,8 +443,7 @@ def _network(text: str) -> str:
 
 
 def _sandbox(command: argparse.ArgumentParser) -> None:
-    backends = ["auto", *(backend.value for backend in Backend)]
-    command.add_argument("--sandbox", default="auto", choices=backends, help="where commands run (default: auto)")
+    command.add_argument("--sandbox", default="auto", choices=NAMES, help="where commands run (default: auto)")
     command.add_argument(
         "--verifier-network",
         type=_network,

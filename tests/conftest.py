@@ -17,6 +17,7 @@ import pytest
 from hypothesis import settings
 
 from tests.agents.policies.vllm.server import vllm_server  # noqa: F401  (one for the session, so it is known here)
+from tests.clusters import nodes  # noqa: F401  (the same)
 
 settings.register_profile("turngym", deadline=None)  # tests assert no times: a busy machine is no defect
 settings.load_profile("turngym")

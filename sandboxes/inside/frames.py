@@ -90,6 +90,12 @@ class FrameBuffer:
             return False
         return len(self._data) >= HEADER.size + sum(HEADER.unpack_from(self._data))
 
+    def take(self) -> bytes:
+        """Everything that arrived, to be fed elsewhere."""
+        data = bytes(self._data)
+        self._data.clear()
+        return data
+
     def next(self) -> tuple | None:
         """The next whole frame as (head, body), or None while it is incomplete.
 

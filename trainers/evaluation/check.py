@@ -17,7 +17,8 @@ from envs.clawgym import ClawGymEnv
 from envs.mixed import kind_of_env
 from envs.registry import environment, takes
 from envs.sandboxed import ExposedJudge, refuse_exposed
-from sandboxes import Backend, open_sandbox
+from sandboxes import open_sandbox
+from sandboxes.sandbox import NAMES
 from tasks.judges import JudgeUse
 from tasks.model import TaskError
 from tasks.place import refuse_unplaceable
@@ -122,8 +123,8 @@ def check(a: argparse.Namespace) -> Checked:
 
 def _check_machine(a: argparse.Namespace, named: PolicyName, tasks: Sequence[Task]) -> str:
     """Refuse a sandbox or a device that is none, is not here, or lets judges be forged; returns the sandbox's name."""
-    if a.sandbox not in ("auto", *Backend):
-        raise EvaluateError(f"--sandbox {a.sandbox}: one of {', '.join(('auto', *Backend))}")
+    if a.sandbox not in NAMES:
+        raise EvaluateError(f"--sandbox {a.sandbox}: one of {', '.join(NAMES)}")
     if named.kind is PolicyKind.WEIGHTS:
         import torch  # slow, and only weights in this process need it
 
@@ -138,7 +139,7 @@ def _check_machine(a: argparse.Namespace, named: PolicyName, tasks: Sequence[Tas
             refuse_exposed(tasks, sandbox, a.allow_exposed_judges)
         except (TaskError, ExposedJudge) as error:
             raise EvaluateError(f"--sandbox {a.sandbox}: {error}") from error
-        return str(sandbox.backend)
+        return sandbox.name
 
 
 def _tasks(a: argparse.Namespace) -> tuple[list[Task], Split | None]:

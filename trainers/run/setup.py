@@ -185,7 +185,7 @@ def _open_sandbox(env: EnvArguments, tasks: Sequence[Task]) -> str:
     with open_sandbox(env.sandbox) as sandbox:
         sandbox.open({})
         probe = sandbox.run("echo ready")
-        backend = str(sandbox.backend)
+        backend = sandbox.name
         try:
             refuse_unplaceable(tasks, sandbox.backend, env.verifier_network)
             refuse_exposed(tasks, sandbox, env.allow_exposed_judges)
