@@ -121,8 +121,8 @@ def test_help_names_the_choices_that_the_code_has(
     choices = re.search(rf"{name.replace('_', '.')}[= ].*?(?:one of|now:|\(valid:) ([^.;)\n]*)", refused)
     assert choices is not None, refused
     plain = re.sub(r"\([^)]*\)", "", text)
-    known_words = set(re.findall(r"[\w-]+", choices[1]))
-    assert known_words - {"or", "and"} <= set(re.findall(r"[\w-]+", plain))
+    known_words = set(re.findall(r"[\w:-]+", choices[1]))
+    assert known_words - {"or", "and"} <= set(re.findall(r"[\w:-]+", plain))
     assert {part.split()[0].strip(".,;") for part in plain.split(" | ")[1:]} <= known_words | {
         "auto",
         "base",

@@ -2,6 +2,7 @@
 
     python -m trainers.campaign plan quickstart_credit     # what would be run, and how long it takes
     python -m trainers.campaign run my_campaign.toml       # do it, or go on after any interruption
+    python -m trainers.campaign run my_campaign.toml --ray auto    # the same, on all machines of a Ray cluster
     python -m trainers.campaign status my_campaign.toml    # where each run stands
     python -m trainers.campaign report my_campaign.toml    # the verdicts, once all runs have ended
 
@@ -25,6 +26,7 @@ from rich.console import Console
 from rich.table import Table
 
 from sandboxes.guard import Parser, add_command
+from trainers.campaigns.cluster import RayCluster
 from trainers.campaigns.plan import Manifest, load_campaign
 from trainers.campaigns.results import PAGE, make_report, state_of, status_table
 from trainers.campaigns.run import devices, duration, seconds_left, work, workers_of
@@ -64,6 +66,10 @@ def _parser() -> argparse.ArgumentParser:
             example=f"python -m trainers.campaign {name} quickstart_credit",
         )
         command.add_argument("file", metavar="FILE", help="a campaign file (TOML), or the name of one that ships")
+        if name == "run":
+            command.add_argument(
+                "--ray", metavar="ADDRESS", help="on the nodes of this Ray cluster: HOST:PORT, or auto for the one here"
+            )
         if name == "report":
             command.add_argument("--early", action="store_true", help="while runs are missing; it counts as a look")
     return parser
@@ -94,7 +100,8 @@ def _plan(arguments: argparse.Namespace) -> int:
 
 def _run(arguments: argparse.Namespace) -> int:
     campaign = load_campaign(arguments.file)
-    manifest = work(campaign, partial(print, flush=True))
+    machines = partial(RayCluster, arguments.ray) if arguments.ray else None
+    manifest = work(campaign, partial(print, flush=True), machines=machines)
     ends = [manifest.runs[key].ended for key in campaign.names()]
     if all(manifest.runs[key].over for key in campaign.names()):
         print(f"all {len(ends)} runs are over: `python -m trainers.campaign report {campaign.path}` compares them")

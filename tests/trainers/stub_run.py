@@ -12,6 +12,7 @@ import os
 import signal
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 SETTINGS = {"fails": "--learning_rate=0.5", "slow": "--temperature=0.7"}
@@ -70,13 +71,15 @@ def end(folder: Path, stopped: str, step: int) -> None:
     (folder / "report.html").write_text("<p>")
 
 
-def campaign(file: str) -> int:
-    """`python -m trainers.campaign run` with this in the place of the trainer."""
+def campaign(file: str, ray: str | None = None) -> int:
+    """`python -m trainers.campaign run` with this in the place of the trainer; on a Ray cluster where one is named."""
+    from trainers.campaigns.cluster import RayCluster
     from trainers.campaigns.plan import load_campaign
     from trainers.campaigns.run import work
 
+    machines = partial(RayCluster, ray) if ray else None
     try:
-        manifest = work(load_campaign(file), lambda line: print(line, flush=True), (sys.executable, "-S", __file__))
+        manifest = work(load_campaign(file), lambda line: print(line, flush=True), ("-S", __file__), machines)
     except KeyboardInterrupt:
         return 130
     return 0 if all(run.over for run in manifest.runs.values()) else 1

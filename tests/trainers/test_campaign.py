@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import signal
-import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -27,7 +26,7 @@ from trainers.run.summary import Stopped
 from trainers.settings.help import CONFIGS
 
 SANDBOX = next((name for name in ("bubblewrap", "landlock") if probe(name).ok), None)
-STUB = (sys.executable, "-S", stub_run.__file__)
+STUB = ("-S", stub_run.__file__)
 pytestmark = [
     pytest.mark.filterwarnings("ignore"),
     pytest.mark.timeout(120),

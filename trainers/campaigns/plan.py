@@ -30,6 +30,8 @@ from trainers.settings.help import CONFIGS
 
 MANIFEST = "manifest.json"
 FORMAT = 1
+CORES = 2
+"""For each run without a GPU: it learns in one, and its sandboxes want another."""
 OVER = (Stopped.FINISHED, Stopped.PATIENCE, Stopped.GUARD)
 """Ends after which a run is not started again."""
 
@@ -52,6 +54,22 @@ class Figure(StrEnum):
     """The chosen step, measured again on tasks that nothing was chosen on."""
 
 
+class NodeShare(StrictModel):
+    """The keys of `[ray]`: what a run takes of a node, where the campaign runs on a Ray cluster.
+
+    Attributes:
+        num_cpus: Cores.
+        num_gpus: GPUs; 1 where nothing is said, or 0 where all runs are on the CPU or the cluster has none.
+        memory_gb: Memory that Ray sets aside, in GB; it is no limit.
+        retries: How often a run goes on elsewhere whose node or Ray process was lost.
+    """
+
+    num_cpus: Annotated[float, Field(gt=0)] = CORES
+    num_gpus: Annotated[float, Field(ge=0)] | None = None
+    memory_gb: Annotated[float, Field(gt=0)] | None = None
+    retries: Annotated[int, Field(ge=0)] = 3
+
+
 class CampaignFile(StrictModel):
     """The keys of a campaign file.
 
@@ -60,10 +78,12 @@ class CampaignFile(StrictModel):
         settings: What every run has beyond it; `conditions` what the runs of one condition have beyond that.
         baseline: The condition that the others are compared with; the first one where none is named.
         max_steps: Optimizer steps of each run; those of the config where nothing is said.
-        workers: Runs at a time; one for each GPU or, without any, for every two cores where nothing is said.
+        workers: Runs at a time; one for each GPU or, without any, for every two cores where nothing is said. On a Ray
+            cluster: as many as fit.
         stagger_seconds: Between the starts of two runs, which load models and sandboxes.
         looks: How often the results will be tested, planned before the first run.
         figure: What of each run is compared.
+        ray: What a run takes of a node of a cluster.
     """
 
     name: Annotated[str, Field(min_length=1)]
@@ -78,6 +98,7 @@ class CampaignFile(StrictModel):
     stagger_seconds: Annotated[float, Field(ge=0)] = 5.0
     looks: Annotated[int, Field(ge=1)] = 1
     figure: Annotated[Figure, Field(strict=False)] = Figure.LAST
+    ray: NodeShare = Field(default_factory=NodeShare)
 
 
 @dataclass(frozen=True, slots=True)

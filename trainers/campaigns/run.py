@@ -1,41 +1,34 @@
 """The runs of a campaign, started in processes of their own, several at a time, and gone on with after any end.
 
-Each is `python -m trainers.grpo ... --resume`. The kernel ends them (SIGTERM) when the campaign is killed, and a run
-that another process still writes is waited for; so the same command goes on, whatever was killed.
+They are started on this machine, or on those of a cluster (`trainers.campaigns.cluster`). Each is `python -m
+trainers.grpo ... --resume`. The kernel ends them (SIGTERM) when the campaign is killed, and a run that another process
+still writes is waited for; so the same command goes on, whatever was killed.
 """
 
 from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
-import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, Protocol
 
 from sandboxes.guard import plain
-from sandboxes.inside.kernel import PR_SET_PDEATHSIG, prctl
 from tasks.model import counted
-from trainers.campaigns.plan import Campaign, Manifest, RunEntry, ended_of, read_summary
+from trainers.campaigns.plan import CORES, Campaign, Manifest, RunEntry, ended_of, read_summary
+from trainers.campaigns.process import POLL, Process, RunLost, noted_signals, outputs_of
 from trainers.errors import RunFolderError
 from trainers.run.folder import is_locked, lock_folder, refuse_unwritable
 from trainers.run.record import SUMMARY
 from trainers.run.summary import Stopped
 
-TRAIN = (sys.executable, "-m", "trainers.grpo")
-POLL = 0.1
-"""Seconds between two looks at the runs."""
+TRAIN = ("-m", "trainers.grpo")
+"""What Python is told to run."""
 TAIL = 6
 """Lines of a failed run's output that are shown."""
-CORES = 2
-"""For each run without a GPU: it learns in one, and its sandboxes want another."""
 
 
 def devices(conditions: Mapping[str, Mapping[str, Any]]) -> list[str]:
@@ -74,19 +67,51 @@ def duration(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
-def work(campaign: Campaign, say: Callable[[str], None], command: Sequence[str] = TRAIN) -> Manifest:
+class Job(Protocol):
+    """A run that was started."""
+
+    def poll(self) -> int | None:
+        """Its exit code as `Popen` has it, `None` while it runs. Raises RunLost."""
+
+    def interrupt(self) -> None:
+        """End it as Ctrl-C does."""
+
+    def kill(self) -> None:
+        """End it at once."""
+
+
+class Machines(Protocol):
+    """Where runs are started."""
+
+    def check(self) -> None:
+        """Called once before the first run, with the campaign's folder locked. Raises ConfigError."""
+
+    def workers(self) -> int:
+        """Runs at a time; it may change, and may be none."""
+
+    def start(self, run: RunEntry, place: int) -> Job:
+        """Start a run; `place` counts from 0, and no other that runs has it."""
+
+
+def work(
+    campaign: Campaign,
+    say: Callable[[str], None],
+    command: Sequence[str] = TRAIN,
+    machines: Callable[[Campaign, Manifest, Sequence[str]], Machines] | None = None,
+) -> Manifest:
     """Do the runs that are not over.
 
     Args:
         campaign: What is wanted.
         say: Takes lines for people.
-        command: In the place of `python -m trainers.grpo`.
+        command: In the place of `-m trainers.grpo`, after Python.
+        machines: Where; this one where nothing is said.
 
     Returns:
         The manifest as it is then; runs that failed are in it, and did not stop the others.
 
     Raises:
-        ConfigError: See `Manifest.of`.
+        ConfigError: See `Manifest.of` and `Machines.check`.
         RunFolderError: The same; or another process works on the campaign.
         KeyboardInterrupt: On Ctrl-C or SIGTERM, once the runs have ended.
     """
@@ -99,10 +124,12 @@ def work(campaign: Campaign, say: Callable[[str], None], command: Sequence[str] 
         raise RunFolderError(f"the campaign's folder: {error}") from error
     try:
         manifest = Manifest.of(campaign)
+        where = (machines or ThisMachine)(campaign, manifest, command)
+        where.check()
         manifest.write(campaign.folder)
-        workers = _Workers(campaign, manifest, say, command)
+        workers = _Workers(campaign, manifest, say, where)
         try:
-            with _noted_signals() as signals:
+            with noted_signals() as signals:
                 workers.work(signals)
                 if signals:
                     raise KeyboardInterrupt
@@ -113,43 +140,45 @@ def work(campaign: Campaign, say: Callable[[str], None], command: Sequence[str] 
     return manifest
 
 
-@contextmanager
-def _noted_signals() -> Iterator[list[int]]:
-    """Ctrl-C and SIGTERM are noted and not raised: inside of a fork an exception would be lost."""
-    signals: list[int] = []
-    if threading.current_thread() is not threading.main_thread():
-        yield signals
-        return
-    both = (signal.SIGINT, signal.SIGTERM)
-    before = {number: signal.signal(number, lambda number, _: signals.append(number)) for number in both}
-    try:
-        yield signals
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+class ThisMachine:
+    """Runs are processes here; each has a place among `workers`, and with it a GPU. See `Machines`."""
+
+    def __init__(self, campaign: Campaign, manifest: Manifest, command: Sequence[str]) -> None:
+        self._campaign, self._command = campaign, command
+        self._gpus = devices(manifest.conditions)
+
+    def check(self) -> None:
+        """Nothing needs to be."""
+
+    def workers(self) -> int:
+        """As `workers_of`."""
+        return workers_of(self._campaign, self._gpus)
+
+    def start(self, run: RunEntry, place: int) -> Job:
+        """A process."""
+        gpu = {"CUDA_VISIBLE_DEVICES": self._gpus[place % len(self._gpus)]} if self._gpus else {}
+        words = [*self._command, *self._campaign.arguments(run.condition, run.seed)]
+        return Process(words, outputs_of(self._campaign.folder / run.folder), {**os.environ, **gpu})
 
 
 @dataclass(frozen=True, slots=True)
 class _Child:
     run: RunEntry
-    process: subprocess.Popen[bytes]
+    job: Job
     began: float
 
 
 class _Workers:
-    """The processes; each has a place among `workers`, and with it a GPU."""
+    """The runs that were started, each with a place among `workers`."""
 
-    def __init__(
-        self, campaign: Campaign, manifest: Manifest, say: Callable[[str], None], command: Sequence[str]
-    ) -> None:
-        self._campaign, self._manifest, self._say, self._command = campaign, manifest, say, command
+    def __init__(self, campaign: Campaign, manifest: Manifest, say: Callable[[str], None], machines: Machines) -> None:
+        self._campaign, self._manifest, self._say, self._machines = campaign, manifest, say, machines
         self._folder = campaign.folder
         self._todo = deque(run for key in campaign.names() if not (run := manifest.runs[key]).over)
-        self._gpus = devices(manifest.conditions)
-        self._workers = workers_of(campaign, self._gpus)
         self._children: dict[int, _Child] = {}
         self._next_start = 0.0
         self._waited: set[RunEntry] = set()
+        self._crowded = False
 
     def work(self, signals: Sequence[int]) -> None:
         """Until nothing is left; on a signal each run ends as on its own Ctrl-C, and on a second one it is killed.
@@ -158,7 +187,7 @@ class _Workers:
             signals: Those that came; it grows.
         """
         total = len(list(self._campaign.names()))
-        self._say(f"{total} runs, {len(self._todo)} to do, {self._workers} at a time, in {self._folder}")
+        self._say(f"{total} runs, {len(self._todo)} to do, {self._machines.workers()} at a time, in {self._folder}")
         told = False
         while self._children or (self._todo and not signals):
             self._reap()
@@ -173,18 +202,31 @@ class _Workers:
 
     def _reap(self) -> None:
         for place, child in list(self._children.items()):
-            if child.process.poll() is not None:
-                del self._children[place]
-                self._ended(child)
+            try:
+                code = child.job.poll()
+            except RunLost as lost:
+                end = (Stopped.FAILED, str(lost))
+            else:
+                if code is None:
+                    continue
+                end = _end_of(self._folder, child.run, code)
+            del self._children[place]
+            self._ended(child, *end)
 
     def _interrupt(self) -> None:
         self._say(f"interrupted: {counted(len(self._children), 'run')} to end; the same command goes on")
         for child in self._children.values():
-            child.process.send_signal(signal.SIGINT)
+            child.job.interrupt()
 
     def _start_one(self) -> None:
-        free = next((place for place in range(self._workers) if place not in self._children), None)
-        if free is None or not self._todo or time.monotonic() < self._next_start:
+        if not self._todo or time.monotonic() < self._next_start:
+            return
+        workers = self._machines.workers()
+        free = next((place for place in range(workers) if place not in self._children), None)
+        if workers == 0 and not self._children and not self._crowded:
+            self._say("no machine is left that a run fits on: waiting for one")
+        self._crowded = workers == 0
+        if free is None:
             return
         run = self._todo.popleft()
         if is_locked(self._folder / run.folder):
@@ -193,48 +235,31 @@ class _Workers:
                 self._waited.add(run)
             self._todo.append(run)
             return
-        self._children[free] = _Child(run, self._start(run, free), time.monotonic())
+        self._children[free] = _Child(run, self._machines.start(run, free), time.monotonic())
         self._next_start = time.monotonic() + self._campaign.file.stagger_seconds
         self._say(f"{run}: started" if run.ended is None else f"{run}: started again ({run.ended} before)")
 
-    def _start(self, run: RunEntry, place: int) -> subprocess.Popen[bytes]:
-        place_gpu = {"CUDA_VISIBLE_DEVICES": self._gpus[place % len(self._gpus)]} if self._gpus else {}
-        out, err = _outputs(self._folder, run)
-        out.parent.mkdir(parents=True, exist_ok=True)
-        with _appended(out) as stdout, _appended(err) as stderr:
-            return subprocess.Popen(
-                [*self._command, *self._campaign.arguments(run.condition, run.seed)],
-                stdin=subprocess.DEVNULL,
-                stdout=stdout,
-                stderr=stderr,
-                env={**os.environ, **place_gpu},
-                start_new_session=True,  # Ctrl-C reaches it once, by us
-                preexec_fn=partial(_end_with, os.getpid()),
-            )
-
-    def _ended(self, child: _Child) -> None:
+    def _ended(self, child: _Child, ended: Stopped, why: str) -> None:
         """Write down how a run ended, and say it."""
-        run, code = child.run, child.process.returncode
-        ended, why = _end_of(self._folder, run, code)
+        run = child.run
         self._manifest.runs[run.condition, run.seed] = replace(run, ended=ended)
         self._manifest.write(self._folder)
         over = sum(self._manifest.runs[key].over for key in self._campaign.names())
         took = duration(time.monotonic() - child.began)
         self._say(f"{run}: {ended} after {took}; {counted(over, 'run')} over{self._left()}")
         if ended is Stopped.FAILED:
-            self._say(f"  {why}; {_outputs(self._folder, run)[1]} ends with:")
+            self._say(f"  {why}; {outputs_of(self._folder / run.folder)[1]} ends with:")
             for line in last_lines(self._folder, run):
                 self._say(f"  | {line}")
 
     def _left(self) -> str:
-        left = seconds_left(self._campaign, self._manifest, self._workers)
+        left = seconds_left(self._campaign, self._manifest, max(1, self._machines.workers()))
         return f", about {duration(left[0])} to go" if left and left[0] else ""
 
     def kill(self) -> None:
         """What still runs after a second Ctrl-C, or when something went wrong."""
         for child in self._children.values():
-            child.process.kill()
-            child.process.wait()
+            child.job.kill()
 
 
 def _end_of(folder: Path, run: RunEntry, code: int) -> tuple[Stopped, str]:
@@ -250,27 +275,9 @@ def _end_of(folder: Path, run: RunEntry, code: int) -> tuple[Stopped, str]:
     return (ended, f"exit code {code}") if ended else (Stopped.FAILED, f"exit code {code}, and no {SUMMARY}")
 
 
-def _end_with(parent: int) -> None:
-    """In a run's process, before its program: it ends with the campaign, and hears Ctrl-C even where that is off."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-    prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
-    if os.getppid() != parent:
-        os._exit(1)
-
-
-def _appended(path: Path) -> BinaryIO:
-    return open(path, "ab")
-
-
-def _outputs(folder: Path, run: RunEntry) -> tuple[Path, Path]:
-    """What a run prints, and what it complains: beside its folder, which must be its own."""
-    place = folder / run.folder
-    return place.with_name(f"{place.name}.log"), place.with_name(f"{place.name}.err")
-
-
 def last_lines(folder: Path, run: RunEntry) -> list[str]:
     """The end of what a run complained, or else of what it printed; nothing in it that a terminal would obey."""
-    for path in reversed(_outputs(folder, run)):
+    for path in reversed(outputs_of(folder / run.folder)):
         if path.is_file():
             with open(path, "rb") as file:
                 file.seek(max(0, path.stat().st_size - 4096))

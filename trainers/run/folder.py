@@ -10,7 +10,6 @@ import struct
 from pathlib import Path
 
 from tasks.model import SUFFIX
-from trainers.checkpoint import Checkpoint
 from trainers.errors import RunFolderError
 
 # -- An output folder that is taken: refused, moved out of the way, or locked against a second writer -----------------
@@ -187,6 +186,8 @@ def full_line(folder: Path, needed: int) -> str:
         folder: Of the run; what was half written is removed already.
         needed: Bytes that the next checkpoint and the weights of a new best take.
     """
+    from trainers.checkpoint import Checkpoint  # takes a second, and nodes of a cluster only look at locks
+
     checkpoint = Checkpoint.newest_whole(folder)
     on = f"goes on from step {checkpoint.step}" if checkpoint else "starts over: there is no checkpoint yet"
     return f"the disk of {folder} is full: {missing(folder, needed)}. Make room, then --resume {on}"
