@@ -42,7 +42,7 @@ def _again(args: argparse.Namespace) -> int:
 
 
 def _view(args: argparse.Namespace) -> int:
-    from agents.view.page import view
+    from agents.view.command import view
 
     return view(args)
 

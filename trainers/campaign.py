@@ -27,8 +27,9 @@ from rich.table import Table
 
 from sandboxes.guard import Parser, add_command
 from trainers.campaigns.cluster import RayCluster
+from trainers.campaigns.page import write_page
 from trainers.campaigns.plan import Manifest, load_campaign
-from trainers.campaigns.results import PAGE, make_report, state_of, status_table
+from trainers.campaigns.results import make_report, state_of, status_table
 from trainers.campaigns.run import devices, duration, seconds_left, work, workers_of
 from trainers.errors import ConfigError, RunFolderError
 from trainers.run.summary import Stopped, wide
@@ -117,6 +118,7 @@ def _status(arguments: argparse.Namespace) -> int:
 
 def _report(arguments: argparse.Namespace) -> int:
     campaign = load_campaign(arguments.file)
-    print("\n".join(make_report(campaign, early=arguments.early).lines()))
-    print(f"\nwith curves, a forest plot and all runs: {campaign.folder / PAGE}")
+    report = make_report(campaign, early=arguments.early)
+    print("\n".join(report.lines()))
+    print(f"\nwith curves, a forest plot and all runs: {write_page(report)}")
     return 0

@@ -7,12 +7,9 @@ none can be taken for markup; a policy for content (CSP) lets no other script th
 
 from __future__ import annotations
 
-import argparse
 import base64
 import hashlib
 import json
-import sys
-import webbrowser
 import zlib
 from collections.abc import Iterator, Sequence
 from functools import cache
@@ -20,8 +17,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from agents.commands import UsageError, clean, tokenizer_named
-from agents.models.card import ModelError
+from agents.commands import UsageError
 from agents.view.collect import Collection
 from agents.view.pack import MARKS, TOP, Tokenizers
 from agents.view.wanted import Wanted
@@ -29,40 +25,6 @@ from tasks.model import atomic_file
 
 PAGE = "episodes.html"
 """Where the page of a folder stands, unless the user says otherwise."""
-
-
-def view(args: argparse.Namespace) -> int:
-    """`python -m agents view`: write the page, or serve it; returns 0.
-
-    Raises:
-        UsageError: There is nothing to show, or the model that is named is not here.
-        RecordError: A file holds something else than episodes.
-        OSError: A file cannot be read or written.
-    """
-    try:
-        tokenizers = Tokenizers(None if args.model is None else tokenizer_named(args.model))
-    except ModelError as error:
-        raise UsageError(str(error)) from error
-    if args.serve:
-        from agents.view.serve import serve
-
-        return serve(args.sources, tokenizers, Wanted(args.tasks), port=args.port, show=args.open)
-    out = Path(args.out) if args.out else default_output(args.sources)
-    wanted = Wanted(args.tasks)
-    count = write_page(args.sources, out, tokenizers, wanted, allow_cut=args.allow_cut)
-    size = out.stat().st_size
-    for folder, why in wanted.notes.items():
-        print(f"{folder}: what its tasks wanted is left out, for they are not at hand: {clean(why)}", file=sys.stderr)
-    print(f"{count} episodes, {size / 1e6:.1f} MB: {out}")
-    if args.open:
-        webbrowser.open(out.resolve().as_uri())
-    return 0
-
-
-def default_output(sources: Sequence[str]) -> Path:
-    """In the folder that is shown; here, where files or several folders are."""
-    first = Path(sources[0])
-    return first / PAGE if len(sources) == 1 and first.is_dir() else Path(PAGE)
 
 
 def write_page(

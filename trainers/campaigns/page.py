@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from trainers.campaigns.figures import POOL, SHARES, ConditionFigures, RunLine
+from trainers.campaigns.results import Report
 from trainers.campaigns.run import duration
 from trainers.curves import Curve, SeedMean
 from trainers.emergence import Recommendation
@@ -19,9 +19,7 @@ from trainers.run.summary import both_ways, p_text, percent
 from trainers.settings.help import CONFIGS
 from trainers.verdicts import Comparison, Verdict
 
-if TYPE_CHECKING:
-    from trainers.campaigns.results import Report
-
+PAGE = "report.html"
 COLORS = 6
 """Of the page: so many curves in one chart, the baseline's in each."""
 TONES = {Recommendation.IMPROVEMENT: "good", Recommendation.DEGRADATION: "bad", Recommendation.INSUFFICIENT: "neutral"}
@@ -55,14 +53,8 @@ class Table:
         return cls(header, rows, [None] * len(rows))
 
 
-def write_page(report: Report, environment: dict[str, object], path: Path) -> None:
-    """Write the page of a report.
-
-    Args:
-        report: All figures.
-        environment: Machine and versions of a run.
-        path: The page, in the campaign's folder: links to the runs' own pages are relative to it.
-    """
+def write_page(report: Report) -> Path:
+    """Write the page of a report into the campaign's folder, from which its links to the runs' own pages go."""
     file = report.campaign.path
     name = file.stem if file.parent == CONFIGS else str(file)
     text = rendered(
@@ -81,9 +73,11 @@ def write_page(report: Report, environment: dict[str, object], path: Path) -> No
         given=[(c.name, yaml_text(c.given) or "nothing beyond the settings of all") for c in report.conditions],
         commands=[f"python -m trainers.campaign {verb} {name}" for verb in ("run", "report")],
         source=shown(file.read_text(encoding="utf-8"), 20_000),
-        environment=yaml_text(environment),
+        environment=yaml_text(report.environment),
     )
+    path = report.campaign.folder / PAGE
     write_whole(path, text)
+    return path
 
 
 def _verdict(verdict: Verdict) -> VerdictView:

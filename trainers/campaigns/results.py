@@ -7,7 +7,7 @@ tasks. That of the step that was chosen, by these very figures, is biased upward
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from itertools import groupby
@@ -17,7 +17,6 @@ from typing import Any
 from rich.table import Table
 
 from trainers.campaigns.figures import ConditionFigures, RunLine, condition_figures, deciding, last_step
-from trainers.campaigns.page import write_page
 from trainers.campaigns.plan import OVER, Campaign, Figure, Manifest, RunEntry, ended_of
 from trainers.errors import RunFolderError
 from trainers.jsonl import append_line, json_text, read_lines, write_json
@@ -28,7 +27,7 @@ from trainers.run.record import TASKS
 from trainers.run.summary import Stopped, rate_text
 from trainers.verdicts import Basis, Look, SeedResult, Verdict, verdicts
 
-REPORT_FILE, PAGE = "report.json", "report.html"
+REPORT_FILE = "report.json"
 LOOKS_FILE = "looks.jsonl"
 """One line for each look at results that had not been tested before."""
 REWARDS = ("env", "reward", "turn_penalty", "subtract_baseline", "agent_errors", "verifier_network", "max_turns")
@@ -121,6 +120,7 @@ class Report:
         judged: One for each condition but the baseline.
         notes: What a reader must know beside it.
         conditions: Figures of each, the baseline's too; `runs` a line for each run.
+        environment: Machine and versions of one of the runs.
     """
 
     campaign: Campaign
@@ -130,6 +130,7 @@ class Report:
     notes: tuple[str, ...]
     conditions: tuple[ConditionFigures, ...]
     runs: tuple[RunLine, ...]
+    environment: Mapping[str, Any]
 
     @property
     def lead(self) -> str:
@@ -184,7 +185,7 @@ def _counts(result: SeedResult) -> str:
 
 
 def make_report(campaign: Campaign, *, early: bool = False) -> Report:
-    """Compare the conditions and count the look; writes report.json and report.html into the campaign's folder.
+    """Compare the conditions and count the look; writes report.json into the campaign's folder.
 
     Args:
         campaign: What was planned.
@@ -230,10 +231,9 @@ def make_report(campaign: Campaign, *, early: bool = False) -> Report:
     judged = tuple(verdicts(results, campaign.baseline, look=look))
     lines.sort(key=lambda line: _by_condition(campaign)(line.result))
     shown = tuple(condition_figures(campaign, lines, folders, manifest))
-    report = Report(campaign, look, results, judged, notes, shown, tuple(lines))
-    write_json(folder / REPORT_FILE, report.to_json())
     environment = next((found.environment for found in folders.values() if found and found.environment), {})
-    write_page(report, environment, folder / PAGE)
+    report = Report(campaign, look, results, judged, notes, shown, tuple(lines), environment)
+    write_json(folder / REPORT_FILE, report.to_json())
     return report
 
 

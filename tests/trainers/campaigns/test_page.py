@@ -13,6 +13,8 @@ from tests.trainers.campaigns.fake_campaign import GRADED, make_campaign
 from tests.trainers.reporting.browser import CHROMIUM, Page, opens_without_messages
 from tests.trainers.test_rank import save_adapter
 from trainers.campaign import main
+from trainers.campaigns.page import write_page
+from trainers.campaigns.plan import Campaign
 from trainers.campaigns.results import Report, make_report
 from trainers.run.summary import Stopped
 
@@ -21,6 +23,13 @@ NOISE = (3, -4, 1, -2, 5, 0)
 """Of each seed: passes that it is above the others, in every condition."""
 AGAIN = (1, 0, -2, 2, 0, -1)
 """Of each seed in one condition alone."""
+
+
+def reported(campaign: Campaign) -> Report:
+    """The report, and its page written."""
+    report = make_report(campaign)
+    assert write_page(report) == campaign.folder / "report.html"
+    return report
 
 
 def runs(end: int, seeds: int = 6, wobble: int = 1) -> list[list[int]]:
@@ -33,7 +42,7 @@ def runs(end: int, seeds: int = 6, wobble: int = 1) -> list[list[int]]:
 def report(tmp_path_factory: pytest.TempPathFactory) -> Report:
     """A better condition, a worse one with a run that a guard stopped, and the baseline again."""
     passes = {"grpo": runs(126, wobble=0), "better": runs(146), "worse": runs(100), "again": runs(127, wobble=3)}
-    return make_report(make_campaign(tmp_path_factory.mktemp("planted"), passes, ended={("worse", 5): Stopped.GUARD}))
+    return reported(make_campaign(tmp_path_factory.mktemp("planted"), passes, ended={("worse", 5): Stopped.GUARD}))
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +62,7 @@ def test_what_was_planted_is_found_and_the_same_thing_is_not(report: Report) -> 
 @pytest.mark.parametrize("wobble", [0, 1, -2])
 def test_three_seeds_of_the_same_thing_are_no_evidence(tmp_path: Path, wobble: int) -> None:
     campaign = make_campaign(tmp_path, {"grpo": runs(126, 3, 0), "grpo_again": runs(126, 3, wobble)})
-    report = make_report(campaign)
+    report = reported(campaign)
     (verdict,) = report.judged
     assert verdict.recommendation == "insufficient_statistical_evidence" and verdict.status == "INCONCLUSIVE"
     text = (campaign.folder / "report.html").read_text(encoding="utf-8")
@@ -127,7 +136,7 @@ def test_the_data_hold_the_same_figures(report: Report) -> None:
 def test_a_campaign_of_many_conditions_repeats_no_colour(tmp_path: Path) -> None:
     passes = {f"arm_{n}": runs(120 + n, 2) for n in range(8)}
     campaign = make_campaign(tmp_path, passes)
-    make_report(campaign)
+    reported(campaign)
     text = (campaign.folder / "report.html").read_text(encoding="utf-8")
     charts = re.findall(r"<h3>Held-out pass rate</h3>.*?</ul>", text, re.DOTALL)
     colors = [re.findall(r"var\(--(c\d)\)", chart) for chart in charts]
@@ -143,7 +152,7 @@ def test_a_condition_has_one_colour_in_all_charts(page: str) -> None:
 
 def test_one_seed_has_no_band_and_no_verdict(tmp_path: Path) -> None:
     campaign = make_campaign(tmp_path, {"grpo": runs(126, 1), "other": runs(126, 1)})
-    report = make_report(campaign)
+    report = reported(campaign)
     assert report.conditions[0].curves["Held-out pass rate"].low == ()
     text = (campaign.folder / "report.html").read_text(encoding="utf-8")
     assert "missing: grpo: 1 seeds that ended as planned" in text and "Differences from grpo" not in text
@@ -152,7 +161,7 @@ def test_one_seed_has_no_band_and_no_verdict(tmp_path: Path) -> None:
 def test_runs_with_adapters_say_which_rank_would_do(tmp_path: Path) -> None:
     campaign = make_campaign(tmp_path, {"grpo": runs(126, 2), "lora": runs(126, 2)})
     save_adapter(campaign.folder / "lora/seed_1/best", scale=0.0)
-    report = make_report(campaign)
+    report = reported(campaign)
     text = (campaign.folder / "report.html").read_text(encoding="utf-8")
     assert [str(line.rank) for line in report.runs] == ["None", "None", "None", "2 of 8"]
     assert "rank that keeps 95 %" in text and text.count(">2 of 8</td>") == 1
