@@ -1,6 +1,6 @@
 """Who acts: policies, T2PO, rollouts, and the trajectories they leave.
 
-Inside, imports point one way: view -> commands -> monitor, replay -> rollout, t2po, users -> policies ->
+Inside, imports point one way: exports -> view -> commands -> monitor, replay -> rollout, t2po, users -> policies ->
 records, seeds -> chat, trajectory, uncertainty -> models, policy.
 """
 

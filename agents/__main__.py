@@ -8,8 +8,8 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from agents.commands import UsageError, chosen, clean, convert, show
-from agents.records import FORMATS
+from agents.commands import UsageError, chosen, clean, show
+from agents.exports.convert import TARGETS, convert
 from agents.trajectory import RecordError
 from sandboxes.guard import Parser, add_command, leave_with, started
 from sandboxes.sandbox import NAMES
@@ -73,12 +73,19 @@ def _parser() -> argparse.ArgumentParser:
         "convert",
         "write a trajectory file in another format",
         convert,
-        description="Write a trajectory file in another format. Never overwrites.",
-        example="python -m agents convert FILE notes.jsonl --to fieldnotes",
+        description="Write a trajectory file in another format. Never overwrites; says what was left out.",
+        example="python -m agents convert FILE logs --to inspect",
     )
     other.add_argument("file", help="a file of any format that `show` reads")
-    other.add_argument("out", help="the new file")
-    other.add_argument("--to", choices=sorted(name for name, row in FORMATS.items() if row.write), required=True)
+    folders = ", ".join(name for name, target in TARGETS.items() if target.file_name)
+    other.add_argument("out", help=f"the new file; a new folder for {folders}")
+    other.add_argument("--to", choices=sorted(TARGETS), required=True)
+    other.add_argument(
+        "--tasks",
+        metavar="SPEC",
+        help="where the tasks are, for what they ask for (default: as the run says; none: nowhere)",
+    )
+    other.add_argument("--model", metavar="NAME", help="whose tokenizer tells what the first prompt says")
     other.add_argument("--allow-cut", action="store_true", help="leave out a last line that was cut by a crash")
     replayed = add_command(
         commands,

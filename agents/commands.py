@@ -1,10 +1,9 @@
-"""The commands of `python -m agents`: show, convert, replay, rescore, play; what they print."""
+"""The commands of `python -m agents`: show, replay, rescore, play; what they print."""
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import re
 import sys
 from collections.abc import Iterable, Iterator
@@ -24,12 +23,12 @@ from agents.models.card import ModelError, find_card
 from agents.policies.human import HumanPolicy
 from agents.policies.scripted import ByteTokenizer
 from agents.policy import Sampling
-from agents.records import FORMATS, read_trajectories
+from agents.records import read_trajectories
 from agents.replay import Replayed, ReplayError, replay, template_for
 from agents.rollout import Job, RolloutEngine
 from agents.trajectory import FORGED, LOSSES, RecordError, Trajectory, Turn, write_jsonl
 from envs.mixed import MixedEnv
-from tasks.model import LONE_SURROGATES, TaskError, atomic_file
+from tasks.model import LONE_SURROGATES, TaskError
 from tasks.sources import load_tasks
 from tasks.splits import SUFFIX
 from tasks.task import Task
@@ -87,7 +86,9 @@ def recorded_tasks(file: str | Path, named: str | None) -> tuple[dict[str, Task]
         OSError: A file cannot be read.
     """
     settings = None if named else _settings(Path(file))
-    sources = [named or DEFAULT] if settings is None else settings[1]
+    if settings is not None and not settings[1].get("tasks"):
+        settings = None
+    sources = [named or DEFAULT] if settings is None else _sources(settings[1])
     tasks: dict[str, Task] = {}
     try:
         for source in sources:
@@ -104,8 +105,27 @@ def recorded_tasks(file: str | Path, named: str | None) -> tuple[dict[str, Task]
     return tasks, where if settings is None else f"{where} (as {settings[0]} says)"
 
 
-def _settings(file: Path) -> tuple[Path, list[Any]] | None:
-    """The settings of the run or evaluation that wrote `file`, and the sources they name; `None` without."""
+def recorded_model(file: str | Path) -> str | None:
+    """The model of the run or evaluation that wrote `file`, as its user named it; `None` where there is none.
+
+    Raises:
+        RecordError: The settings cannot be read.
+        OSError: As above.
+    """
+    settings = _settings(Path(file))
+    named = None if settings is None else settings[1].get("model") or settings[1].get("model_name_or_path")
+    return None if named is None else str(named)
+
+
+def _sources(settings: dict[str, Any]) -> list[Any]:
+    """Where the tasks are that the settings name."""
+    held_out = settings.get("held_out") or "none"
+    by_itself = held_out not in ("none", "split") and not str(held_out).endswith(SUFFIX)
+    return [settings["tasks"], *([held_out] if by_itself else [])]
+
+
+def _settings(file: Path) -> tuple[Path, dict[str, Any]] | None:
+    """The settings of the run or evaluation that wrote `file`, and where they stand; `None` without."""
     for folder in file.resolve().parents[:3]:
         path = folder / SETTINGS
         if not path.is_file() or not (folder / MACHINE).is_file():
@@ -113,11 +133,11 @@ def _settings(file: Path) -> tuple[Path, list[Any]] | None:
         try:
             settings = yaml.safe_load(path.read_text(encoding="utf-8"))
         except (yaml.YAMLError, UnicodeDecodeError) as error:
-            raise RecordError(f"{path}: cannot be read ({error}): say with --tasks where the tasks are") from error
-        if isinstance(settings, dict) and settings.get("tasks"):
-            held_out = settings.get("held_out") or "none"
-            by_itself = held_out not in ("none", "split") and not str(held_out).endswith(SUFFIX)
-            return path, [settings["tasks"], *([held_out] if by_itself else [])]
+            raise RecordError(
+                f"{path}: cannot be read ({error}): repair it, or say with --tasks where the tasks are"
+            ) from error
+        if isinstance(settings, dict):
+            return path, settings
     return None
 
 
@@ -305,32 +325,6 @@ def _yes(passed: bool | None) -> str:
 def number_text(value: float | None) -> str:
     """A number to three places; a dash where there is none."""
     return "-" if value is None else f"{value:.3f}"
-
-
-# -- `python -m agents convert`: a trajectory file in another format --------------------------------------------------
-
-
-def convert(args: argparse.Namespace) -> int:
-    """Write the new file; returns 0.
-
-    Raises:
-        UsageError: It is there already.
-        RecordError: The old one cannot be read.
-        OSError: A file cannot be read or written.
-    """
-    episodes = read_trajectories(args.file, allow_cut=args.allow_cut)
-    write = FORMATS[args.to].write
-    assert write is not None  # the command line offers no other
-    out = Path(args.out)
-    if out.exists():
-        raise UsageError(f"{out} is already there: remove it, or choose another name")
-    count = 0
-    with atomic_file(out, sync=False) as file:
-        for record in write(episodes):
-            file.write(json.dumps(record) + "\n")
-            count += 1
-    print(f"{count} episodes written to {args.out} ({args.to})")
-    return 0
 
 
 # -- `python -m agents replay` and `rescore`: stored episodes in today's world ----------------------------------------

@@ -444,27 +444,24 @@ Read = Callable[[dict[str, Any]], Iterable[Trajectory]]
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """How files of a format are known, read and written.
+    """How files of a format are known and read.
 
     Attributes:
         keys: Every record has them.
         reader: What reads the records of one file, in order.
-        write: Episodes as records; `None` where the format is only read.
     """
 
     keys: tuple[str, ...]
     reader: Callable[[], Read]
-    write: Callable[[Iterable[Trajectory]], Iterable[dict[str, Any]]] | None = None
 
 
 FORMATS = {
     "turngym": Format(
         ("prompt_ids", "turns", "task_hash"),
         lambda: lambda record: [Trajectory.from_json(record)],
-        lambda episodes: (episode.to_json() for episode in episodes),
     ),
     "bundle": Format(("rollouts", "task_id"), lambda: from_bundle),
-    "fieldnotes": Format(("task_id", "turns", "stopped"), lambda: lambda record: [from_record(record)], to_records),
+    "fieldnotes": Format(("task_id", "turns", "stopped"), lambda: lambda record: [from_record(record)]),
     "retrain": Format(("prompt", "completion", "reward"), lambda: Reader().read),
 }
 """The formats by name; a record is of the first whose keys it has."""

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, field, fields
 from functools import cache
+from itertools import zip_longest
 from pathlib import Path
 from typing import Annotated, Any, TextIO
 
@@ -375,7 +376,7 @@ class Trajectory:
         """All ids before each reply, one list per turn: exactly what was sampled from."""
         past: list[Exchanged] = []
         out = []
-        for turn, after in zip(self.turns, [*self.turns[1:], None], strict=True):
+        for turn, after in zip_longest(self.turns, self.turns[1:]):
             out.append(shown(self.prompt_ids, past, self.keep_observations))
             if after is not None:
                 past.append(Exchanged(turn.ids, after.context_ids, after.short_ids))

@@ -1,10 +1,12 @@
-"""`.ci/vllm` and `.ci/harbor` with a Python that installs nothing."""
+"""`.ci/vllm` and `.ci/peer` with a Python that installs nothing."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 from pathlib import Path
+
+import pytest
 
 from tests.shared_data import REPOSITORY
 
@@ -18,15 +20,19 @@ esac
 """
 
 
-def install(folder: Path, tmp_path: Path, torch: int = 0, *, what: str = "vllm") -> subprocess.CompletedProcess[str]:
+def install(folder: Path, tmp_path: Path, torch: int = 0, *, peer: str = "") -> subprocess.CompletedProcess[str]:
     """What came of it, where installing torch ends with this status."""
+    script = ["peer", peer] if peer else ["vllm"]
     python, calls = tmp_path / "python", tmp_path / "calls"
     python.write_text(PYTHON)
     python.chmod(0o755)
     calls.write_text("")
     own = {"PYTHON": str(python), "CALLS": str(calls), "TORCH": str(torch)}
     return subprocess.run(
-        [str(REPOSITORY / ".ci" / what), str(folder)], env={**os.environ, **own}, capture_output=True, text=True
+        [str(REPOSITORY / ".ci" / script[0]), *script[1:], str(folder)],
+        env={**os.environ, **own},
+        capture_output=True,
+        text=True,
     )
 
 
@@ -50,13 +56,26 @@ def test_a_machine_without_builds_for_the_cpu_is_told_from_a_failure(tmp_path: P
     assert "no such torch" in done.stderr and "Remedy: let pip look where PyTorch keeps its builds" in done.stderr
 
 
-def test_harbor_is_installed_once_and_only_where_it_may(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("peer", "called"),
+    [
+        ("harbor", ["--no-deps harbor==", "from harbor.lint import lint_task", "import Trajectory"]),
+        ("inspect", ["install --no-input --no-compile inspect_ai==", "from inspect_ai.log import read_eval_log"]),
+    ],
+)
+def test_a_peer_is_installed_once_and_only_where_it_may(peer: str, called: list[str], tmp_path: Path) -> None:
     made, mine = tmp_path / "made", tmp_path / "mine"
-    done = install(made, tmp_path, what="harbor")
-    assert done.returncode == 0 and f"TURNGYM_TEST_HARBOR={made}/bin/python" in done.stdout
+    done = install(made, tmp_path, peer=peer)
+    assert done.returncode == 0 and f"TURNGYM_TEST_{peer.upper()}={made}/bin/python" in done.stdout
     calls = (tmp_path / "calls").read_text()
-    assert "--no-deps harbor==" in calls and "from harbor.lint import lint_task" in calls
-    assert install(made, tmp_path, what="harbor").returncode == 0 and (tmp_path / "calls").read_text() == ""
+    assert all(call in calls for call in called)
+    assert install(made, tmp_path, peer=peer).returncode == 0 and (tmp_path / "calls").read_text() == ""
     mine.mkdir()
     (mine / "work").write_text("of weeks")
-    assert install(mine, tmp_path, what="harbor").returncode == 1 and (mine / "work").exists()
+    assert install(mine, tmp_path, peer=peer).returncode == 1 and (mine / "work").exists()
+
+
+def test_a_peer_that_nobody_knows_is_refused(tmp_path: Path) -> None:
+    done = install(tmp_path / "made", tmp_path, peer="nosuch")
+    assert done.returncode == 1 and "there is no 'nosuch'. usage: .ci/peer" in done.stderr
+    assert not (tmp_path / "made").exists()

@@ -207,7 +207,7 @@ def test_one_version() -> None:
     assert first is not None and first.group(1) == version
 
 
-@pytest.mark.parametrize("script", [".ci/run", ".ci/venv", ".ci/engine", ".ci/vllm"])
+@pytest.mark.parametrize("script", [".ci/run", ".ci/venv", ".ci/engine", ".ci/vllm", ".ci/peer"])
 def test_scripts_are_executable_and_parse(script: str) -> None:
     path = REPOSITORY / script
     assert os.access(path, os.X_OK)

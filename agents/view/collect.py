@@ -182,7 +182,7 @@ class Collection:
 
     def _parts_of(self, file: _File) -> Iterator[Part]:
         step, arm = origin(file.path)
-        near = _tokenizers_near(file.run)
+        near = tokenizers_near(file.run)
         rows: list[list[Any]] = []
         texts: list[str] = []
         size = 0
@@ -218,7 +218,7 @@ class Collection:
                     continue
                 seen.add(path)
                 if source.is_file() or path in self._files or _holds_episodes(path):
-                    yield path, (self._label(path), _run_of(path))
+                    yield path, (self._label(path), run_of(path))
 
     def _label(self, path: Path) -> str:
         """The shortest that tells it from others: below the only source, or as the user wrote it."""
@@ -250,7 +250,7 @@ def _below(folder: Path) -> Iterator[Path]:
 
     def place(path: Path) -> tuple[str, float, bool, str]:
         step, arm = origin(path)
-        return str(_run_of(path) or ""), math.inf if step is None else step, arm == TRAINING, path.name
+        return str(run_of(path) or ""), math.inf if step is None else step, arm == TRAINING, path.name
 
     yield from sorted(paths, key=place)
 
@@ -266,12 +266,12 @@ def _holds_episodes(path: Path) -> bool:
     return False
 
 
-def _run_of(path: Path) -> Path | None:
+def run_of(path: Path) -> Path | None:
     """The folder of the run or evaluation that wrote a file."""
     return next((f for f in path.parents[:3] if (f / SETTINGS).is_file() and (f / MACHINE).is_file()), None)
 
 
-def _tokenizers_near(run: Path | None) -> tuple[Path, ...]:
+def tokenizers_near(run: Path | None) -> tuple[Path, ...]:
     """`tokenizer.json` of a run's checkpoints: of one of each kind, for all have the same."""
     if run is None:
         return ()

@@ -18,6 +18,9 @@ FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-
          "--disable-background-networking", "--disable-component-update", "--hide-scrollbars",
          "--remote-debugging-pipe"]  # fmt: skip
 
+READY = "document.body && document.body.dataset.ready"
+"""How our own page says that it is ready."""
+
 
 class Browser:
     """One page of a browser.
@@ -69,15 +72,17 @@ class Browser:
         elif name == "Network.requestWillBeSent" and not params["request"]["url"].startswith("data:"):
             self.requests.append(params["request"]["url"])
 
-    def open(self, address: str, width: int = 1280, height: int = 900, *, dark: bool = False) -> None:
-        """Load an address in a window of that size, and wait until the page says that it is ready."""
+    def open(
+        self, address: str, width: int = 1280, height: int = 900, *, dark: bool = False, ready: str = READY
+    ) -> None:
+        """Load an address in a window of that size, and wait until `ready`, an expression, is true there."""
         metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
         self._call("Emulation.setDeviceMetricsOverride", metrics)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self._call("Emulation.setEmulatedMedia", {"features": [scheme]})
         self._call("Page.navigate", {"url": "about:blank"})
         self._call("Page.navigate", {"url": address})
-        self.wait("document.body && document.body.dataset.ready")
+        self.wait(ready)
 
     def run(self, script: str) -> Any:
         """The value of an expression in the page; of a promise, what it gives."""

@@ -342,7 +342,7 @@ print(json.dumps(found))
 def test_harbor_loads_every_shipped_task_and_finds_nothing(tmp_path: Path) -> None:
     python = os.environ.get("TURNGYM_TEST_HARBOR")
     if not python:
-        pytest.skip("TURNGYM_TEST_HARBOR names no Python with harbor: .ci/harbor FOLDER makes one")
+        pytest.skip("TURNGYM_TEST_HARBOR names no Python with harbor: .ci/peer harbor FOLDER makes one")
     folders = [lay(tmp_path / name, task_folder(task, {"w.whl": b""})) for name, task in LIBRARY.items()]
     done = subprocess.run([python, "-c", LOADS, *map(str, folders)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
