@@ -173,6 +173,7 @@ def test_splits_of_hand_written_tasks_in_the_docs_work(
 
 def test_trackers_are_documented() -> None:
     assert "report_to" in PAGES["trainers.md"] and "$TENSORBOARD_LOGGING_DIR" in PAGES["trainers.md"]
+    assert all(f"`{name}`" in PAGES["trackers.md"] for name in ("tensorboard", "trackio", "wandb"))
 
 
 def test_paths_that_the_manual_names_are_there() -> None:

@@ -63,6 +63,7 @@ from trainers.run.record import REPORT, RunRecord
 from trainers.run.setup import Run, make_env_factory, make_held_out, prepare, reply_cap
 from trainers.run.start import REFUSALS, Start, find_start, introduce, load, look_back
 from trainers.run.summary import RunSummary, Stopped
+from trainers.run.traces import TRACKIO, Traces
 from trainers.settings.parsing import parse
 
 EXIT_CODES = {
@@ -204,6 +205,8 @@ class TrainingRun:
             self.callback.gpu = GpuBusy.of_this_process(use_cpu=run.settings.config.use_cpu)
             if run.settings.config.emergence:
                 self.callback.emergence = EmergenceLog(record.path, tokenizer, run.settings.config)
+            if TRACKIO in (run.settings.config.report_to or ()):
+                self.callback.traces = Traces(tokenizer)
         config = run.settings.config
         config.eval_strategy = config.eval_strategy if self.held_out else "no"
         config.eval_on_start = config.eval_on_start and bool(self.held_out) and begin.checkpoint is None

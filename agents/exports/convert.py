@@ -43,7 +43,7 @@ class Target:
 
 def _conversations(episodes: Iterable[Trajectory], texts: Texts) -> Iterator[dict[str, Any]]:
     for episode in episodes:
-        said = [{"role": message.role, "content": message.content} for message in messages(episode, texts)]
+        said = [{"role": one.role, "content": one.content} for one in messages(episode, texts.prompt(episode))]
         yield {**outcome(episode), "model": texts.model, "messages": said, "turns": [facts(t) for t in episode.turns]}
 
 

@@ -73,7 +73,7 @@ def file_name(place: int, log: dict[str, Any]) -> str:
 
 
 def _sample(episode: Trajectory, epoch: int, texts: Texts) -> dict[str, Any]:
-    said = [_message(place, message) for place, message in enumerate(messages(episode, texts))]
+    said = [_message(place, message) for place, message in enumerate(messages(episode, texts.prompt(episode)))]
     replies = [one for one in said if one["role"] == "assistant"]
     known = outcome(episode)
     sample: dict[str, Any] = {

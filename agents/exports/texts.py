@@ -80,9 +80,9 @@ class Message:
     turn: Turn | None = None
 
 
-def messages(episode: Trajectory, texts: Texts) -> Iterator[Message]:
+def messages(episode: Trajectory, prompt: str) -> Iterator[Message]:
     """The prompt, then each reply, and what the environment answered to it where it did. Observations are whole."""
-    yield Message("user", plain(texts.prompt(episode)))
+    yield Message("user", plain(prompt))
     for turn in episode.turns:
         yield Message("assistant", plain(turn.reply), turn)
         if turn.observation:

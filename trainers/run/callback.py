@@ -34,6 +34,7 @@ from trainers.run.emergence import EmergenceLog
 from trainers.run.record import FINDINGS, RunRecord
 from trainers.run.setup import Run, reply_cap
 from trainers.run.summary import Clock
+from trainers.run.traces import Traces
 from trainers.settings.groups import take_apart
 
 # -- How far a step moved the weights, and whether it had a gradient, on a sample of them -----------------------------
@@ -367,6 +368,7 @@ class RunCallback(GuardCallback):
         self.clock = Clock()
         self.gpu: GpuBusy | None = None
         self.emergence: EmergenceLog | None = None
+        self.traces: Traces | None = None
         self._before = Clock()
         self._warm = 0
         """Steps that this process has taken."""
@@ -406,6 +408,8 @@ class RunCallback(GuardCallback):
         self.record.write_episodes(step + 1, result.trajectories, keep=self._keep)
         if self.emergence is not None:
             self.emergence.write(step + 1, result.trajectories)
+        if self.traces is not None:
+            self.traces.write(step + 1, result.trajectories)
         super().on_episodes(step, result)
 
     def on_evaluation(self, evaluation: Evaluation, episodes: dict[str, list[Trajectory]]) -> None:
