@@ -108,7 +108,15 @@ def run_figures(run: RunFolder) -> list[Figure]:
             [("tokens with advantage 0", "gigpo/frac_zero_adv"), ("turns in a group", "gigpo/grouped_turn_frac")],
             is_share=True,
         ),
+        _lines(run, "Loss", [("loss", "loss")], low=None),
+        _lines(run, "KL from the start (nats)", [("KL", "kl")]),
+        _lines(
+            run,
+            "Ratios: trained to sampled",
+            [("largest", "sampling/ratio_max"), ("mean weight of a token", "sampling/importance_mean")],
+        ),
         _lines(run, "Gradient norm", [("gradient norm", "grad_norm")]),
+        _lines(run, "Learning rate", [("learning rate", "learning_rate")]),
     ]
     return [figure for figure in figures if figure is not None]
 
@@ -204,13 +212,14 @@ def _lines(
     *,
     is_share: bool = False,
     needs_nonzero: bool = False,
+    low: float | None = 0.0,
 ) -> Figure | None:
     found = [(name, run.series(metric)) for name, metric in metrics]
     found = [(name, points) for name, points in found if points]
     if not found or (needs_nonzero and not any(y for _, points in found for _, y in points)):
         return None
     series = [Series(name, points, 1 + i) for i, (name, points) in enumerate(found)]
-    chart = Chart(title, f"{title} by training step", series, percent=is_share, low=0.0, mark=_chosen(run))
+    chart = Chart(title, f"{title} by training step", series, percent=is_share, low=low, mark=_chosen(run))
     return line_figure(chart)
 
 
