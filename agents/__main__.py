@@ -6,11 +6,14 @@ import argparse
 import logging
 import sys
 from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 from agents.commands import UsageError, chosen, clean, show
 from agents.exports.convert import TARGETS, convert
 from agents.trajectory import RecordError
+from agents.view.collect import intents_of, run_of
 from sandboxes.guard import Parser, add_command, leave_with, started
 from sandboxes.sandbox import NAMES
 from tasks.cli import SPEC
@@ -41,6 +44,10 @@ def _again(args: argparse.Namespace) -> int:
     return again(args, chosen(args))
 
 
+def _intents(file: str) -> dict[str, str]:
+    return intents_of(run_of(Path(file)))
+
+
 def _view(args: argparse.Namespace) -> int:
     from agents.view.command import view
 
@@ -62,7 +69,7 @@ def _parser() -> argparse.ArgumentParser:
         commands,
         "show",
         "print the episodes of a trajectory file, or one of them turn by turn",
-        lambda args: show(chosen(args)),
+        lambda args: show(chosen(args), partial(_intents, args.file)),
         description="Print the episodes of a trajectory file, or one of them turn by turn.",
         example="python -m agents show FILE --episode 0",
     )

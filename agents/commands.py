@@ -6,7 +6,7 @@ import argparse
 import contextlib
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from itertools import chain
 from pathlib import Path
@@ -148,13 +148,18 @@ _UNSEEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 _VERDICTS = {"pass": "green", "fail": "red", "error": "magenta"}
 
 
-def show(episodes: Iterable[tuple[int, Trajectory]]) -> int:
-    """`python -m agents show`: the episodes of a file as a table, a single one turn by turn; returns 0."""
+def show(episodes: Iterable[tuple[int, Trajectory]], intents: Callable[[], Mapping[str, str]] = dict) -> int:
+    """`python -m agents show`: the episodes of a file as a table, a single one turn by turn; returns 0.
+
+    Args:
+        episodes: With their numbers.
+        intents: What tasks ask for, by id.
+    """
     console, rest = Console(), iter(episodes)
     number, first = next(rest)
     second = next(rest, None)
     if second is None:
-        episode_page(first, console)
+        episode_page(first, console, intents().get(first.task_id, ""))
     else:
         episode_list(chain([(number, first), second], rest), console)
     return 0
@@ -181,8 +186,8 @@ def episode_list(trajectories: Iterable[tuple[int, Trajectory]], console: Consol
     console.print(table)
 
 
-def episode_page(episode: Trajectory, console: Console) -> None:
-    """Every turn of one episode, then its grade."""
+def episode_page(episode: Trajectory, console: Console, intent: str = "") -> None:
+    """What its task asks for, where that is known; every turn of one episode; its grade."""
     head = Text()
     head.append(clean(episode.task_id), style="bold")
     facts = [f"attempt {episode.attempt}"]
@@ -192,6 +197,8 @@ def episode_page(episode: Trajectory, console: Console) -> None:
     head.append(clean(f"  {'  '.join(facts)}\n"))
     head.append(_size(episode), "dim")
     console.print(head)
+    if intent:
+        console.print(_text(f"{intent}\n"))
     for turn in episode.turns:
         console.print(_turn(turn))
     console.print(_end(episode))

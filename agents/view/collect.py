@@ -235,8 +235,7 @@ class Collection:
             return {}
         changed = path.stat().st_mtime
         if self._asked.get(run, (None, None))[0] != changed:
-            lines = (record for _, record in read_records(path, allow_cut=True))
-            self._asked[run] = changed, {str(one.get("id")): str(one.get("intent") or "") for one in lines}
+            self._asked[run] = changed, intents_of(run)
         return self._asked[run][1]
 
 
@@ -269,6 +268,14 @@ def _holds_episodes(path: Path) -> bool:
 def run_of(path: Path) -> Path | None:
     """The folder of the run or evaluation that wrote a file."""
     return next((f for f in path.parents[:3] if (f / SETTINGS).is_file() and (f / MACHINE).is_file()), None)
+
+
+def intents_of(run: Path | None) -> dict[str, str]:
+    """What the tasks of a run ask for, by id; none where its folder does not say it."""
+    if run is None or not (run / _TASKS).is_file():
+        return {}
+    lines = (record for _, record in read_records(run / _TASKS, allow_cut=True))
+    return {str(one.get("id")): str(one.get("intent") or "") for one in lines}
 
 
 def tokenizers_near(run: Path | None) -> tuple[Path, ...]:

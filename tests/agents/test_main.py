@@ -17,6 +17,7 @@ from tasks.model import LONE_SURROGATES
 from tasks.sources import load_tasks
 from tests.agents.fakes import FakeEnv, task
 from tests.agents.records.test_fieldnotes import RECORD
+from tests.agents.view.made import run_folder
 
 
 @pytest.fixture
@@ -82,6 +83,13 @@ def test_what_an_engine_far_away_does_not_know(stored: str, tmp_path: Path, caps
     for text in ("mean entropy between 0.000 and 1.000", "ended by a stop text", "no log-probabilities", "timed out"):
         assert text in out, text
     assert "2 headers of the template in what it was shown" in out
+
+
+def test_the_intent_of_a_runs_task_comes_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = run_folder(tmp_path / "run") / "trajectories" / "step_000001.jsonl"
+    assert main(["show", str(file), "--episode", "0"]) == 0
+    out = capsys.readouterr().out
+    assert "Merge the two lists." in out.partition("turn 0")[0]
 
 
 def test_foreign_files_are_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
