@@ -208,15 +208,19 @@ sys.modules["sandboxes.supervisor"].main()
 _MODULES = ("kernel", "frames", "files", "processes", "shell", "terminal", "judge")
 
 
+def sources() -> list[tuple[str, str]]:
+    """The modules that run inside a sandbox, by name, in the order in which they are loaded there."""
+    here = Path(__file__).parent
+    inside = [(f"sandboxes.inside.{name}", (here / "inside" / f"{name}.py").read_text("utf-8")) for name in _MODULES]
+    supervisor = (here / "supervisor.py").read_text("utf-8")
+    return [("sandboxes", ""), ("sandboxes.inside", ""), *inside, ("sandboxes.supervisor", supervisor)]
+
+
 @cache
 def bundle() -> bytes:
-    """Everything the bootstrap reads, as bytes."""
-    here = Path(__file__).parent
-    sources = [("sandboxes", ""), ("sandboxes.inside", "")]
-    sources += [(f"sandboxes.inside.{name}", (here / "inside" / f"{name}.py").read_text("utf-8")) for name in _MODULES]
-    sources += [("sandboxes.supervisor", (here / "supervisor.py").read_text("utf-8"))]
+    """Everything the bootstrap reads, as bytes. They differ between processes: marshal marks what has many users."""
     modules = []
-    for name, source in sources:
+    for name, source in sources():
         modules.append((name, source, marshal.dumps(compile(source, f"<{name}>", "exec", dont_inherit=True))))
     data = marshal.dumps((importlib.util.MAGIC_NUMBER, modules), 2)  # a version that every Python reads
     return b"%08x" % len(data) + data

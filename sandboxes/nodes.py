@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
 
-from sandboxes.boot import PathAlias, bundle
+from sandboxes.boot import PathAlias, sources
 from sandboxes.inside.frames import FrameBuffer
 from sandboxes.local import warn_of_no_confinement
 from sandboxes.sandbox import Backend, Limits, SandboxError, SandboxOutage, SandboxUnavailable, Terms
@@ -129,12 +129,12 @@ class Host:
         self._transport: Transport | None = None
         self._arrived = FrameBuffer()
 
-    def start(self, workdir: str | None, protocol: str) -> tuple[PathAlias, str]:
+    def start(self, workdir: str | None, version: str) -> tuple[PathAlias, str]:
         """Start the supervisor and send it what it begins with.
 
         Args:
             workdir: See `sandboxes.transport.Launcher`.
-            protocol: See `_protocol`.
+            version: See `protocol`.
 
         Returns:
             How its paths are shown, and the id of this node.
@@ -145,7 +145,7 @@ class Host:
         """
         import ray
 
-        if protocol != _protocol():
+        if version != protocol():
             raise SandboxUnavailable(
                 f"{socket.gethostname()} has another version of TurnGym than the machine that asks it for a sandbox; "
                 "remedy: install the same one on all nodes"
@@ -183,9 +183,9 @@ class Host:
 
 
 @functools.cache
-def _protocol() -> str:
+def protocol() -> str:
     """A hash of the supervisor's sources: both ends must understand each other."""
-    return sha256(bundle()).hexdigest()
+    return sha256(repr(sources()).encode("utf-8", "surrogatepass")).hexdigest()
 
 
 # -- Here -------------------------------------------------------------------------------------------------------------
@@ -235,7 +235,7 @@ class RayLauncher:
             .remote(self._inner)
         )
         try:
-            alias, self._node.id = _answer(actor.start.remote(workdir, _protocol()), PLACE_SECONDS)
+            alias, self._node.id = _answer(actor.start.remote(workdir, protocol()), PLACE_SECONDS)
         except BaseException as error:
             self._ray.kill(actor)
             if not isinstance(error, _Silent):

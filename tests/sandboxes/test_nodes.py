@@ -19,7 +19,7 @@ import pytest
 import envs  # noqa: F401  (registers them)
 from sandboxes import Backend, SandboxError, SandboxPool, SandboxUnavailable, open_sandbox, opening
 from sandboxes.conformance import CHECKS, conform, passed
-from sandboxes.nodes import connect
+from sandboxes.nodes import connect, protocol
 from sandboxes.opening import choose, probe
 from sandboxes.sandbox import NAMES, backend_of
 from tests.clusters import Nodes
@@ -69,6 +69,11 @@ def test_names() -> None:
     for wrong in ("ray:auto", "ray:", "ray", "ray:ray:bubblewrap"):
         with pytest.raises(ValueError, match="unknown sandbox backend"):
             open_sandbox(wrong)
+
+
+def test_the_same_version_is_the_same_in_every_process() -> None:
+    words = [sys.executable, "-c", "from sandboxes.nodes import protocol; print(protocol())"]
+    assert subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip() == protocol()
 
 
 def test_without_ray_the_remedy_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -269,6 +269,7 @@ def test_calibrating_on_several_processes_is_refused(tmp_path):
     class Two:
         world_size = 2
         overlap = None
+        gradient_cosine_steps = 0
 
     with pytest.raises(ConfigError, match="turn_resample_eta"):
         check_processes(Two(), T2POConfig(turn_resample=True))
