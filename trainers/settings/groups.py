@@ -11,7 +11,7 @@ from typing import NamedTuple
 from agents.models.loading import four_bit_problem
 from agents.rollout.engine import RolloutMode
 from envs.registry import BUILT_IN
-from sandboxes.sandbox import NAMES, Backend
+from sandboxes.sandbox import NAMES
 from tasks.settings import Settings, idle, setting, unless
 
 # -- Settings of the environment: which one, which tasks, and where their commands run --------------------------------
@@ -76,7 +76,7 @@ class EnvArguments(Settings):
     )
     sandbox: str = setting(
         "auto",
-        f"{' | '.join(('auto', *Backend))} (isolates nothing, only by its name); ray:NAME on a Ray cluster.",
+        f"{' | '.join(NAMES)} (local isolates nothing, only by its name; ray: on a cluster).",
         choices=NAMES,
         common=True,
     )
