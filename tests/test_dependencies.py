@@ -25,6 +25,7 @@ CORE_COMMANDS = ("trainers/evaluate.py", "trainers/reporting/folder.py", "traine
 
 UNDECLARED = {
     "verifiers": "a peer of a benchmark, in an interpreter of its own that the benchmark is told",
+    "trackio": "an option of transformers, which refuses `report_to trackio` where it is missing",
     "triton": "comes with torch where there is a GPU; the kernels are imported only there",
     "pydantic-core": "half of pydantic, which requires one exact version of it",
     "latex2sympy2-extended": "half of math-verify, which requires one exact version of it",

@@ -26,7 +26,7 @@ from tests.clusters import Nodes
 from tests.sandboxes.conftest import require
 from tests.sandboxes.leftovers import arguments
 
-pytestmark = [pytest.mark.xdist_group("ray"), pytest.mark.timeout(200)]
+pytestmark = [pytest.mark.xdist_group("ray"), pytest.mark.timeout(200), pytest.mark.ray]
 NAME = "ray:bubblewrap"
 TRIED = [
     "streams-and-exit-code-are-real",

@@ -27,6 +27,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore"),
     pytest.mark.timeout(300),
     pytest.mark.xdist_group("ray"),
+    pytest.mark.ray,
 ]
 
 
