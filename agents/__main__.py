@@ -10,10 +10,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from agents.commands import UsageError, chosen, clean, show
+from agents.commands import UsageError, chosen, clean, run_of, show
 from agents.exports.convert import TARGETS, convert
 from agents.trajectory import RecordError
-from agents.view.collect import intents_of, run_of
+from agents.view.collect import intents_of
 from sandboxes.guard import Parser, add_command, leave_with, started
 from sandboxes.sandbox import NAMES
 from tasks.cli import SPEC
@@ -45,7 +45,7 @@ def _again(args: argparse.Namespace) -> int:
 
 
 def _intents(file: str) -> dict[str, str]:
-    return intents_of(run_of(Path(file)))
+    return intents_of(run_of(Path(file).resolve()))
 
 
 def _view(args: argparse.Namespace) -> int:
@@ -87,13 +87,7 @@ def _parser() -> argparse.ArgumentParser:
     folders = ", ".join(name for name, target in TARGETS.items() if target.file_name)
     other.add_argument("out", help=f"the new file; a new folder for {folders}")
     other.add_argument("--to", choices=sorted(TARGETS), required=True)
-    other.add_argument(
-        "--tasks",
-        metavar="SPEC",
-        help="where the tasks are, for what they ask for (default: as the run says; none: nowhere)",
-    )
-    other.add_argument("--model", metavar="NAME", help="whose tokenizer tells what the first prompt says")
-    other.add_argument("--allow-cut", action="store_true", help="leave out a last line that was cut by a crash")
+    _stands_beside(other, wanted="ask for", told="the first prompt")
     replayed = add_command(
         commands,
         "replay",
@@ -154,19 +148,28 @@ def _views(commands: Any) -> None:
     page.add_argument("--open", action="store_true", help="show it in the browser")
     page.add_argument("--serve", action="store_true", help="write no page: serve it here, and follow what runs write")
     page.add_argument("--port", metavar="N", type=int, default=0, help="for --serve (default: a free one)")
-    page.add_argument(
-        "--tasks",
-        metavar="SPEC",
-        help="where the tasks are, for what they wanted (default: as the run says; none: nowhere)",
-    )
-    page.add_argument("--model", metavar="NAME", help="whose tokenizer tells what each token says")
-    page.add_argument("--allow-cut", action="store_true", help="leave out a last line that was cut by a crash")
+    _stands_beside(page, wanted="wanted", told="each token")
 
 
 def _reads(command: argparse.ArgumentParser) -> None:
     command.add_argument("file", help="a JSONL file of a run, or of the formats fieldnotes and retrain")
     command.add_argument("--episode", type=int, metavar="N", help="the episode's number in the file, from 0")
     command.add_argument("--task", metavar="ID", help="only episodes of this task")
+    _allows_cut(command)
+
+
+def _stands_beside(command: argparse.ArgumentParser, *, wanted: str, told: str) -> None:
+    """Where to find what records do not hold: tasks, a tokenizer."""
+    command.add_argument(
+        "--tasks",
+        metavar="SPEC",
+        help=f"where the tasks are, for what they {wanted} (default: as the run says; none: nowhere)",
+    )
+    command.add_argument("--model", metavar="NAME", help=f"whose tokenizer tells what {told} says")
+    _allows_cut(command)
+
+
+def _allows_cut(command: argparse.ArgumentParser) -> None:
     command.add_argument("--allow-cut", action="store_true", help="leave out a last line that was cut by a crash")
 
 

@@ -124,21 +124,24 @@ def _sources(settings: dict[str, Any]) -> list[Any]:
     return [settings["tasks"], *([held_out] if by_itself else [])]
 
 
+def run_of(file: Path) -> Path | None:
+    """The folder of the run or evaluation that wrote a file; `None` where it lies in none."""
+    return next((f for f in file.parents[:3] if (f / SETTINGS).is_file() and (f / MACHINE).is_file()), None)
+
+
 def _settings(file: Path) -> tuple[Path, dict[str, Any]] | None:
     """The settings of the run or evaluation that wrote `file`, and where they stand; `None` without."""
-    for folder in file.resolve().parents[:3]:
-        path = folder / SETTINGS
-        if not path.is_file() or not (folder / MACHINE).is_file():
-            continue
-        try:
-            settings = yaml.safe_load(path.read_text(encoding="utf-8"))
-        except (yaml.YAMLError, UnicodeDecodeError) as error:
-            raise RecordError(
-                f"{path}: cannot be read ({error}): repair it, or say with --tasks where the tasks are"
-            ) from error
-        if isinstance(settings, dict):
-            return path, settings
-    return None
+    folder = run_of(file.resolve())
+    if folder is None:
+        return None
+    path = folder / SETTINGS
+    try:
+        settings = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise RecordError(
+            f"{path}: cannot be read ({error}): repair it, or say with --tasks where the tasks are"
+        ) from error
+    return (path, settings) if isinstance(settings, dict) else None
 
 
 # -- A stored trajectory, or one that was played again, as a page for people ------------------------------------------

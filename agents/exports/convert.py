@@ -14,10 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from agents.commands import UsageError, clean, tokenizer_named
+from agents.commands import UsageError, clean
 from agents.exports import atif, inspect_log
 from agents.exports.texts import UNKNOWN, Texts, facts, messages, outcome
-from agents.models.card import ModelError
 from agents.records import read_trajectories, to_records
 from agents.trajectory import Trajectory
 from agents.view.pack import Tokenizers
@@ -87,12 +86,8 @@ def convert(args: argparse.Namespace) -> int:
     out, target, count = Path(args.out), TARGETS[args.to], 0
     if out.exists():
         raise UsageError(f"{out} is already there: remove it, or choose another name")
-    try:
-        tokenizers = Tokenizers(None if args.model is None else tokenizer_named(args.model))
-    except ModelError as error:
-        raise UsageError(str(error)) from error
     wanted = Wanted(args.tasks)
-    texts = Texts(Path(args.file), tokenizers, wanted)
+    texts = Texts(Path(args.file), Tokenizers.with_model(args.model), wanted)
 
     def counted() -> Iterator[Trajectory]:
         nonlocal count

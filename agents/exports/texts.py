@@ -8,10 +8,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from agents.commands import recorded_model
+from agents.commands import recorded_model, run_of
 from agents.policy import FinishReason
 from agents.trajectory import Trajectory, Turn
-from agents.view.collect import run_of, tokenizers_near
+from agents.view.collect import tokenizers_near
 from agents.view.pack import Tokenizers, safe
 from agents.view.wanted import Wanted
 from envs.episode import StopReason

@@ -15,7 +15,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from agents.commands import MACHINE, SETTINGS, UsageError
+from agents.commands import UsageError, run_of
 from agents.records import RecordFile, format_of
 from agents.trajectory import RecordError, Trajectory, read_records
 from agents.view.pack import Tokenizers, pack, row
@@ -263,11 +263,6 @@ def _holds_episodes(path: Path) -> bool:
     except RecordError:
         return False
     return False
-
-
-def run_of(path: Path) -> Path | None:
-    """The folder of the run or evaluation that wrote a file."""
-    return next((f for f in path.parents[:3] if (f / SETTINGS).is_file() and (f / MACHINE).is_file()), None)
 
 
 def intents_of(run: Path | None) -> dict[str, str]:

@@ -8,8 +8,7 @@ import webbrowser
 from collections.abc import Sequence
 from pathlib import Path
 
-from agents.commands import UsageError, clean, tokenizer_named
-from agents.models.card import ModelError
+from agents.commands import clean
 from agents.view.pack import Tokenizers
 from agents.view.page import PAGE, write_page
 from agents.view.serve import serve
@@ -24,10 +23,7 @@ def view(args: argparse.Namespace) -> int:
         RecordError: A file holds something else than episodes.
         OSError: A file cannot be read or written.
     """
-    try:
-        tokenizers = Tokenizers(None if args.model is None else tokenizer_named(args.model))
-    except ModelError as error:
-        raise UsageError(str(error)) from error
+    tokenizers = Tokenizers.with_model(args.model)
     if args.serve:
         return serve(args.sources, tokenizers, Wanted(args.tasks), port=args.port, show=args.open)
     out = Path(args.out) if args.out else default_output(args.sources)

@@ -12,6 +12,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from agents.commands import UsageError, tokenizer_named
+from agents.models.card import ModelError
 from agents.policies.scripted import ByteTokenizer
 from agents.policy import Candidate, FinishReason
 from agents.t2po.think import Cause
@@ -99,6 +101,18 @@ class Tokenizers:
         self._named = [Pieces(named)] if named is not None else []
         self._of: dict[tuple[str | None, tuple[Path, ...]], Pieces] = {}
         self._missed: Counter[tuple[str | None, tuple[Path, ...]]] = Counter()
+
+    @classmethod
+    def with_model(cls, name: str | None) -> Tokenizers:
+        """Those at hand, and that of a model before them; `None`: no model is named.
+
+        Raises:
+            UsageError: It cannot be loaded.
+        """
+        try:
+            return cls(None if name is None else tokenizer_named(name))
+        except ModelError as error:
+            raise UsageError(str(error)) from error
 
     def of(self, episode: Trajectory, files: tuple[Path, ...] = ()) -> Pieces | None:
         """The one that the episode's ids are of; `None` where it is not at hand, or the record holds no ids.
