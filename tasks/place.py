@@ -207,20 +207,21 @@ def particular(task: Task) -> bool:
 
 def lacking(task: Task, backend: Backend) -> str | None:
     """What a task asks for that a backend cannot give, in words that follow its id; `None` where there is nothing."""
-    if not particular(task) or backend is Backend.DOCKER:
+    if backend is Backend.DOCKER:
         return None
-    if image_of(task) is None and is_shared(task):
-        if backend in MOUNTS_FOLDERS:
-            return None
+    what = ""
+    if image_of(task) is not None:
+        what = f"asks for the image '{task.image}'" if task.dockerfile is None else "has a Dockerfile"
+    elif reason := network_reason(task):
+        what = f"has a verifier that needs a network ({reason})"
+    if what:
+        return f"{what}, which only the docker sandbox can give; here it is {backend}"
+    if is_shared(task) and backend not in MOUNTS_FOLDERS:
         return (
             "is judged by the agent's processes, which only docker and bubblewrap tell from those of the machine; here "
             f"it is {backend}"
         )
-    if image_of(task) is None:
-        what = f"has a verifier that needs a network ({network_reason(task)})"
-    else:
-        what = f"asks for the image '{task.image}'" if task.dockerfile is None else "has a Dockerfile"
-    return f"{what}, which only the docker sandbox can give; here it is {backend}"
+    return None
 
 
 def no_network(reason: str) -> str:
