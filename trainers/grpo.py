@@ -204,9 +204,9 @@ class TrainingRun:
             self.callback = self._watch(record)
             self.callback.gpu = GpuBusy.of_this_process(use_cpu=run.settings.config.use_cpu)
             if run.settings.config.emergence:
-                self.callback.emergence = EmergenceLog(record.path, tokenizer, run.settings.config)
+                self.callback.logs.append(EmergenceLog(record.path, tokenizer, run.settings.config).on_episodes)
             if TRACKIO in (run.settings.config.report_to or ()):
-                self.callback.traces = Traces(tokenizer)
+                self.callback.logs.append(Traces(tokenizer).on_episodes)
         config = run.settings.config
         config.eval_strategy = config.eval_strategy if self.held_out else "no"
         config.eval_on_start = config.eval_on_start and bool(self.held_out) and begin.checkpoint is None

@@ -30,11 +30,9 @@ from trainers.resume import FIELDS
 from trainers.rollouts.samplers import sampled_dtype
 from trainers.run.console import RunConsole
 from trainers.run.device import GpuBusy
-from trainers.run.emergence import EmergenceLog
 from trainers.run.record import FINDINGS, RunRecord
 from trainers.run.setup import Run, reply_cap
 from trainers.run.summary import Clock
-from trainers.run.traces import Traces
 from trainers.settings.groups import take_apart
 
 # -- How far a step moved the weights, and whether it had a gradient, on a sample of them -----------------------------
@@ -367,8 +365,8 @@ class RunCallback(GuardCallback):
         self.record, self.console = record, console
         self.clock = Clock()
         self.gpu: GpuBusy | None = None
-        self.emergence: EmergenceLog | None = None
-        self.traces: Traces | None = None
+        self.logs: list[Callable[[int, RolloutResult], None]] = []
+        """More that is told of training episodes, as `on_episodes` is."""
         self._before = Clock()
         self._warm = 0
         """Steps that this process has taken."""
@@ -406,10 +404,8 @@ class RunCallback(GuardCallback):
         """The episodes of the step after `step` optimizer steps."""
         self.clock.add(result.timing)
         self.record.write_episodes(step + 1, result.trajectories, keep=self._keep)
-        if self.emergence is not None:
-            self.emergence.write(step + 1, result.trajectories)
-        if self.traces is not None:
-            self.traces.write(step + 1, result.trajectories)
+        for log in self.logs:
+            log(step, result)
         super().on_episodes(step, result)
 
     def on_evaluation(self, evaluation: Evaluation, episodes: dict[str, list[Trajectory]]) -> None:
