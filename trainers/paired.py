@@ -12,7 +12,7 @@ from statistics import NormalDist, fmean
 import numpy as np
 from scipy import stats as scipy_stats
 
-from trainers.stats import Interval, Outcomes, effective_n, task_differences, wilson
+from trainers.stats import Interval, Outcomes, effective_n, shared_tasks, task_differences, wilson
 
 POWER = 0.8
 """How often a test must find a difference that it is said to be able to show."""
@@ -28,7 +28,7 @@ def difference_interval(first: Outcomes, second: Outcomes) -> Interval | None:
     Returns:
         The interval; `None` without a common task.
     """
-    common = [task for task in first if first[task] and second.get(task)]
+    common = shared_tasks(first, second)
     if not common:
         return None
     arms = [{task: arm[task] for task in common} for arm in (first, second)]
@@ -100,7 +100,7 @@ def smallest_difference(first: Outcomes, second: Outcomes, *, alpha: float = 0.0
     """
     deltas = task_differences(first, second)
     n, square = len(deltas), fmean(d * d for d in deltas) if deltas else 0.0
-    single = all(len(arm[task]) == 1 for arm in (first, second) for task in first if first[task] and second.get(task))
+    single = all(len(arm[task]) == 1 for arm in (first, second) for task in shared_tasks(first, second))
     if square and not single:
         normal = NormalDist()
         return min(1.0, (normal.inv_cdf(1 - alpha / 2) + normal.inv_cdf(POWER)) * math.sqrt(square / n))

@@ -168,15 +168,20 @@ def sign_flip_test(differences: Sequence[float], *, resamples: int = 10_000, see
     return float((np.count_nonzero(np.abs(signs @ d) >= observed) + 1) / (resamples + 1))
 
 
+def shared_tasks(first: Outcomes, second: Outcomes) -> list[str]:
+    """Tasks that both arms have a graded attempt of."""
+    return [task for task in first if first[task] and second.get(task)]
+
+
 def task_differences(first: Outcomes, second: Outcomes) -> list[float]:
     """Second minus first pass rate of each task that both arms have a graded attempt of."""
-    common = [task for task in first if first[task] and second.get(task)]
+    common = shared_tasks(first, second)
     return [fmean(map(float, second[task])) - fmean(map(float, first[task])) for task in common]
 
 
 def paired_test(first: Outcomes, second: Outcomes, *, seed: int = 0) -> PairedTest:
     """Compare two arms task by task: exact McNemar for one attempt a task, else sign flips of per-task means."""
-    common = [task for task in first if first[task] and second.get(task)]
+    common = shared_tasks(first, second)
     every = {task for arm in (first, second) for task, passes in arm.items() if passes}
     deltas = task_differences(first, second)
     better, worse = sum(d > 0 for d in deltas), sum(d < 0 for d in deltas)

@@ -15,7 +15,8 @@ from trainers.errors import RunFolderError
 from trainers.evaluation.arms import Arms
 from trainers.measure import NO_PART, Measurement
 from trainers.paired import difference_interval, smallest_difference
-from trainers.stats import Interval, Outcomes, PairedTest, fisher_exact, holm, paired_test
+from trainers.run.summary import points_text
+from trainers.stats import Interval, Outcomes, PairedTest, fisher_exact, holm, paired_test, shared_tasks
 
 ALPHA = 0.05
 """Probability of a wrong improvement or degradation in all comparisons of a call."""
@@ -86,9 +87,7 @@ class Comparison:
         """The verdict for people."""
         if self.said is Said.OTHER_SETTINGS:
             return f"{self.said}, so no verdict: {'; '.join(self.differs)}"
-        points = 100 * self.test.difference
-        ends = "" if self.interval is None else f" [{100 * self.interval.low:+.1f}, {100 * self.interval.high:+.1f}]"
-        found = f"{points:+.1f} points{ends}"
+        found = points_text(self.test.difference, self.interval)
         if self.said is not Said.NO_DIFFERENCE:
             return f"{self.said}: B minus A is {found}"
         could = (
@@ -190,7 +189,7 @@ def _differences(pair: _Pair) -> Iterator[str]:
 def _parts(pair: _Pair) -> Iterator[tuple[str, dict[str, Part]]]:
     """The shared tasks, parted; every partition adds up to all of them."""
     first, second = pair.outcomes
-    shared = [task for task in first if first[task] and second.get(task)]
+    shared = shared_tasks(first, second)
     of = {**pair.first.parts, **pair.second.parts}
     for name in dict.fromkeys(name for task in shared for name in of.get(task, ())):
         tasks: dict[str, list[str]] = {}

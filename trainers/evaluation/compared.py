@@ -18,8 +18,8 @@ from trainers.evaluation.compare import Comparison, Part
 from trainers.evaluation.shown import count_table
 from trainers.jsonl import write_json
 from trainers.measure import NO_PART, is_graded
-from trainers.run.summary import measurement_table, p_text, text_table
-from trainers.stats import Interval, tasks_needed
+from trainers.run.summary import measurement_table, p_text, points_text, text_table
+from trainers.stats import shared_tasks, tasks_needed
 
 FILE = "comparison.json"
 SCHEMA = 1
@@ -45,7 +45,7 @@ def _shown(one: Comparison) -> Iterator[Table | str]:
         yield f"no task in common: unpaired p {p_text(one.unpaired_p)} (Fisher's exact test, attempts independent)"
     else:
         yield (
-            f"B minus A: {_points(test.difference, one.interval)} on {test.tasks} shared tasks; paired p "
+            f"B minus A: {points_text(test.difference, one.interval)} on {test.tasks} shared tasks; paired p "
             f"{p_text(test.p_value)} ({test.test}: {test.better} tasks better, {test.worse} worse, "
             f"{test.tasks - test.better - test.worse} equal)"
         )
@@ -70,22 +70,17 @@ def _table(comparisons: Sequence[Comparison]) -> Table:
     rows: list[tuple[str, ...]] = [("B", "arm", "B minus A [95 % interval]", "p", "p, Holm", "verdict")]
     for one in comparisons:
         arm = one.arms[0] if one.arms[0] == one.arms[1] else " against ".join(one.arms)
-        points = _points(one.test.difference, one.interval) if one.test.tasks else "-"
+        points = points_text(one.test.difference, one.interval) if one.test.tasks else "-"
         rows.append((one.second, arm, points, p_text(one.test.p_value), p_text(one.p_holm), one.said))
     title = f"against {comparisons[0].first}, p corrected for {len(comparisons)} comparisons (Holm)"
     return text_table(title, rows)
-
-
-def _points(difference: float, interval: Interval | None) -> str:
-    ends = "" if interval is None else f" [{100 * interval.low:+.1f}, {100 * interval.high:+.1f}]"
-    return f"{100 * difference:+.1f} points{ends}"
 
 
 def _parts_table(name: str, parts: Mapping[str, Part]) -> Table:
     rows = [(name, "tasks", "A", "B", "B minus A [95 % interval]")]
     for part, row in parts.items():
         sides = ("{}/{}".format(*row.first), "{}/{}".format(*row.second))
-        rows.append((part, str(row.tasks), *sides, _points(row.difference, row.interval)))
+        rows.append((part, str(row.tasks), *sides, points_text(row.difference, row.interval)))
     first, second = ("/".join(str(sum(column)) for column in zip(*side, strict=True)) for side in _columns(parts))
     rows.append(("all", str(sum(row.tasks for row in parts.values())), first, second, ""))
     return text_table(f"by {name}, shared tasks (each interval of its row alone)", rows)
@@ -138,10 +133,8 @@ def field_notes(arms: Sequence[Arms], one: Comparison) -> dict[str, Any]:
     second = next(arm for arm in arms[1:] if arm.name == one.second)
     shared = {
         task
-        for task in one.a.outcomes
-        if one.a.outcomes[task]
-        and one.b.outcomes.get(task)
-        and arms[0].hashes.get(task) == second.hashes.get(task, arms[0].hashes.get(task))
+        for task in shared_tasks(one.a.outcomes, one.b.outcomes)
+        if arms[0].hashes.get(task) == second.hashes.get(task, arms[0].hashes.get(task))
     }
     sides = (
         _side(arms[0], one.arms[0], one.a.outcomes, shared),

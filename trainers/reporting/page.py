@@ -17,8 +17,9 @@ from trainers.measure import Confirmation, Measurement, losses_of
 from trainers.reporting.charts import Figure
 from trainers.reporting.folder import RunFolder
 from trainers.reporting.run_charts import run_figures, time_figure
-from trainers.run.checkpoints import checkpoint_cells
-from trainers.run.summary import both_ways, counts_text, number, p_text, passes, percent, stop_mix
+from trainers.run.checkpoints import cells_of
+from trainers.run.record import STEPS
+from trainers.run.summary import both_ways, counts_text, number, p_text, passes, percent, points_text, stop_mix
 from trainers.stats import paired_test
 
 # -- Sample episodes of the report: chosen, and made safe to show -----------------------------------------------------
@@ -199,7 +200,7 @@ def view_run(run: RunFolder, folder: Path | None = None) -> RunView:
         warnings=[shown(w) for w in dict.fromkeys(run.warnings)],
         notes=run.notes,
         losses=_losses(run),
-        checkpoints=list(checkpoint_cells(run.path)),
+        checkpoints=list(cells_of([(point.step, point.settings) for point in run.held_out], run.path / STEPS)),
         figures=run_figures(run),
         time=time_figure(run),
         samples=samples,
@@ -315,10 +316,7 @@ def _confirmed_cards(c: Confirmation | None) -> list[Card]:
         after, test, interval = c.after[arm], c.test(arm), c.interval(arm)
         detail = f"{passes(after)}; before {passes(before)}; {before.sampling}"
         if interval is not None:
-            low, high = 100 * interval.low, 100 * interval.high
-            detail += (
-                f"; {100 * test.difference:+.1f} points [{low:+.1f}, {high:+.1f}], paired p {p_text(test.p_value)}"
-            )
+            detail += f"; {points_text(test.difference, interval)}, paired p {p_text(test.p_value)}"
         name = f"confirmed pass, {arm} ({c.source})"
         cards.append(Card(name, percent(before.pass_rate), percent(after.pass_rate), detail))
     return cards

@@ -12,7 +12,7 @@ from trainers.jsonl import read_lines
 from trainers.measure import Measurement
 from trainers.paired import difference_interval
 from trainers.run.record import HELD_OUT, STEPS
-from trainers.run.summary import number, p_text, percent
+from trainers.run.summary import number, p_text, percent, points_text
 from trainers.stats import Interval, PairedTest, paired_test
 
 POOL = "pool"
@@ -48,9 +48,7 @@ class CheckpointRow:
         assertions = "-" if self.assertions is None else "{}/{}".format(*self.assertions)
         difference = p = "-"
         if self.test is not None and self.test.tasks:
-            difference, p = f"{100 * self.test.difference:+.1f} points", p_text(self.test.p_value)
-            if self.interval is not None:
-                difference += f" [{100 * self.interval.low:+.1f}, {100 * self.interval.high:+.1f}]"
+            difference, p = points_text(self.test.difference, self.interval), p_text(self.test.p_value)
         share = self.passed / self.graded if self.graded else None
         return (
             str(self.step),
@@ -142,8 +140,12 @@ def checkpoint_cells(folder: Path) -> tuple[tuple[str, ...], ...]:
     Raises:
         RunFolderError: A line of held_out.jsonl is no measurement.
     """
-    points = list(_points(folder / HELD_OUT))
-    rows = [*measured_rows(points), *pool_rows(folder / STEPS, [step for step, _ in points])]
+    return cells_of(list(_points(folder / HELD_OUT)), folder / STEPS)
+
+
+def cells_of(points: Sequence[tuple[int, Mapping[str, Measurement]]], path: Path) -> tuple[tuple[str, ...], ...]:
+    """The same of measurements that were read already; `path`: the run's steps.csv."""
+    rows = [*measured_rows(points), *pool_rows(path, [step for step, _ in points])]
     return (HEADER, *(row.cells() for row in sorted(rows, key=lambda row: row.step))) if rows else ()
 
 

@@ -399,13 +399,18 @@ def _against(before: Measurement, after: Measurement, interval: Interval | None 
     return f"{passes(before)} -> {passes(after)}; decode: {how}; {difference_text(test, interval)}"
 
 
+def points_text(difference: float, interval: Interval | None = None) -> str:
+    """A difference of two pass rates in points, with its interval, if that is given."""
+    ends = "" if interval is None else f" [{100 * interval.low:+.1f}, {100 * interval.high:+.1f}]"
+    return f"{100 * difference:+.1f} points{ends}"
+
+
 def difference_text(test: PairedTest, interval: Interval | None = None) -> str:
     """The difference of two pass rates with its paired p, and with its interval, if that is given."""
     if not test.tasks:
         return "no task was graded in both"
-    between = f" [{100 * interval.low:+.1f}, {100 * interval.high:+.1f}]" if interval else ""
     return (
-        f"difference {100 * test.difference:+.1f} points{between}, paired p {p_text(test.p_value)} "
+        f"difference {points_text(test.difference, interval)}, paired p {p_text(test.p_value)} "
         f"({test.test}: {test.better} tasks better, {test.worse} worse)"
     )
 
