@@ -112,9 +112,7 @@ SHIPPED = {
         "outcome": _OUTCOME, "index_exit_code": ("turn_index", "exit_code", 0.3, False),
         "t2po": (*_GRPO[:3], True), "t2po_outcome": (*_OUTCOME[:3], True),
     }),
-    "smollm2_turns": (24, {
-        "grpo": _GRPO, "outcome": _OUTCOME, "progress": _PROGRESS, "t2po": (*_GRPO[:3], True),
-    }),
+    "smollm2_turns": (24, {"grpo": _GRPO, "outcome": _OUTCOME, "t2po": (*_GRPO[:3], True)}),
 }  # fmt: skip
 """Runs and conditions: turn_grouping, turn_signal, beta_turn, turn_resample."""
 
