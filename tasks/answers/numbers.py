@@ -170,6 +170,11 @@ _CHANGED = re.compile(
     r" [^.]*\b(?:from|by) [^.]*\bto (?:about )?\$?\Z",
     re.IGNORECASE,
 )
+_CHANGED_BY = re.compile(
+    r"[^0-9]*\b(?:is|are|was|were|been|be|gets?|got) (?:in|de)?(?:creas|reduc)ed by (?:about |exactly )?\$?\Z",
+    re.IGNORECASE,
+)
+"""The change itself is what is asked for: `so the price was reduced by 25%`, but not `20 was reduced by 5`."""
 _PERCENT = re.compile(r"[0-9][0-9.]*\ ?(?:%|percent)")
 _FUNCTION = r"(?:sqrt|cbrt|log|ln|lg|exp|(?:arc)?(?:sin|cos|tan)|pi)"
 MARKUP = (
@@ -428,7 +433,7 @@ def _spaced(text: str, begin: int, has_sign: bool) -> str:
         return _PART  # 6:30, 3 : 4, 3,5
     if (last.isdigit() and (marks.strip() in ("", "$") or marks == "(")) or (has_sign and operand):
         return _PART  # two numbers in a row; with a sign, a difference
-    if line[-1:] != " " or not _OPERATOR_BEFORE.search(line) or _CHANGED.search(line):
+    if line[-1:] != " " or not _OPERATOR_BEFORE.search(line) or _CHANGED.search(line) or _CHANGED_BY.match(line):
         return ""
     return "" if line.endswith(", or ") and _PERCENT.match(text, begin) else _PART  # 3 in 4, or 75%
 

@@ -103,6 +103,9 @@ RIGHT = [
     ("It'll take her 1.5 hours, or 90 minutes.", "90"),
 ]
 RIGHT += [
+    ("So the price was reduced by 25%.", "25"),
+    ("The shelf life is increased by about 3 days.", "3"),
+    ("The fare got reduced by $12.", "12"),
     ("So 3 * 5 = 15. If he had gone for 3 more, it would have been $47 instead.", "15"),
     ("6 * 1200 = 7,200. Thus, it makes **7,200** good toys in 6 days, out of 7,500 toys in total.", "7200"),
     ("28 × 1.5 = 42. It costs **forty-two dollars** ($42) for the trip.", "42"),
@@ -257,6 +260,8 @@ WRONG = [
     ("It is 3. To check: it should be 4.", "3"),
     ("The area is x^2 = 9", "2"),
     ("5 increased by 3 in 2 days", "5"),
+    ("The price of 20 was reduced by 5", "5"),
+    ("A price of 20 was reduced by 5", "20"),
     ("9 over 2", "9"),
     ("5 to 10", "5"),
     ("She has 5 more than 12.", "5"),
