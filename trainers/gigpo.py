@@ -37,6 +37,7 @@ from agents.policy import PolicyError, Sampling
 from agents.rollout import Job, RolloutEngine, RolloutResult, RolloutState
 from agents.t2po import T2PO, T2POConfig
 from tasks.task import Task
+from trainers.attention import attend_in_one_kernel
 from trainers.construction import check_arguments, idle_in_library, pool_dataset
 from trainers.credit import NO_TURN, Credit, TurnSignal
 from trainers.credit.batch import batch_of, joined, padded
@@ -200,6 +201,7 @@ class GiGPOTrainer(ComparesGradients):
                     parameter.data = kept.get(id(parameter), parameter.data).float()
         keep_less(self.model)
         self.mask_truncated_completions = False  # TRL's rule; ours acts in `play`
+        attend_in_one_kernel()
         torch.backends.cuda.enable_cudnn_sdp(False)  # attention of it plans anew for each shape: up to a second of each
         if reference is not None:
             attach_reference(self, reference)

@@ -67,6 +67,7 @@ class Load:
         reference: Weights that are kept once more for the KL.
         batch: Episodes of one forward and backward pass.
         slots: Episodes in flight while sampling; 0 where another program samples.
+        tries: Replies of one turn that are sampled at the same time, each in a slot (`turn_resample_together`).
         longest: Tokens of the longest episode; `first` of its first prompt.
         checkpointing: Gradient checkpointing is on.
         start: Weights of the start that are kept in this memory until the confirmation.
@@ -92,6 +93,7 @@ class Load:
     graphs: bool = False
     by_tokens: bool = False
     compared: bool = False
+    tries: int = 1
     room: int | None = None
 
 
@@ -128,8 +130,9 @@ def estimate(load: Load) -> MemoryEstimate:
     learned, learned_size = (load.lora, 4) if load.lora else (shape.parameters, size)  # PEFT keeps adapters in float32
     activations = load.batch * load.longest * activation_bytes(load)
     samples = load.copy or size
-    slots = load.slots + load.slots // 8 * load.graphs  # by a quarter when one is missing: half of that in the mean
-    words, prompts = load.slots * shape.vocabulary, _prefill_bytes(load, samples)
+    rows = load.slots * load.tries
+    slots = rows + rows // 8 * load.graphs  # by a quarter when one is missing: half of that in the mean
+    words, prompts = rows * shape.vocabulary, _prefill_bytes(load, samples)
     draw = words * (DRAW + samples if load.graphs else LOGITS)
     parts = {
         "weights": shape.parameters * size + load.lora * 4,
@@ -347,7 +350,7 @@ def memory_lines(run: Run) -> Iterator[str]:
 
 def load_of(run: Run, shape: DecoderShape) -> Load:
     """What decides the memory of the run."""
-    policy, c = run.settings.policy, run.settings.config
+    policy, c, t2po = run.settings.policy, run.settings.config, run.settings.t2po
     trained = what_is_trained(policy, run.source)
     lora = shape.lora_parameters(trained.lora_r, trained.targets) if trained.lora_r else 0
     reference = 0
@@ -374,6 +377,7 @@ def load_of(run: Run, shape: DecoderShape) -> Load:
         graphs=gpu is not None and not served,
         by_tokens=c.token_budget is not None,
         compared=bool(c.gradient_cosine_steps),
+        tries=t2po.turn_resample_max_try if t2po.turn_resample and t2po.turn_resample_together else 1,
     )
     if gpu is None or not c.budget_is_auto:
         return load

@@ -208,6 +208,13 @@ def test_the_gradient_that_is_compared_takes_as_much_as_that_of_the_step():
     assert "gradient_cosine_steps=0" in text
 
 
+def test_samples_of_a_turn_that_are_drawn_together_take_a_slot_each():
+    one, three = estimate(seven()).parts, estimate(seven(tries=3)).parts
+    for name in ("sampling: keys and values", "sampling: logits"):
+        assert three[name] == 3 * one[name]
+    assert three["activations of one pass"] == one["activations of one pass"]
+
+
 @pytest.mark.parametrize(("first", "longest"), [(100, 400), (70, 905), (470, 3000), (470, 8192)])
 def test_the_cache_is_as_long_as_the_real_one_gets(first, longest):
     real = SlotCache()
