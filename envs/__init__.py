@@ -4,8 +4,8 @@ Importing this package registers the rows of `envs.registry` with Gymnasium: `Cl
 `IFEval-v0`, `Mixed-v0` and `ClawGym-v1`, each also under `TurnGym/`, and those of other packages.
 `gymnasium.make("envs:GSM8K-v0")` imports it by itself.
 
-Inside, imports point one way: mixed -> user -> clawgym, questions, vector -> registry, sandboxed, wrapping ->
-conversation -> episode, prompts -> actions, rewards, spaces.
+Inside, imports point one way: serve -> openenv -> mixed -> user -> clawgym, questions, vector -> registry, sandboxed,
+wrapping -> conversation -> episode, prompts -> actions, rewards, spaces.
 """
 
 from sandboxes.guard import check_packages, leave_when_interrupted

@@ -1,20 +1,25 @@
-"""`python -m envs play`: carry out a task by hand, as an agent would meet it."""
+"""`python -m envs`: carry out a task by hand, as an agent would meet it; serve an environment to other programs."""
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 from envs.actions import STOP_WORD, Heredoc, fenced, heredocs
 from envs.clawgym import ClawGymEnv
 from envs.conversation import ConversationEnv
 from envs.mixed import MixedEnv, kind_of_env
+from envs.registry import environment, environment_ids
+from envs.serve import TOKEN_VARIABLE, CannotListen, Limits, Server, check_access, run, to_standard_error
 from envs.user import ClawGymUserEnv
 from sandboxes.guard import Parser, add_command, leave_with, started
-from sandboxes.sandbox import NAMES, SandboxError
+from sandboxes.opening import choose
+from sandboxes.sandbox import NAMES, SandboxError, SandboxUnavailable
 from tasks.assertions.grade import GradeError
 from tasks.cli import SPEC
 from tasks.sources import load_tasks
@@ -43,9 +48,7 @@ def _play(options: argparse.Namespace) -> int:
         kinds = {kind_of_env(task) for task in tasks}
         make: Any = kinds.pop() if kinds in ({ClawGymEnv}, {ClawGymUserEnv}) else MixedEnv
         env = make(tasks, options.task, sandbox=options.sandbox, max_turns=options.max_turns, reward=options.reward)
-        for task in tasks:
-            if why := env.unfit(task):
-                raise ValueError(f"task '{task.id}' {why}")
+        _refuse_unfit(env)
     except (TaskError, ValueError) as error:
         print(f"envs: {error}", file=sys.stderr)
         return 2
@@ -62,6 +65,60 @@ def _play(options: argparse.Namespace) -> int:
         return 130
     finally:
         env.close()
+
+
+def _refuse_unfit(env: ConversationEnv) -> None:
+    """Raises ValueError where the environment cannot carry one of its tasks out."""
+    for task in env.tasks:
+        if why := env.unfit(task):
+            raise ValueError(f"task '{task.id}' {why}")
+
+
+def _serve(options: argparse.Namespace) -> int:
+    token = os.environ.get(TOKEN_VARIABLE) if options.token is None else options.token
+    try:
+        check_access(options.host, token)
+        limits = Limits(options.max_sessions, options.max_message_bytes, options.idle_seconds)
+        kind: Any = environment(options.id)  # what each takes, its class says
+        settings = {"max_turns": options.max_turns, "reward": options.reward}
+        given = {} if options.tasks is None else {"tasks": load_tasks(options.tasks)}
+        first = kind(sandbox=options.sandbox, **given, **settings)
+        _refuse_unfit(first)
+        import websockets  # noqa: F401
+    except ModuleNotFoundError as error:
+        if error.name != "websockets":
+            raise
+        print(
+            'envs: serve needs websockets, which is not installed. Remedy: pip install "turngym[serve]"',
+            file=sys.stderr,
+        )
+        return 2
+    except (TaskError, ValueError) as error:
+        print(f"envs: {error}", file=sys.stderr)
+        return 2
+    try:
+        place = choose(options.sandbox)
+    except SandboxUnavailable as error:
+        print(f"envs: {error}", file=sys.stderr)
+        return 3
+    about = (kind.__doc__ or "").split("\n", 1)[0]
+    make = partial(kind, tasks=first.tasks, sandbox=place, **settings)
+    server = Server(options.id, about, make, limits, token=token, log=to_standard_error)
+
+    def ready(port: int) -> None:
+        print(
+            f"{options.id}, {len(first.tasks)} tasks, sandbox {place}: http://{options.host}:{port} "
+            f"({'token' if token else 'no token'}, at most {limits.sessions} sessions; Ctrl-C ends it)",
+            flush=True,
+        )
+
+    try:
+        run(server, options.host, options.port, ready)
+    except CannotListen as error:
+        print(f"envs: {error}", file=sys.stderr)
+        return 2
+    print("ended; every sandbox is closed")
+    return 0
 
 
 def play(env: ConversationEnv, seed: int | None = None, read: Callable[[str], str] = input) -> int:
@@ -183,10 +240,42 @@ def _parser() -> argparse.ArgumentParser:
         default="library",
         help=f"where tasks come from: {SPEC}; gsm8k:sample and the like",
     )
-    player.add_argument("--sandbox", metavar="NAME", default="auto", help=", ".join(NAMES))
-    player.add_argument("--max-turns", metavar="N", type=int, help="turn budget; left out, the task's own")
-    player.add_argument("--reward", choices=("shaped", "binary", "delta"), default="shaped", help="the reward shown")
     player.add_argument("--seed", metavar="N", type=int, help="which task is drawn")
+    server = add_command(
+        commands,
+        "serve",
+        "let clients of OpenEnv play episodes",
+        _serve,
+        description="Serve an environment to clients of the OpenEnv project, each in a sandbox of its own.",
+        example="python -m envs serve ClawGym-v0 --tasks my_tasks/",
+    )
+    server.add_argument("id", metavar="ID", help=", ".join(environment_ids()))
+    server.add_argument(
+        "--tasks", metavar="SPEC", help=f"where tasks come from: {SPEC}; left out, the environment's own"
+    )
+    for command in (player, server):
+        command.add_argument("--sandbox", metavar="NAME", default="auto", help=", ".join(NAMES))
+        command.add_argument("--max-turns", metavar="N", type=int, help="turn budget; left out, the task's own")
+        command.add_argument(
+            "--reward", choices=("shaped", "binary", "delta"), default="shaped", help="what an episode pays"
+        )
+    server.add_argument("--host", metavar="ADDRESS", default="127.0.0.1", help="where to listen; others need a token")
+    server.add_argument("--port", metavar="N", type=int, default=8000, help="0 for a free one")
+    server.add_argument(
+        "--token", metavar="TEXT", help=f"what clients must show; better: {TOKEN_VARIABLE}, which no `ps` shows"
+    )
+    most = Limits()
+    server.add_argument("--max-sessions", metavar="N", type=int, default=most.sessions, help="sessions at a time")
+    server.add_argument(
+        "--max-message-bytes", metavar="N", type=int, default=most.message_bytes, help="size of one message of a client"
+    )
+    server.add_argument(
+        "--idle-seconds",
+        metavar="N",
+        type=float,
+        default=most.idle_seconds,
+        help="longest wait for a client's next message",
+    )
     return parser
 
 

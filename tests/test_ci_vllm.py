@@ -61,6 +61,7 @@ def test_a_machine_without_builds_for_the_cpu_is_told_from_a_failure(tmp_path: P
     [
         ("harbor", ["--no-deps harbor==", "from harbor.lint import lint_task", "import Trajectory"]),
         ("inspect", ["install --no-input --no-compile inspect_ai==", "from inspect_ai.log import read_eval_log"]),
+        ("openenv", ["--no-deps openenv-core==", "fastmcp", "from openenv.core import GenericEnvClient"]),
     ],
 )
 def test_a_peer_is_installed_once_and_only_where_it_may(peer: str, called: list[str], tmp_path: Path) -> None:

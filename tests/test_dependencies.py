@@ -163,9 +163,9 @@ def test_what_an_extra_declares_is_used(extra: str) -> None:
 
 
 def test_what_tests_and_benchmarks_import_comes_with_dev() -> None:
-    every = CORE.union(*(DECLARED[extra] for extra in ("train", "ray", "dev", "ifbench")), UNDECLARED)
+    every = CORE.union(*(DECLARED[extra] for extra in ("train", "ray", "serve", "dev", "ifbench")), UNDECLARED)
     assert used_by(files("tests", "benchmarks")) - every == set()
-    assert {"turngym[train]", "turngym[ray]"} <= set(PROJECT["optional-dependencies"]["dev"])
+    assert {"turngym[train]", "turngym[ray]", "turngym[serve]"} <= set(PROJECT["optional-dependencies"]["dev"])
 
 
 def test_each_exception_is_still_one() -> None:
