@@ -7,6 +7,7 @@ import json
 import os
 import random
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -294,7 +295,7 @@ def test_real_sandboxes_end_with_their_clients(bubblewrap: str) -> None:
             client.send(message("step", message=bash("sleep 25")))
             time.sleep(0.3)
             assert children() > before
-            client.socket.close()  # without a word, as when a machine dies
+            client.socket.shutdown(socket.SHUT_RDWR)  # without a word, as when a machine dies
         until(lambda: running.server.sessions == 0)
         assert children() == before and running.log == []
 
