@@ -1,4 +1,4 @@
-"""Our shell tasks in stock TRL: `GRPOTrainer(environment_factory=...)`, for those who want nothing else of ours.
+"""Our shell tasks in stock TRL, for those who want nothing else of ours: `GRPOTrainer(environment_factory=...)`.
 
 TRL owns the loop: it calls the model, runs the tool calls it finds in a reply, and ends an episode when a reply has
 none. So there is no turn credit and no cap on a single turn here; `trainers.gigpo` has both.
@@ -7,6 +7,11 @@ Contract with TRL 1.16 (held by a test): the factory makes one instance per row 
 returns text that is added to the last user message; every other public method is a tool, described by its docstring;
 whatever a tool raises becomes text for the model; reward functions are given `environments`, and a `None` of all of
 them takes the row out of its group's mean and gives it the advantage 0 (a KL or entropy term still sees its tokens).
+
+The asynchronous trainer (`trl.experimental.async_grpo`) differs in two things: it sends the factory, pickled, to a
+process that plays the episodes, and it gives reward functions no environments, but asks each environment for
+`get_reward()`. Both trainers add what `get_reward` says to the sum of the reward functions, so only environments that
+are meant to have it do.
 """
 
 from __future__ import annotations
@@ -149,8 +154,16 @@ class ShellTask:
         return self._reward
 
 
+class RewardedShellTask(ShellTask):
+    """A rollout that says its own reward, as the asynchronous trainer asks. TRL logs it under this class's name."""
+
+    def get_reward(self) -> float | None:
+        """The reward of the episode that has ended; `None` where the infrastructure ended it."""
+        return self._end()
+
+
 class ShellTasks:
-    """Makes the environments of a stock `GRPOTrainer`: pass it as `environment_factory`, and `close` it at the end.
+    """Makes the environments of a stock trainer: pass it as `environment_factory`, and `close` it at the end.
 
     Args:
         tasks: A source (`library`, `generated:...`, a folder of YAML files) or tasks.
@@ -160,6 +173,8 @@ class ShellTasks:
             refused.
         turn_penalty: What all calls together cost under `shaped`.
         agent_errors: `fail` or `error` (see `envs.episode.AgentErrors`).
+        owns_reward: The environments say their reward themselves, and `reward_funcs` is left out: the asynchronous
+            trainer needs it, `GRPOTrainer` takes it, too. There `sandbox` is a name: it goes to another process.
 
     Raises:
         tasks.model.TaskError: The tasks could not be loaded.
@@ -182,11 +197,13 @@ class ShellTasks:
         reward: str = "shaped",
         turn_penalty: float = 0.2,
         agent_errors: str = "fail",
+        owns_reward: bool = False,
     ) -> None:
         if reward_rule(reward, turn_penalty).needs_every_turn:
             raise ValueError(f"reward is '{reward}': TRL takes one reward an episode; use 'shaped' or 'binary'")
         self._tasks = resolve_tasks(tasks)
         self._sandbox = sandbox
+        self._kind = RewardedShellTask if owns_reward else ShellTask
         self._settings: dict[str, Any] = {
             "max_turns": max_turns, "reward": reward, "turn_penalty": turn_penalty, "agent_errors": agent_errors,
             "prompt_style": ToolStyle(),
@@ -197,7 +214,15 @@ class ShellTasks:
         """One environment more; its sandbox is opened at its first `reset`."""
         env = _ToolEnv(self._tasks, sandbox=self._sandbox, **self._settings)
         self._made.append(env)
-        return ShellTask(env)
+        return self._kind(env)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For the process of the asynchronous trainer, whose environments are its own; it closes them when it ends."""
+        if not isinstance(self._sandbox, str):
+            raise TypeError(
+                "an open sandbox, or a pool, cannot go to another process: name a backend, as in sandbox='auto'"
+            )
+        return {**vars(self), "_made": []}
 
     def dataset(self) -> Dataset:
         """One row per task: `prompt` (the system message, and a user message that `reset` fills) and `task_id`."""
@@ -220,7 +245,9 @@ class ShellTasks:
         self.close()
 
 
-def episode_reward(*, environments: Sequence[ShellTask], log_metric: Any = None, **columns: Any) -> list[float | None]:
+def episode_reward(
+    *, environments: Sequence[ShellTask] | None = None, log_metric: Any = None, **columns: Any
+) -> list[float | None]:
     """Reward function for `GRPOTrainer(reward_funcs=...)`: what each episode got from its environment.
 
     Args:
@@ -231,8 +258,18 @@ def episode_reward(*, environments: Sequence[ShellTask], log_metric: Any = None,
 
     Returns:
         Rewards in order; `None` where the infrastructure ended the episode: it is no failure of the model.
+
+    Raises:
+        ValueError: The environments say their reward themselves, or must, as there are none.
     """
     del columns
+    if environments is None:
+        raise ValueError(
+            "TRL gave no environments: its asynchronous trainer asks them for the reward. Make them with "
+            "ShellTasks(..., owns_reward=True), and leave reward_funcs out"
+        )
+    if any(isinstance(environment, RewardedShellTask) for environment in environments):
+        raise ValueError("owns_reward and episode_reward would count each reward twice: leave one of them out")
     rewards = [environment._end() for environment in environments]
     if log_metric is not None and rewards:
         pairs = zip(environments, rewards, strict=True)

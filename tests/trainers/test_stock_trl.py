@@ -60,7 +60,8 @@ class Scripted(GRPOTrainer):
         return super()._compute_loss(model, inputs)
 
 
-def test_one_step_of_a_stock_trainer(tmp_path, opened):
+@pytest.mark.parametrize("owns_reward", [False, True])
+def test_one_step_of_a_stock_trainer(tmp_path, opened, owns_reward):
     done = [call("bash", command="echo hello > greeting.txt"), call("submit"), "Done.<|im_end|>"]
     idle = [call("bash", command="true"), call("submit"), "Done.<|im_end|>"]
     stops = [call("bash", command="echo hello > greeting.txt"), "Done.<|im_end|>"]
@@ -71,10 +72,10 @@ def test_one_step_of_a_stock_trainer(tmp_path, opened):
     tokens = copy.deepcopy(tokenizer(trl_template("qwen3")))
     policy = model()
     before = torch.cat([p.detach().flatten().clone() for p in policy.parameters()])
-    with ShellTasks([task()], reward="binary") as tasks:
+    with ShellTasks([task()], reward="binary", owns_reward=owns_reward) as tasks:
         trainer = Scripted(
             policy,
-            reward_funcs=episode_reward,
+            reward_funcs=[] if owns_reward else episode_reward,
             args=args,
             train_dataset=tasks.dataset(),
             processing_class=tokens,
@@ -96,8 +97,12 @@ def test_one_step_of_a_stock_trainer(tmp_path, opened):
     wanted = [(r - 2 / 3) / scale for r in (1.0, 0.0, 1.0)]
     assert sorted(third) == pytest.approx(sorted([*map(float, wanted), 0.0]), abs=1e-3)
     (log,) = [entry for entry in trainer.state.log_history if "reward" in entry]
-    assert log["reward"] == pytest.approx(2 / 3) and log["env/infra_error_frac"] == 0.25
-    assert log["env/pass_rate"] == pytest.approx(2 / 3) and log["env/pass_min"] == 0.5
+    assert log["reward"] == pytest.approx(2 / 3)
+    if owns_reward:
+        assert log["rewards/RewardedShellTask/mean"] == pytest.approx(2 / 3)
+    else:
+        assert log["env/infra_error_frac"] == 0.25
+        assert log["env/pass_rate"] == pytest.approx(2 / 3) and log["env/pass_min"] == 0.5
     text = tokens.decode(batch["prompt_ids"][0])
     assert "Write hello into greeting.txt" in text and "notes.txt" in text and "Call `bash`" in text
     assert not torch.equal(torch.cat([p.detach().flatten() for p in policy.parameters()]), before)
