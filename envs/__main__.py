@@ -18,7 +18,7 @@ from envs.registry import environment, environment_ids
 from envs.serve import TOKEN_VARIABLE, CannotListen, Limits, Server, check_access, run, to_standard_error
 from envs.user import ClawGymUserEnv
 from sandboxes.guard import Parser, add_command, leave_with, started
-from sandboxes.opening import choose
+from sandboxes.opening import choose, open_sandbox
 from sandboxes.sandbox import NAMES, SandboxError, SandboxUnavailable
 from tasks.assertions.grade import GradeError
 from tasks.cli import SPEC
@@ -77,32 +77,31 @@ def _refuse_unfit(env: ConversationEnv) -> None:
 def _serve(options: argparse.Namespace) -> int:
     token = os.environ.get(TOKEN_VARIABLE) if options.token is None else options.token
     try:
+        import websockets  # noqa: F401
+
         check_access(options.host, token)
         limits = Limits(options.max_sessions, options.max_message_bytes, options.idle_seconds)
         kind: Any = environment(options.id)  # what each takes, its class says
-        settings = {"max_turns": options.max_turns, "reward": options.reward}
         given = {} if options.tasks is None else {"tasks": load_tasks(options.tasks)}
-        first = kind(sandbox=options.sandbox, **given, **settings)
+        place = choose(options.sandbox)
+        open_sandbox(place).close()  # one that cannot work here is said now, not to each client
+        settings = {"sandbox": place, "max_turns": options.max_turns, "reward": options.reward}
+        first = kind(**given, **settings)
         _refuse_unfit(first)
-        import websockets  # noqa: F401
     except ModuleNotFoundError as error:
         if error.name != "websockets":
             raise
-        print(
-            'envs: serve needs websockets, which is not installed. Remedy: pip install "turngym[serve]"',
-            file=sys.stderr,
-        )
+        remedy = 'pip install "turngym[serve]"'
+        print(f"envs: serve needs websockets, which is not installed. Remedy: {remedy}", file=sys.stderr)
         return 2
     except (TaskError, ValueError) as error:
         print(f"envs: {error}", file=sys.stderr)
         return 2
-    try:
-        place = choose(options.sandbox)
     except SandboxUnavailable as error:
         print(f"envs: {error}", file=sys.stderr)
         return 3
     about = (kind.__doc__ or "").split("\n", 1)[0]
-    make = partial(kind, tasks=first.tasks, sandbox=place, **settings)
+    make = partial(kind, tasks=first.tasks, **settings)
     server = Server(options.id, about, make, limits, token=token, log=to_standard_error)
 
     def ready(port: int) -> None:

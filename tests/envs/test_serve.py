@@ -29,7 +29,7 @@ from websockets.typing import Origin
 import envs.__main__ as cli
 from envs.clawgym import ClawGymEnv
 from envs.serve import TOKEN_VARIABLE, Limits, Server, check_access
-from sandboxes import Backend, probe
+from sandboxes import Backend, SandboxUnavailable, probe
 from tests.envs.fakes import FakeSandboxes, bash, task
 from tests.shared_data import REPOSITORY
 
@@ -364,6 +364,17 @@ def test_a_mistake_is_one_line(arguments: list[str], said: str, capsys: pytest.C
     assert cli.main(["serve", *arguments]) == 2
     refused = capsys.readouterr().err
     assert refused.startswith("envs: ") and said in refused and refused.count("\n") == 1
+
+
+def test_a_sandbox_that_cannot_work_is_said_at_the_start(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def none(*args: object, **kwargs: object) -> None:
+        raise SandboxUnavailable("docker: no engine answers")
+
+    monkeypatch.setattr(cli, "open_sandbox", none)
+    assert cli.main(["serve", "ClawGym-v0", "--sandbox", "docker"]) == 3
+    assert capsys.readouterr().err == "envs: docker: no engine answers\n"
 
 
 def test_a_port_that_is_taken(sandboxes: FakeSandboxes, capsys: pytest.CaptureFixture[str]) -> None:
