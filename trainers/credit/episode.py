@@ -77,6 +77,8 @@ class EpisodeOperator(StrEnum):
     """Centred, then normalised over all trained tokens of the step (Hu 2025)."""
     DISCOVER = "discover"
     """Entropic: N times the softmax of the rewards, minus 1, at a fixed divergence from uniform (TTT-Discover)."""
+    GTPO = "gtpo"
+    """A reward for every token of its own, by its entropy; passed and failed attempts apart (Tan et al. 2025)."""
 
 
 def grpo(rewards: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -152,10 +154,11 @@ OPERATORS: Registry[Function] = Registry(
         EpisodeOperator.MAXRL.value: maxrl,
         EpisodeOperator.REINFORCE_PP.value: grpo,
         EpisodeOperator.DISCOVER.value: discover,
+        EpisodeOperator.GTPO.value: grpo,
     },
     take=_function,
 )
-"""What `episode_operator` may name; REINFORCE++ ends in `trainers.credit.pipeline`, once tokens are weighted."""
+"""What `episode_operator` may name; REINFORCE++ and GTPO end in `trainers.credit.pipeline`, where tokens are known."""
 
 
 def episode_operator(name: str) -> EpisodeOperator | str:
@@ -235,7 +238,81 @@ def advantage_bound(operator: EpisodeOperator | str, scale: EpisodeScale, group_
     """
     if scale is EpisodeScale.GROUP:
         return float((group_size - 1) / np.sqrt(group_size))
-    unbounded = (EpisodeOperator.REINFORCE_PP, EpisodeOperator.DISCOVER)
+    unbounded = (EpisodeOperator.REINFORCE_PP, EpisodeOperator.DISCOVER, EpisodeOperator.GTPO)
     if scale is EpisodeScale.BATCH or operator in unbounded or operator not in tuple(EpisodeOperator):
         return None
     return float(group_size - 1) if operator is EpisodeOperator.MAXRL else (group_size - 1) / group_size
+
+
+# -- GTPO as published (Tan et al. 2025): rewards of tokens, added up; the token operator `gtpo` is a weight instead ---
+#
+#   passed, O+:   r[i,t] =   a1 + a2 * d[t] *    H[i,t]  / sum over O+ of    H[k,t]     (3)
+#   failed, O-:   r[j,t] = -(a1 + a2 * h[t] * (1/H[j,t]) / sum over O- of (1/H[k,t]))   (5)
+#   A[i,t] = (r[i,t] - mean) / std                                                      (6)
+#
+# H[i,t] is the entropy at the t-th token that attempt i sampled; d[t] and h[t] count the attempts of a side that have
+# one. The mean and the deviation of (6) are those of all tokens of a side, whose mean advantage is then 0: a1 and a2
+# cancel out, and nothing says that passing is better than failing. `GTPONorm.GROUP` takes both sides together.
+
+PASSED_ABOVE = 0.5
+"""An attempt with a larger reward passed: with `reward=binary` it is 1 or 0."""
+GTPO_EPS = 1e-8
+
+
+class GTPONorm(StrEnum):
+    """Over which tokens of a group GTPO takes mean and deviation."""
+
+    SIDES = "sides"
+    """Those of the passed attempts, and those of the failed ones: as published."""
+    GROUP = "group"
+    """All: passed attempts have larger advantages than failed ones."""
+
+
+def gtpo_advantages(
+    rewards: Sequence[float | None],
+    signal: NDArray[np.float64],
+    mask: NDArray[np.bool_],
+    group_size: int,
+    *,
+    norm: GTPONorm = GTPONorm.SIDES,
+    share: float = 0.1,
+) -> NDArray[np.float64]:
+    """A_episode of every token, shape (B, T), 0 where none was sampled; 0 for groups that do not have both sides.
+
+    Args:
+        rewards: One per episode, the K of a task side by side; `None` for one that does not count.
+        signal: H, shape (B, T), 0 or more.
+        mask: Shape (B, T): True where a token was sampled.
+        group_size: K.
+        norm: What (6) goes over.
+        share: a2, with a1 = 1 (the paper's experiments: 0.1).
+    """
+    counts = np.count_nonzero(mask, axis=1)
+    there = np.arange(counts.max(initial=0)) < counts[:, None]
+    entropies = np.zeros(there.shape)
+    entropies[there] = signal[mask]  # both in the order of rows, then of tokens
+    shaped = np.zeros(there.shape)
+    for start in range(0, len(rewards), group_size):
+        group = slice(start, start + group_size)
+        passed = np.array([reward is not None and reward > PASSED_ABOVE for reward in rewards[group]])
+        failed = np.array([reward is not None and reward <= PASSED_ABOVE for reward in rewards[group]])
+        if not (passed.any() and failed.any()):
+            continue
+        sides = [there[group] & passed[:, None], there[group] & failed[:, None]]
+        weights = [entropies[group], 1.0 / (entropies[group] + GTPO_EPS)]
+        values = np.zeros(sides[0].shape)
+        for sign, side, weight in zip((1.0, -1.0), sides, weights, strict=True):
+            of_place = (weight * side).sum(axis=0) + GTPO_EPS
+            values += sign * side * (1.0 + share * side.sum(axis=0) * weight / of_place)
+        for tokens in sides if norm is GTPONorm.SIDES else [sides[0] | sides[1]]:
+            shaped[group][tokens] = _standard(values[tokens])
+    out = np.zeros(mask.shape)
+    out[mask] = shaped[there]
+    return out
+
+
+def _standard(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """`(v - mean) / std`, population deviation; 0 where they are nearly constant."""
+    if not values.size or (std := float(values.std())) < CONSTANT * max(1.0, abs(float(values.mean()))):
+        return np.zeros(values.shape)
+    return np.asarray((values - values.mean()) / (std + GTPO_EPS))

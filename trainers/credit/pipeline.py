@@ -9,7 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainers.credit.batch import CreditBatch
-from trainers.credit.episode import EpisodeOperator, advantage_bound, episode_advantages, negative_groups
+from trainers.credit.episode import (
+    EpisodeOperator,
+    advantage_bound,
+    episode_advantages,
+    gtpo_advantages,
+    negative_groups,
+)
 from trainers.credit.metrics import cosine_figure, signal_metrics, step_metrics, weight_figures
 from trainers.credit.planning import Planning
 from trainers.credit.settings import CreditSettings, SepaSchedule, follows_schedule
@@ -107,17 +113,21 @@ class Credit:
     @property
     def needs_logprobs(self) -> bool:
         """True when an operator reads the sampled log-probabilities."""
-        return bool(self.operators) and self.settings.token_signal is not TokenSignal.ENTROPY
+        return self._needs_signal and self.settings.token_signal is not TokenSignal.ENTROPY
 
     @property
     def needs_entropies(self) -> bool:
         """True when an operator reads exact entropies."""
-        return bool(self.operators) and self.settings.token_signal is TokenSignal.ENTROPY
+        return self._needs_signal and self.settings.token_signal is TokenSignal.ENTROPY
 
     @property
     def needs_states(self) -> bool:
         """True when turns are compared by the text of the observation before them."""
         return self.settings.needs_states
+
+    @property
+    def _needs_signal(self) -> bool:
+        return bool(self.operators) or self.settings.episode_operator == EpisodeOperator.GTPO
 
     @property
     def _waits_for_variance(self) -> bool:
@@ -148,6 +158,10 @@ class Credit:
             ones = np.ones(mask.shape) if g is None else g
             term, norms = batch_norm(episode[:, None] * ones, self._trained(batch, mask, episode, weights))
             g, figures = None, figures | norms
+        elif s.episode_operator == EpisodeOperator.GTPO:
+            term = gtpo_advantages(
+                batch.rewards, self._signal(batch, mask), mask, batch.group_size, norm=s.gtpo_norm, share=s.gtpo_share
+            )
         alpha, beta = s.alpha_episode, s.beta_turn
         advantages = gigpo_advantages(term, turns.advantages, batch.turn_ids, alpha=alpha, beta=beta, weights=g)
         _check_finite(advantages, episode, turns, weights, s)  # before the cap, which would hide an endless one
@@ -177,7 +191,7 @@ class Credit:
     ) -> tuple[NDArray[np.float64], dict[str, float]]:
         """Token weights and what the operators noted; moves the state on."""
         s = self.settings
-        signal = token_signal(s.token_signal, mask, batch.logprobs, batch.entropies)
+        signal = self._signal(batch, mask)
         planning = None
         if self.needs_tokens:
             if batch.tokens is None:
@@ -205,6 +219,9 @@ class Credit:
         known = [passed for passed in batch.passed if passed is not None]
         self.state.see(sum(known) / len(known) if known else None, variance)
         return weights, notes
+
+    def _signal(self, batch: CreditBatch, mask: NDArray[np.bool_]) -> NDArray[np.float64]:
+        return token_signal(self.settings.token_signal, mask, batch.logprobs, batch.entropies)
 
     def _trained(
         self,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from tasks.settings import Need, Settings, setting, unless, without
-from trainers.credit.episode import EpisodeOperator, EpisodeScale
+from trainers.credit.episode import EpisodeOperator, EpisodeScale, GTPONorm
 from trainers.credit.grouping import TurnGrouping, TurnSignal
 from trainers.credit.planning import WINDOW
 from trainers.credit.token.signals import TokenSignal
@@ -186,6 +186,7 @@ _TURNS = (
     unless(lambda c: c.turn_grouping == TurnGrouping.NONE, " with turn_grouping=none"),
     unless(lambda c: c.beta_turn == 0, " with beta_turn=0"),
 )
+_PUBLISHED_GTPO = (without("episode_operator", "gtpo"),)
 
 
 @dataclass
@@ -203,7 +204,24 @@ class CreditSettings(TokenSettings):
     )
     episode_operator: str = setting(
         EpisodeOperator.GRPO.value,
-        "The episode term: grpo | dr_grpo | maxrl | reinforce_pp | discover | one of your own.",
+        "The episode term: grpo | dr_grpo | maxrl | reinforce_pp | discover | gtpo (as published, per token) | one of "
+        "your own.",
+    )
+    gtpo_norm: GTPONorm = setting(
+        GTPONorm.SIDES,
+        "episode_operator=gtpo, mean and deviation over: sides (passed and failed attempts apart, as published) | "
+        "group (together).",
+        choices=GTPONorm,
+        needs=_PUBLISHED_GTPO,
+        recorded=False,
+    )
+    gtpo_share: float = setting(
+        0.1,
+        "episode_operator=gtpo: share of a token's reward that goes by its entropy, beside 1 (alpha 2 of the paper).",
+        low=0,
+        source="Tan et al. 2025",
+        needs=(*_PUBLISHED_GTPO, without("gtpo_norm", "group")),
+        recorded=False,
     )
     alpha_episode: float = setting(1.0, "Weight of the episode term of the advantage.", low=0, common=True)
     beta_turn: float = setting(1.0, "Weight of the turn term of the advantage.", low=0, source="GiGPO", common=True)

@@ -287,6 +287,11 @@ def _setting_problems(settings: Settings) -> Iterator[str]:
     yield from settings.policy.quantize_problems(copies=copies)
     if config.episode_operator == EpisodeOperator.MAXRL and (why := _negative_rewards(env)):
         yield f"episode_operator=maxrl: it divides by a group's mean reward, and {why}. Use reward=binary."
+    if config.episode_operator == EpisodeOperator.GTPO and env.reward in set(RewardKind) - {RewardKind.BINARY}:
+        yield (
+            f"episode_operator=gtpo: it knows attempts that passed and attempts that failed, and reward={env.reward} "
+            "says more than that. Use reward=binary."
+        )
     for name in ("tasks", "held_out"):
         if not getattr(env, name):
             yield f"{name}: is empty; name a source of tasks, or leave it out."

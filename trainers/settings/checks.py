@@ -19,7 +19,7 @@ from agents.t2po import T2PO, T2POConfig
 from agents.uncertainty import OFFICIAL_SKIP, Signal
 from tasks.settings import default_of, idle, plain, problems
 from trainers.credit import EpisodeOperator, EpisodeScale, Planning, TurnGrouping, advantage_bound
-from trainers.credit.episode import episode_operator
+from trainers.credit.episode import GTPONorm, episode_operator
 from trainers.credit.settings import CreditSettings, follows_schedule
 from trainers.credit.token import OPERATORS, DelightMode, SepaSchedule, operator_names
 from trainers.errors import ConfigError
@@ -152,6 +152,7 @@ _SCALED_BY_ITSELF = {
     EpisodeOperator.MAXRL: "MaxRL divides by the group's mean",
     EpisodeOperator.REINFORCE_PP: "REINFORCE++ normalises over the step itself",
     EpisodeOperator.DISCOVER: "its size is set by its own divergence",
+    EpisodeOperator.GTPO: "GTPO divides by the deviation of its tokens' rewards",
 }
 
 
@@ -196,6 +197,11 @@ def idle_credit(c: CreditSettings) -> Iterator[str]:
             "episode_operator=dr_grpo is what grpo with scale_rewards=none does; the other half of Dr. GRPO is "
             "loss_type=dr_grpo"
         )
+    if c.episode_operator == EpisodeOperator.GTPO and c.gtpo_norm == GTPONorm.SIDES:
+        yield (
+            "episode_operator=gtpo with gtpo_norm=sides (as published): passed and failed attempts each average 0, so "
+            "nothing in the episode term says that passing is better; gtpo_norm=group keeps the difference"
+        )
     if operators and c.alpha_episode == 0:
         yield f"token_operators={c.token_operators} does nothing with alpha_episode=0: they weigh the episode term"
     if "sepa" in operators and "gtpo" not in operators:
@@ -231,7 +237,8 @@ def _idle_readers(c: CreditSettings, operators: tuple[str, ...]) -> Iterator[str
     signal = [name for name, operator in known.items() if operator.signal]
     for name, readers in (("token_signal", signal), ("planning", planning), ("planning_window", planning)):
         default = default_of(CreditSettings.__dataclass_fields__[name])
-        if getattr(c, name) != default and not set(readers) & set(operators):
+        by_episode = name == "token_signal" and c.episode_operator == EpisodeOperator.GTPO
+        if getattr(c, name) != default and not set(readers) & set(operators) and not by_episode:
             yield f"{name}={getattr(c, name)} does nothing without token_operators={' or '.join(readers)}"
 
 

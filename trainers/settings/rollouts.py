@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 from agents.rollout.engine import RolloutMode
 from tasks.settings import Settings, setting, unless, without
+from trainers.credit.episode import EpisodeOperator
 from trainers.credit.token import TokenSignal
 from trainers.rollouts.curriculum import CurriculumOrder
 from trainers.rollouts.rules import IN_PROCESS, SAME, SAMPLE_DTYPES, VLLM, Adaptive, Schedule, schedule
@@ -236,14 +237,15 @@ class RolloutFields(Settings):
             yield f"sample_dtype={self.sample_dtype}: a vLLM server has its own --dtype. Leave it at same."
         if served and self._needs_entropies():
             yield (
-                "token_signal=entropy: a vLLM server gives only bounds of the entropy, and token_operators read it "
+                "token_signal=entropy: a vLLM server gives only bounds of the entropy, and operators read it "
                 "exactly. Use token_signal=surprisal, or sampler=in_process."
             )
 
     def _needs_entropies(self) -> bool:
-        """Whether a token operator reads exact entropies (settings of credit, where there are any)."""
+        """Whether an operator reads exact entropies (settings of credit, where there are any)."""
         operators = getattr(self, "token_operators", "none").strip()
-        return operators not in ("", "none") and getattr(self, "token_signal", "") == TokenSignal.ENTROPY
+        reads = operators not in ("", "none") or getattr(self, "episode_operator", "") == EpisodeOperator.GTPO
+        return reads and getattr(self, "token_signal", "") == TokenSignal.ENTROPY
 
     def _trl(self, name: str) -> Any:
         """A setting of TRL's, which this part does not declare."""

@@ -37,7 +37,7 @@ def test_defaults_are_refused_nothing_and_say_nothing():
     ("given", "says"),
     [
         ({"token_operators": "gtop"}, "token_operators='gtop': unknown token operator 'gtop': did you mean 'gtpo'"),
-        ({"episode_operator": "ppo"}, "episode_operator='ppo': unknown episode operator 'ppo': did you mean 'grpo'"),
+        ({"episode_operator": "grop"}, "episode_operator='grop': unknown episode operator 'grop': did you mean 'grpo'"),
         ({"token_signal": "varentropy"}, "token_signal='varentropy': one of surprisal"),
         ({"hicra_alpha": 1.5}, "hicra_alpha=1.5: between 0 and 1"),
         ({"entropy_mask_share": 0.0}, "entropy_mask_share=0.0: above 0, at most 1"),

@@ -126,6 +126,8 @@ def test_turns_of_an_episode() -> None:
         (["--episode_operator", "maxrl", "--reward", "delta"], "episode_operator=maxrl: it divides"),
         (["--episode_operator", "maxrl", "--reward", "binary"], None),
         (["--episode_operator", "maxrl", "--turn_penalty", "0"], None),
+        (["--episode_operator", "gtpo"], "episode_operator=gtpo: it knows attempts that passed"),
+        (["--episode_operator", "gtpo", "--reward", "binary"], None),
         (["--lora_dropout", "0.1"], "lora_dropout=0.1: would do nothing"),
         (["--turn_penalty", "nan"], "turn_penalty=nan: a finite number"),
     ],
