@@ -428,13 +428,16 @@ class InertIntervention(Guard):
 
     Reads `credit/weight_min`, `credit/weight_max`, `credit/changed_frac` (share of tokens changed by more than 1 %),
     `credit/cosine_uniform` (to the advantages without the operator), `credit/mask_kept` and `credit/mask_requested`
-    (shares of tokens) and `credit/capped_frac`, where they are logged: while an operator is on.
+    (shares of tokens), `credit/capped_frac` and `credit/delight_neutral_frac` (gates between 0.4 and 0.6), where they
+    are logged: while an operator is on.
 
     Attributes:
         changed_limit: Share of changed tokens below which an operator does next to nothing.
         cosine_limit: Cosine above which the condition is close to its baseline.
         mask_gap: Difference between the share of tokens that a mask keeps and the share it was asked for.
         capped_limit: Share of tokens at the advantage cap above which the cap, not the reward, sets the size.
+        neutral_limit: Share of Delight's gates near 1/2, from step `settled` on, above which it halves the episode
+            term and weighs nothing.
     """
 
     name: ClassVar[str] = GuardName.INERT_INTERVENTION
@@ -442,6 +445,8 @@ class InertIntervention(Guard):
     cosine_limit: float = 0.99
     mask_gap: float = 0.1
     capped_limit: float = 0.5
+    neutral_limit: float = 0.8
+    settled: int = 5
     beta_turn: float = 0.0
     turn_signal: TurnSignal = TurnSignal.PROGRESS
     _changed: Window = field(default_factory=lambda: Window(5))
@@ -477,6 +482,14 @@ class InertIntervention(Guard):
                     "strength, or leave it off.",
                 )
         yield from self._mask(metrics)
+        neutral = metrics.get("credit/delight_neutral_frac", 0.0)
+        if step >= self.settled and neutral > self.neutral_limit:  # a share of thousands of tokens: one step tells
+            yield warn(
+                "neutral_gates",
+                f"credit: {neutral:.0%} of Delight's gates lie between 0.4 and 0.6: it halves the episode "
+                "term and tells hardly any tokens apart. Use delight_norm=mad or delight_adaptive=true, or leave it "
+                "off.",
+            )
         if self._capped.add(metrics.get("credit/capped_frac")) and self._capped.mean > self.capped_limit:
             yield note(
                 "capped",

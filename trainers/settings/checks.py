@@ -21,7 +21,7 @@ from tasks.settings import default_of, idle, plain, problems
 from trainers.credit import EpisodeOperator, EpisodeScale, Planning, TurnGrouping, advantage_bound
 from trainers.credit.episode import GTPONorm, episode_operator
 from trainers.credit.settings import CreditSettings, follows_schedule
-from trainers.credit.token import OPERATORS, DelightMode, SepaSchedule, operator_names
+from trainers.credit.token import OPERATORS, DelightMode, DelightNorm, SepaSchedule, operator_names
 from trainers.errors import ConfigError
 from trainers.guards.levels import level_problems
 from trainers.rollouts.partial import NO_RESUME
@@ -214,6 +214,13 @@ def idle_credit(c: CreditSettings) -> Iterator[str]:
         yield "entropy_mask_share=1 does nothing: every token is kept"
     if "delight" in operators and c.delight_mode != DelightMode.SOFT and c.delight_lambda == 0:
         yield "delight_lambda=0 does nothing: every weight is 1"
+    fixed = c.delight_norm == DelightNorm.NONE and not c.delight_adaptive
+    if "delight" in operators and c.delight_mode != DelightMode.HARD and fixed and c.delight_eta >= 1:
+        yield (
+            "token_operators=delight does next to nothing with delight_norm=none and delight_eta="
+            f"{c.delight_eta:g}: tokens surprise by fractions of a nat, nearly all gates lie between 0.4 and 0.6, "
+            "and the episode term is halved. delight_norm=mad, or delight_adaptive, spreads the gates"
+        )
     annealed = "delight" in operators and follows_schedule(c)
     steps = _last_generation(c)
     ramp = c.sepa_schedule == SepaSchedule.LINEAR and ("sepa" in operators or annealed)

@@ -80,6 +80,7 @@ def test_refused(given, says):
         ({"beta_turn": 0.0, "advantage_cap": 1.0}, "advantage_cap=1 does nothing for rewards between 0 and 1"),
         ({"episode_operator": "dr_grpo"}, "the other half of Dr. GRPO is loss_type=dr_grpo"),
         ({"token_operators": "entropy_mask", "entropy_mask_share": 1.0}, "entropy_mask_share=1 does nothing"),
+        ({"token_operators": "delight"}, "token_operators=delight does next to nothing with delight_norm=none"),
     ],
 )
 def test_what_does_nothing_says_so(given, says):
@@ -93,7 +94,9 @@ def test_what_does_nothing_says_so(given, says):
     "given",
     [
         {"token_operators": "sepa,gtpo,hicra", "sepa_mode": "amp", "gtpo_beta": 0.5, "planning": "let me"},
-        {"token_operators": "delight", "delight_mode": "annealed", "sepa_steps": 9, "sepa_delay": 3},
+        {"token_operators": "delight", "delight_mode": "annealed", "sepa_steps": 9, "delight_norm": "mad"},
+        {"token_operators": "delight", "delight_adaptive": True},
+        {"token_operators": "delight", "delight_eta": 0.1},
         {"token_operators": "delight", "delight_mode": "hard", "delight_lambda": 0.5},
         {"token_operators": "sepa,gtpo", "max_steps": 52},
         {"turn_grouping": "similarity", "turn_similarity": 0.8, "invalid_action_penalty": 0.1},

@@ -319,6 +319,14 @@ def test_8_an_intervention_that_acts_is_not_inert():
     assert watch.findings == []
 
 
+def test_8_gates_near_a_half_fire_and_spread_ones_do_not():
+    for share, fires in ((0.93, True), (0.5, False)):
+        watch = on(GuardName.INERT_INTERVENTION)
+        steps(watch, [{"credit/changed_frac": 1.0, "credit/delight_neutral_frac": share}] * 6)
+        assert kinds(watch) == ([(5, "warn", "neutral_gates")] if fires else [])
+        assert not fires or "93% of Delight's gates" in only(watch).message
+
+
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
