@@ -1,7 +1,7 @@
 """Play a stored episode again in a fresh sandbox, and grade it again.
 
 Replies are sent as they were recorded. Records of text from elsewhere are played by their commands, for another parser
-read the replies (see `agents.records`); a turn that asked for nothing is an empty reply.
+read the replies (see `agents.fieldnotes`); a turn that asked for nothing is an empty reply.
 """
 
 from __future__ import annotations

@@ -36,6 +36,8 @@ from agents.models.card import MANIFEST, ModelCard, ModelError, find_card, write
 from agents.models.loading import ModelKind, load_model, resolve_model
 from sandboxes.guard import Parser
 from tasks.families.quickstart import ALL_WORDS
+from tasks.model import TaskError
+from tasks.sources import load_tasks
 from trainers.run.folder import disk_full, refuse_occupied, refuse_unwritable
 from trainers.warmstart.corpus import (
     Corpus,
@@ -46,6 +48,7 @@ from trainers.warmstart.corpus import (
     spoken_in,
     train_tokenizer,
 )
+from trainers.warmstart.fieldnotes import Retold
 from trainers.warmstart.model import (
     CONFIGS,
     DEMONSTRATIONS,
@@ -221,7 +224,9 @@ def card_of_data(settings: SFTSettings) -> ModelCard:
 
 def _corpus(settings: SFTSettings, tokenizer: Any, limit: int | None) -> Corpus:
     if settings.data is not None:
-        return read_corpus(Path(settings.data), tokenizer, passed_only=settings.passed_only)
+        tasks = {task.id: task for task in load_tasks(settings.tasks)} if settings.tasks else {}
+        retold = Retold(tasks, card_of_data(settings).prompt_style)
+        return read_corpus(Path(settings.data), tokenizer, passed_only=settings.passed_only, retold=retold)
     count = settings.n_demonstrations if limit is None else min(limit, settings.n_demonstrations)
     maker, faults = demonstration_maker(), settings.faults()
     return maker.generated_corpus(tokenizer, count, settings.seed, faults, settings.processes)
@@ -330,7 +335,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         config = CONFIGS / f"{config}.yaml"
     try:
         run(load_settings(config, flags), dry=dry)
-    except (SFTConfigError, CorpusError, TokenizerError, ModelError, RunFolderError) as error:
+    except (SFTConfigError, CorpusError, TaskError, TokenizerError, ModelError, RunFolderError) as error:
         print(f"trainers.sft: {error}", file=sys.stderr)
         return 2
     except Exception as error:  # a writer in another language raises errors of its own

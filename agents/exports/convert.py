@@ -17,7 +17,8 @@ from typing import Any
 from agents.commands import UsageError, clean
 from agents.exports import atif, inspect_log
 from agents.exports.texts import UNKNOWN, Texts, facts, messages, outcome
-from agents.records import read_trajectories, to_records
+from agents.fieldnotes import to_bundles, to_records
+from agents.records import read_trajectories
 from agents.trajectory import Trajectory
 from agents.view.pack import Tokenizers
 from agents.view.wanted import Wanted
@@ -50,12 +51,14 @@ _NOT_IN_MESSAGES = (
     "ids, numbers of single tokens, texts of rejected candidates, anchors, prompts with older observations as lines "
     "(each observation stands as it came first)"
 )
+_NOT_IN_FIELDNOTES = "signals, anchors, uncertainties, texts of rejected candidates, weights of assertions"
 TARGETS = {
     "turngym": Target(lambda episodes, _: (episode.to_json() for episode in episodes)),
     "fieldnotes": Target(
         lambda episodes, _: to_records(episodes),
-        "rewards, signals, anchors, uncertainties, rejected candidates, weights of assertions",
+        f"rewards, numbers of attempts, {_NOT_IN_FIELDNOTES} (--to bundle has rewards and attempts)",
     ),
+    "bundle": Target(lambda episodes, _: to_bundles(episodes), _NOT_IN_FIELDNOTES),
     "inspect": Target(
         inspect_log.logs,
         f"{_NOT_IN_MESSAGES}. Records have no date: the log says 1 January 1970",

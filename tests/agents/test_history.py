@@ -11,11 +11,11 @@ import pytest
 
 from agents.__main__ import main
 from agents.chat import ChatError, ChatTemplate, Conversation, Exchanged, shown
+from agents.fieldnotes import from_record, to_record
 from agents.models.card import ModelCard
 from agents.policies.scripted import ByteTokenizer, OraclePolicy, ReplayPolicy
 from agents.policies.transformers import TransformersPolicy
 from agents.policy import Completion, FinishReason, Request, Sampling
-from agents.records import from_record, to_record
 from agents.replay import replay
 from agents.rollout import Job, RolloutEngine
 from agents.trajectory import RecordError, Trajectory, env_for, setting_of, write_jsonl

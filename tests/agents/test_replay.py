@@ -13,12 +13,12 @@ import pytest
 
 from agents.__main__ import main
 from agents.commands import _unsaid_style
+from agents.fieldnotes import to_record
 from agents.models.card import ModelCard, write_card
 from agents.models.loading import load_model
 from agents.policies.scripted import ByteTokenizer, OraclePolicy, ScriptedPolicy
 from agents.policies.transformers import TransformersPolicy
 from agents.policy import Request, Sampling
-from agents.records import to_record
 from agents.replay import ReplayError, replay, template_for
 from agents.rollout import Job, RolloutEngine
 from agents.trajectory import Trajectory, read_jsonl, write_jsonl

@@ -18,6 +18,7 @@ from agents.chat import without_clock
 from agents.models.card import ModelCard
 from agents.trajectory import RecordError, Trajectory, read_records
 from envs.registry import BUILT_IN
+from trainers.warmstart.fieldnotes import Retold, episodes_of, is_field_notes
 
 # -- The small tokenizer of a warm start: byte-level BPE in which every word of the task vocabulary is one token ------
 # A policy of a million parameters spends most of its learning on copying names from the intent into a command. That is
@@ -356,11 +357,12 @@ def _after_last(ids: Sequence[int], eos_id: int) -> int:
 # -- Supervised data of a file: trajectories of a run, or chat messages of the user -----------------------------------
 
 
-def read_corpus(path: Path, tokenizer: Any, *, passed_only: bool = True) -> Corpus:
+def read_corpus(path: Path, tokenizer: Any, *, passed_only: bool = True, retold: Retold | None = None) -> Corpus:
     """Trajectories or chat messages of a JSONL file; each line may be either.
 
     Trajectories keep the ids that were sampled, and forced ids stay untrained. One whose prompts showed older
-    observations as lines is a sequence for each turn: what the policy saw, and its reply.
+    observations as lines is a sequence for each turn: what the policy saw, and its reply. Episodes of field-notes that
+    have no ids are told anew by `retold`.
 
     Raises:
         CorpusError: A line is neither, was made with another tokenizer, or nothing is left; names file and line.
@@ -370,7 +372,16 @@ def read_corpus(path: Path, tokenizer: Any, *, passed_only: bool = True) -> Corp
     failed = 0
     for number, record in _records(path):
         try:
-            if "turns" in record:
+            if is_field_notes(record):
+                for text, trajectory in episodes_of(record):
+                    if passed_only and trajectory.passed is not True:
+                        failed += 1
+                    elif trajectory.turns and trajectory.prompt_ids and not trajectory.text_only:
+                        sequences += _trajectory_ids(trajectory, tokenizer)
+                    elif trajectory.turns:
+                        encode = encode or ConversationEncoder(tokenizer)
+                        sequences.append(encode((retold or Retold({}, ModelCard().prompt_style)).messages(text)))
+            elif "turns" in record:
                 trajectory = Trajectory.from_json(record)
                 if passed_only and trajectory.passed is not True:
                     failed += 1

@@ -297,8 +297,11 @@ class SFTSettings(Settings):
     )
     data: str | None = setting(
         None,
-        "JSONL of trajectories (`trajectories/*.jsonl` of a run) or of {'messages': [...]}. "
+        "JSONL of trajectories (`trajectories/*.jsonl` of a run, or of field-notes) or of {'messages': [...]}. "
         "None generates demonstrations of the quickstart families.",
+    )
+    tasks: str | None = setting(
+        None, "Tasks of field-notes episodes in `data`, which have no prompts: fieldnotes:PATH or any source."
     )
     prompt_style: str = setting(
         "auto",
@@ -345,6 +348,8 @@ class SFTSettings(Settings):
                 f"prompt_style={self.prompt_style}: generated demonstrations speak {DEMONSTRATIONS}; name data= of "
                 "another style, or leave it out"
             )
+        if self.tasks is not None and self.data is None:
+            raise SFTConfigError("tasks: does nothing without data, whose episodes are about them; leave it out")
         if self.lora_r and self.model_name_or_path is None:
             raise SFTConfigError("lora_r: a new model has nothing to adapt; name one with model_name_or_path")
         if self.data is not None and self.model_name_or_path is None:
@@ -381,7 +386,8 @@ class SFTSettings(Settings):
     def to_json(self) -> dict[str, Any]:
         """The settings that shape the weights: not where they are made and go, nor what their card says."""
         here = ("output_dir", "overwrite", "device", "processes", "logging_steps", "prompt_style")
-        return {name: value for name, value in written(self).items() if name not in here}
+        unsaid = () if self.tasks else ("tasks",)
+        return {name: value for name, value in written(self).items() if name not in (*here, *unsaid)}
 
 
 def load_settings(path: Path | None, flags: Mapping[str, Any]) -> SFTSettings:

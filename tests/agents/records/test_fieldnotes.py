@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
+from agents.fieldnotes import exchanges, from_bundle, from_record, to_bundles, to_record, to_records
 from agents.policies.scripted import OraclePolicy
 from agents.policy import Candidate, FinishReason, Sampling
-from agents.records import format_of, from_bundle, from_record, read_trajectories, to_record, to_records
+from agents.records import format_of, read_trajectories
 from agents.rollout import Job, RolloutEngine
 from agents.trajectory import RecordError, Trajectory, Turn
 from tests.agents.fakes import FakeEnv, task
@@ -242,3 +243,55 @@ def test_a_broken_episode_goes_out_without_a_grade() -> None:
     said = Turn(0, [], [1], [0.0], None, [False], FinishReason.STOP, "Which one?", "message")
     with pytest.raises(RecordError, match=r"episode 0 \(task 'a'\) has messages to a user"):
         list(to_records([Trajectory("a", "h", 0, 0, [1], [said], "submitted")]))
+
+
+def test_groups_go_out_as_bundles_and_come_back(tmp_path: Path) -> None:
+    def attempt(number: int, reward: float | None, **changes: Any) -> Trajectory:
+        one = from_record(record(task_id=changes.pop("task_id", "tidy-1")))
+        one.attempt, one.reward, one.sampling = number, reward, "T=0.8"
+        one.environment = {"reward": "shaped"}
+        return one
+
+    gone = attempt(2, None)
+    gone.stop_reason, gone.error, gone.passed = "infrastructure", "SandboxError: gone", None
+    gone.turns[0].candidates = [Candidate((1,), 0.2)] * 2
+    ours = [attempt(0, 1.0), attempt(1, 0.0), gone, attempt(0, 0.5), attempt(0, 0.5, task_id="b")]
+    written = json.loads(json.dumps(list(to_bundles(ours))))
+    assert [(one["task_id"], one["k"]) for one in written] == [("tidy-1", 3), ("tidy-1", 1), ("b", 1)]
+    first = written[0]
+    assert (first["temperature"], first["reward_mode"]) == (0.8, "shaped")
+    assert (first["rewards"], first["advantages"]) == ([1.0, 0.0, None], [1.0, -1.0, None])
+    assert first["rewards_stats"] == {"mean": 0.5, "stdev": 0.5, "min": 0.0, "max": 1.0, "spread": 1.0}
+    assert (first["stops"], first["n_turns"]) == (["task_complete", "task_complete", "agent_error"], [4, 4, 4])
+    assert first["rollouts"][2]["tds_regen_attempts"] == 2 and first["rollouts"][2]["passed"] is None
+    path = tmp_path / "trajectory_bundle.jsonl"
+    path.write_text("".join(json.dumps(one) + "\n" for one in written))
+    back = list(read_trajectories(path))
+    assert [(one.task_id, one.attempt, one.reward, one.sampling) for one in back] == [
+        (one.task_id, one.attempt, one.reward, one.sampling) for one in ours
+    ]
+    assert [one.rate for one in back] == [0.5, 0.5, None, 0.5, 0.5]
+
+
+def test_attempts_are_counted_and_samples_of_a_turn_noted(tmp_path: Path) -> None:
+    told = record()
+    told["turns"][0]["attempts"] = 3
+    path = tmp_path / "trajectories.jsonl"
+    path.write_text("".join(json.dumps(one) + "\n" for one in (told, record(task_id="b"), told)))
+    read = list(read_trajectories(path))
+    assert [(one.task_id, one.attempt) for one in read] == [("tidy-1", 0), ("b", 0), ("tidy-1", 1)]
+    assert [turn.notes.get("attempts") for turn in read[0].turns] == [3.0, None, None, None]
+    assert [turn["attempts"] for turn in to_record(read[0])["turns"]] == [3, 1, 1, 1]
+
+
+def test_exchanges_are_the_turns_that_did_something() -> None:
+    first, slow, done = exchanges(record())
+    assert first.reply == RECORD["turns"][0]["agent_response"] and first.command == "ls"
+    assert first.result is not None and first.result.stdout_text == "a\n" and first.shown is None
+    assert slow.result is not None and slow.result.timed_out and slow.result.stderr_text == "too long"
+    assert (done.command, done.result) == (None, None)
+    cut = record()
+    cut["turns"][0]["agent_response"] = CUT
+    assert exchanges(cut)[0].reply is None and exchanges(cut)[0].command == "ls"
+    written = json.loads(json.dumps(to_record(from_record(record()))))
+    assert exchanges(written)[0].shown == "stdout:\na\n", "what we wrote is what the agent saw"
