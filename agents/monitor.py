@@ -103,6 +103,11 @@ class Monitor:
         """The same from one number per sampled id of any source: entropies, or negative log-probabilities."""
         return self._see(conversation, turn_signal([exactly(value) for value in values], self.how))
 
+    @property
+    def changes(self) -> int:
+        """Changes that calibration has seen so far."""
+        return self._calibration.seen
+
     def forget(self, conversation: str) -> None:
         """This conversation is over."""
         self._states.pop(conversation, None)

@@ -343,6 +343,36 @@ class TaskAware(Protocol):
         """A conversation about `task` begins, or begins again; called before its first request."""
 
 
+class Around:
+    """Base of a policy around another one: what both have in common.
+
+    Attributes:
+        policy: The other one.
+    """
+
+    policy: Policy
+
+    @property
+    def tokenizer(self) -> Any:
+        """The policy's."""
+        return self.policy.tokenizer
+
+    @property
+    def eos_ids(self) -> frozenset[int]:
+        """The policy's."""
+        return self.policy.eos_ids
+
+    @property
+    def max_context(self) -> int | None:
+        """The policy's, where it has one."""
+        return getattr(self.policy, "max_context", None)
+
+    @property
+    def abilities(self) -> Abilities:
+        """The policy's."""
+        return abilities(self.policy)
+
+
 # -- Where a rollout meets a policy -----------------------------------------------------------------------------------
 
 

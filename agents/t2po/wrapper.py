@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from agents.policy import (
     Abilities,
     Answer,
+    Around,
     Completion,
     Policy,
     PolicyError,
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
     from tasks.task import Task
 
 
-class T2PO:
+class T2PO(Around):
     """A policy around a policy.
 
     Args:
@@ -73,26 +74,6 @@ class T2PO:
         """Of a task-aware policy's conversations, for those that are made up."""
         _refuse(config, abilities(policy))
         self._tags = _tags(policy.tokenizer, config) if config.thinks else None
-
-    @property
-    def tokenizer(self) -> Any:
-        """The policy's."""
-        return self.policy.tokenizer
-
-    @property
-    def eos_ids(self) -> frozenset[int]:
-        """The policy's."""
-        return self.policy.eos_ids
-
-    @property
-    def max_context(self) -> int | None:
-        """The policy's, where it has one."""
-        return getattr(self.policy, "max_context", None)
-
-    @property
-    def abilities(self) -> Abilities:
-        """The policy's."""
-        return abilities(self.policy)
 
     @property
     def meter(self) -> Meter:

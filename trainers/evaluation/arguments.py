@@ -42,6 +42,7 @@ LEAST = {
     "keep_observations": 0,
     "sandbox_workers": 0,
     "torch_threads": 0,
+    "escalate_turns": 1,
 }
 """The smallest value of an argument, where it is given."""
 DEFAULT_TASKS = "generated:quickstart?n=320&seed=1000"
@@ -89,6 +90,19 @@ def build_parser() -> ArgumentParser:
         "--max_tokens",
         type=int,
         help="cap on one reply; default: what the policy was trained with, else 512 (questions: the set's)",
+    )
+    add(
+        "--escalate",
+        metavar="MODEL2",
+        help="a second model that takes over episodes whose uncertainty stands still (a monitor says which): also how "
+        "often, what passes without and with it, and the tokens of each",
+    )
+    add("--escalate_turns", type=int, default=3, metavar="N", help="turns in a row without a move that make one stuck")
+    add(
+        "--escalate_eta",
+        type=float,
+        metavar="NATS",
+        help="least change of a turn's mean entropy that is a move (default: calibrated on the episodes)",
     )
     add("--output_dir", help="where episodes and figures go (default runs/eval-<model>-<time>)")
     add(
@@ -226,6 +240,15 @@ def check_arguments(arguments: Namespace, parser: ArgumentParser, named: PolicyN
         raise ValueError("--eos_ids must not be negative")
     if not all(0 <= value < math.inf for value in arguments.temperature or ()):
         raise ValueError("--temperature must be a number and not negative (0 is greedy)")
+    if arguments.escalate is None and (arguments.escalate_eta is not None or arguments.escalate_turns != 3):
+        raise ValueError("--escalate_turns and --escalate_eta do nothing without --escalate MODEL2: leave them out")
+    if arguments.escalate_eta is not None and not 0 < arguments.escalate_eta < math.inf:
+        raise ValueError(f"--escalate_eta is {arguments.escalate_eta}: a number of nats above 0")
+    if arguments.escalate is not None and named.kind in (PolicyKind.OPENAI, PolicyKind.HUMAN):
+        raise ValueError(
+            f"--escalate: a monitor reads how unsure each token was, and {arguments.model} does not report it. Name a "
+            "model with weights here or vllm:URL as --model; --escalate may be anything"
+        )
     if named.kind is PolicyKind.OPENAI and arguments.prompt_style == "base":
         raise ValueError("--prompt_style base is one running text, and a chat endpoint takes messages: leave it out")
 

@@ -50,6 +50,7 @@ class Checked:
         manner: How the policy is spoken to.
         settings: Arguments that only some environments take.
         user: The model that answers as the tasks' user; `None`: their own rules do.
+        second: The model that takes over what is stuck; `None`: none does.
         tasks: What is played, of `split` where one was named.
         judges: What was left out.
         in_process: Ids of tasks that are played and not counted: what their judges say can be forged.
@@ -64,6 +65,7 @@ class Checked:
     manner: Manner
     settings: dict[str, Any]
     user: PolicyName | None
+    second: PolicyName | None
     tasks: list[Task]
     judges: Judges
     split: Split | None
@@ -95,6 +97,7 @@ def check(a: argparse.Namespace) -> Checked:
     if a.user is not None and not takes(environment(a.env), "user"):
         raise EvaluateError(f"--user: nobody answers in {a.env}; --env ClawGym-v1 has a user")
     user = None if a.user is None else read_user(a.user)
+    second = None if a.escalate is None else read_name(a.escalate)
     if named.kind is PolicyKind.HUMAN:
         a.slots = 1
     if a.tasks and not all(a.tasks):
@@ -118,7 +121,9 @@ def check(a: argparse.Namespace) -> Checked:
         raise EvaluateError(f"--tasks {a.tasks}: the verifiers cannot be trusted here: {coverage.text()}")
     backend = _check_machine(a, named, tasks)
     apart = _in_process(a, tasks)
-    return Checked(named, price, body, manner, settings, user, tasks, judges, split, apart, arms, coverage, backend)
+    return Checked(
+        named, price, body, manner, settings, user, second, tasks, judges, split, apart, arms, coverage, backend
+    )
 
 
 def _check_machine(a: argparse.Namespace, named: PolicyName, tasks: Sequence[Task]) -> str:

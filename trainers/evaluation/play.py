@@ -16,8 +16,9 @@ from typing import Any
 
 from rich.console import Console
 
+from agents.escalate import Continued, attempt_of, stuck_turns
 from agents.policies.openai import OpenAIPolicy
-from agents.policies.opening import Actor, PolicyName, open_policy
+from agents.policies.opening import Actor, PolicyKind, PolicyName, open_policy
 from agents.policies.scripted import ByteTokenizer
 from agents.policy import Policy, PolicyError, Sampling, abilities
 from agents.rollout import Job, RolloutEngine, RolloutMode, RolloutResult, RolloutState
@@ -33,6 +34,7 @@ from tasks.model import counted
 from trainers.answers import answers_of
 from trainers.evaluation.arguments import JUDGING
 from trainers.evaluation.check import Checked, EvaluateError, check
+from trainers.evaluation.escalation import SUFFIX, Escalation, costs, merged, unlike
 from trainers.evaluation.folder import EvaluationRecord
 from trainers.evaluation.resume import jobs_of, left_to_play, together
 from trainers.evaluation.shown import introduce, show, show_answers, show_episodes, speed, usage_line
@@ -57,6 +59,7 @@ def evaluate(a: argparse.Namespace, console: Console) -> int:
     record = EvaluationRecord(folder, resume=a.resume)
     actor = _open_actor(a, checked)
     user = None if checked.user is None else open_policy(checked.user)
+    second = None if checked.second is None else _open_second(a, checked.second)
     if a.max_episode_tokens and not abilities(actor.policy).own_ids:
         raise EvaluateError(f"--max_episode_tokens {a.max_episode_tokens}: {UNCOUNTED}")
     make = _make_env(a, checked, user)
@@ -79,16 +82,24 @@ def evaluate(a: argparse.Namespace, console: Console) -> int:
         prompt_hash=prompt_hash,
     )
     introduce(a, checked, actor, other, console)
+    for why in () if second is None else differences(second.card, a.env, make):
+        console.print(f"warning: of {a.escalate}, which takes over what is stuck, {why}", markup=False, soft_wrap=True)
     reset_timings()  # the self-test is no part of what is measured
     boxes = min(a.slots + AHEAD, len(checked.tasks) * a.samples)
     with (
         closing(record),
         closing(actor),
         closing(user) if user else nullcontext(),
+        closing(second) if second else nullcontext(),
         SandboxPool(checked.backend, boxes) as sandboxes,
     ):
         make_env = partial(make, sandbox=sandboxes)
-        measured = [_measure_arm(name, a, checked, actor, make_env, record, console) for name in checked.arms]
+        measured = []
+        for name in checked.arms:
+            of_arm, episodes = _measure_arm(name, a, checked, actor, make_env, record, console)
+            measured.append(of_arm)
+            if second is not None:
+                _escalate_arm(name, a, checked, (actor, second), (of_arm, episodes), make_env, record, console)
     if user is not None and isinstance(user.policy, OpenAIPolicy):
         console.print(f"the user, {usage_line(user.policy.usage)}", markup=False)
     for kind in timing_table():
@@ -114,6 +125,17 @@ def _open_actor(a: argparse.Namespace, checked: Checked) -> Actor:
     return actor
 
 
+def _open_second(a: argparse.Namespace, named: PolicyName) -> Actor:
+    """The policy that takes over what is stuck."""
+    second = open_policy(
+        named, dtype=a.dtype, device=a.device, sample_dtype=a.sample_dtype, concurrency=a.concurrency,
+        timeout=a.timeout, retries=a.retries,
+    )  # fmt: skip
+    if a.max_episode_tokens and not abilities(second.policy).own_ids:
+        raise EvaluateError(f"--max_episode_tokens {a.max_episode_tokens} with --escalate {a.escalate}: {UNCOUNTED}")
+    return second
+
+
 def _make_env(a: argparse.Namespace, checked: Checked, user: Actor | None) -> Callable[..., ConversationEnv]:
     """Opens one environment; takes the sandbox."""
     answers: dict[str, Any] = {} if user is None else {"user": ModelUser(user.policy, a.user)}
@@ -137,7 +159,7 @@ def _measure_arm(
     make_env: Callable[[], ConversationEnv],
     record: EvaluationRecord,
     console: Console,
-) -> Measurement:
+) -> tuple[Measurement, list[Trajectory]]:
     """Play one decode setting, write it down, show it."""
     start = time.perf_counter()
     jobs = jobs_of(checked.tasks, a.samples, a.seed)
@@ -161,8 +183,7 @@ def _measure_arm(
             console.print(usage_line(actor.policy.usage), markup=False)
     result = together(jobs, kept, result, greedy=checked.arms[name].greedy, timing=None if left else past_timing)
     measured = measure(result.trajectories, result.label, checked.in_process)
-    own_ids = abilities(actor.policy).own_ids and not isinstance(actor.policy.tokenizer, ByteTokenizer)
-    tokens = count(result.trajectories, own_ids=own_ids)
+    tokens = count(result.trajectories, own_ids=_own_ids(actor))
     answers = answers_of(checked.tasks, result.trajectories, a.samples)
     more = {"tokens": None if tokens is None else tokens.to_json(checked.price), "answers": answers and asdict(answers)}
     record.add(name, measured, result, actor.policy, more)
@@ -182,7 +203,52 @@ def _measure_arm(
     if result.duplicates is not None and (said := result.duplicates.message()):
         console.print(said, markup=False)
     console.print(speed(result, time.perf_counter() - start), soft_wrap=True)
-    return measured
+    return measured, result.trajectories
+
+
+def _own_ids(actor: Actor) -> bool:
+    """Whether ids are the model's own tokens."""
+    return abilities(actor.policy).own_ids and not isinstance(actor.policy.tokenizer, ByteTokenizer)
+
+
+def _escalate_arm(
+    name: str,
+    a: argparse.Namespace,
+    checked: Checked,
+    actors: tuple[Actor, Actor],
+    alone: tuple[Measurement, list[Trajectory]],
+    make_env: Callable[[], ConversationEnv],
+    record: EvaluationRecord,
+    console: Console,
+) -> None:
+    """Let the second model go on where a decode setting's episodes got stuck, write it down, show both."""
+    (first, second), (without, episodes), arm = actors, alone, f"{name}{SUFFIX}"
+    assert checked.second is not None
+    watched = stuck_turns(episodes, turns=a.escalate_turns, eta=a.escalate_eta)
+    jobs = [job for job in jobs_of(checked.tasks, a.samples, a.seed) if (job.task.id, job.attempt) in watched.stuck]
+    kept = [episode for episode in record.graded(arm) if attempt_of(episode) in watched.stuck]
+    left = left_to_play(jobs, kept, record.path)
+    try:
+        with RolloutProgress(arm, console=console) as progress, record.episodes(arm, kept) as keep:
+            result = play(
+                Continued(second.policy, episodes, watched.stuck), left, checked.arms[name], make_env,
+                slots=1 if checked.second.kind is PolicyKind.HUMAN else a.slots,
+                workers=a.sandbox_workers or os.cpu_count() or 1,
+                ahead=AHEAD, mode=a.rollout_mode, on_episode=keep, on_round=progress.show,
+            )  # fmt: skip
+    except (PolicyError, KeyboardInterrupt):
+        print(f"trainers.evaluate: {arm} is not measured; {record.kept(arm)}", file=sys.stderr)
+        raise
+    taken = together(jobs, kept, result, greedy=checked.arms[name].greedy).trajectories
+    every = merged(episodes, taken)
+    measured = measure(every, f"{without.sampling}, stuck episodes to {a.escalate}", checked.in_process)
+    tokens = costs(episodes, taken, watched.stuck, own_ids=(_own_ids(first), _own_ids(second)))
+    found = Escalation(a.escalate, watched, len(episodes), without, measured, *tokens, unlike(episodes, taken))
+    whole = RolloutResult(every, result.timing, result.retries)
+    record.add(arm, measured, whole, first.policy, {"escalation": found.to_json()})
+    console.print(found.table())
+    for line in found.lines():
+        console.print(line, markup=False, soft_wrap=True)
 
 
 def play(

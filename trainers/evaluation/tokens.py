@@ -64,19 +64,23 @@ class Tokens:
         return lines
 
 
-def count(episodes: Sequence[Trajectory], *, own_ids: bool) -> Tokens | None:
+def count(episodes: Sequence[Trajectory], *, own_ids: bool, skipped: Sequence[int] | None = None) -> Tokens | None:
     """Add up what episodes took.
 
     Args:
         episodes: All of them, graded or not.
         own_ids: Ids are the model's own, so that they can be counted here.
+        skipped: First turns of each that do not count; default: all do.
 
     Returns:
         The sums; `None` where nobody counted.
     """
-    turns = [turn for episode in episodes for turn in episode.turns]
+    starts = [0] * len(episodes) if skipped is None else skipped
+    turns = [turn for episode, start in zip(episodes, starts, strict=True) for turn in episode.turns[start:]]
     if own_ids:
-        prompts = sum(len(prompt) for episode in episodes for prompt in episode.prompts())
+        prompts = sum(
+            len(p) for episode, start in zip(episodes, starts, strict=True) for p in episode.prompts()[start:]
+        )
         sampled = sum(len(turn.ids) + sum(len(one.ids) for one in turn.candidates) for turn in turns)
         return Tokens(len(episodes), len(turns), 0, prompts, sampled) if turns else None
     sums = {kind: [round(turn.notes[kind]) for turn in turns if kind in turn.notes] for kind in KINDS}
