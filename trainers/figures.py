@@ -15,6 +15,7 @@ from trainers.credit import TurnSignal
 from trainers.guards.sampling import SAMPLED, TRAINED
 from trainers.loss import k3_tail
 from trainers.measure import check_rewards
+from trainers.metric_names import MetricNames, retrain_figures
 from trainers.processes import gathered, mean_figures, over_processes, sum_figures
 from trainers.resume import ExactResume
 from trainers.rollouts.metrics import episode_metrics
@@ -38,6 +39,16 @@ class TellsFigures(ExactResume):
     def note_largest(self, name: str, value: float) -> None:
         """Add a value whose largest, not whose mean, belongs to the next log."""
         self._metrics["train"][name] = [max([value, *self._metrics["train"][name]])]
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        """As TRL, for a training step also under the names that `metric_names` asks for."""
+        if self.args.metric_names is MetricNames.RETRAIN and "loss" in logs:
+            kept = self._metrics["train"]
+            means = {name: sum(values) / len(values) for name, values in kept.items() if values}
+            before = [line for line in self.state.log_history if "loss" in line]
+            figures = retrain_figures({**logs, **means}, before, self.num_generations)
+            kept.update({name: [value] for name, value in figures.items()})
+        super().log(logs, start_time)
 
     def _log_episodes(self, played: Played) -> None:
         """Figures and records of the episodes of all processes: means are over episodes, not over processes."""

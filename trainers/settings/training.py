@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tasks.settings import Settings, never, setting, unless
+from trainers.metric_names import MetricNames
 
 AUTO, AUTO_TOKENS = "auto", 12288
 """`micro_batch_tokens` chosen by the trainer, and its tokens where no GPU's memory says otherwise."""
@@ -47,6 +48,13 @@ class TRLFields(Settings):
         False,
         "Write emergence/steps.jsonl and generations.jsonl, the logs of retrain and textpolicy, with the most "
         "surprising tokens of each step and attempt.",
+    )
+    metric_names: MetricNames = setting(
+        MetricNames.OURS,
+        "Names of a step's figures in metrics.jsonl and trackers: ours | retrain (those of its guide beside ours: "
+        "running_correct_rate, num_datums, ...).",
+        choices=MetricNames,
+        recorded=False,
     )
     device_preset: str = setting(
         "auto",
