@@ -9,7 +9,7 @@ from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from agents.policies.opening import PolicyKind, PolicyName
+from agents.policies.opening import PolicyKind, PolicyName, read_name
 from agents.rollout import RolloutMode
 from envs.registry import environment_ids
 from sandboxes.guard import Parser
@@ -30,6 +30,8 @@ READS = {
     "torch_threads": "device",
 }
 """Arguments that only some policies look at, and what they are in `agents.policies.opening.PolicyWay.reads`."""
+SHARED = frozenset({"concurrency", "timeout", "retries", "dtype", "sample_dtype", "device"})
+"""Those that `--escalate MODEL2` gets as well."""
 LEAST = {
     "samples": 1,
     "slots": 1,
@@ -227,8 +229,10 @@ def check_arguments(arguments: Namespace, parser: ArgumentParser, named: PolicyN
     Raises:
         ValueError: One would do nothing, is no value that it can have, or cannot work with a chat endpoint.
     """
+    # The second model gets these, too, but nothing that is about one server alone (tokenizer, keys of requests).
+    second = frozenset() if arguments.escalate is None else read_name(arguments.escalate).way.reads & SHARED
     for name, read in READS.items():
-        if read not in named.way.reads and getattr(arguments, name) != parser.get_default(name):
+        if read not in named.way.reads | second and getattr(arguments, name) != parser.get_default(name):
             raise ValueError(f"--{name} does nothing with --model {arguments.model}: leave it out")
     for name, least in LEAST.items():
         value = getattr(arguments, name)
