@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from pydantic import StrictFloat, StrictInt
 
+from tasks.endpoints import PolicyError
+
 if TYPE_CHECKING:
     from tasks.task import Task
 
@@ -247,10 +249,6 @@ class Completion:
     seed: int | None = None
     max_tokens: int | None = None
     top_means: list[float] | None = None
-
-
-class PolicyError(RuntimeError):
-    """The engine failed (not the model): an infrastructure failure, never an empty reply."""
 
 
 class PromptTooLong(PolicyError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import sys
@@ -22,7 +23,7 @@ from tasks.comparable import twin_notes
 from tasks.judges import JudgeUse, in_process_line
 from tasks.model import Problem, TaskError, counted
 from tasks.place import refuse_unplaceable
-from tasks.proof import Proof, Status, prove
+from tasks.proof import Fault, Proof, Status, prove
 from tasks.sources import GENERATED, LIBRARY, SHELVES, is_spec, load_shipped, load_tasks, task_files
 from tasks.sources.clawgym import is_clawgym
 from tasks.task import Task
@@ -257,11 +258,16 @@ def build_images(tasks: Sequence[Task]) -> list[Problem]:
 
 
 def prove_all(
-    tasks: Sequence[Task], make: Callable[[], Sandbox], workers: int, network: str | None = None
+    tasks: Sequence[Task],
+    make: Callable[[], Sandbox],
+    workers: int,
+    network: str | None = None,
+    seconds: float = math.inf,
 ) -> Iterator[Proof]:
     """Prove tasks on `workers` threads, each with a sandbox of its own; yields in the order of `tasks`.
 
-    A sandbox that fails is replaced and the task tried once more; if that fails too, the proof says so.
+    A sandbox that fails is replaced and the task tried once more; if that fails too, the proof says so. A proof may
+    take `seconds`.
 
     Raises:
         SandboxUnavailable: no sandbox could be opened.
@@ -284,7 +290,7 @@ def prove_all(
                 why = tuple(problem.message for problem in error.problems)
                 return Proof(task.id, task.content_hash, None, None, (), (), problems=why, undecided=True)
             try:
-                return with_judges(task, prove(task, sandbox, network))
+                return with_judges(task, prove(task, sandbox, network, seconds))
             except SandboxUnavailable:  # nor will it work for the next task
                 raise
             except SandboxError as error:
@@ -311,7 +317,7 @@ def with_judges(task: Task, proof: Proof) -> Proof:
     from tasks.families import ALL_FAMILIES  # only here: few tasks have such a judge
 
     if task.family in ALL_FAMILIES or task.content_hash in {shipped.content_hash for shipped in load_shipped()}:
-        return replace(proof, problems=(*proof.problems, line))
+        return replace(proof, problems=(*proof.problems, line), faults=(*proof.faults, Fault.JUDGE))
     return replace(proof, notes=(*proof.notes, line))
 
 

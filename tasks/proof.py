@@ -6,8 +6,10 @@ import bz2
 import gzip
 import io
 import lzma
+import math
 import re
 import tarfile
+import time
 import zipfile
 import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -15,7 +17,7 @@ from copy import copy
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from sandboxes.sandbox import CommandResult, EntryKind, FileEntry, Sandbox
 from tasks.answers import AnswerAssertion
@@ -45,6 +47,9 @@ NOWHERE = "no/such/place"
 
 MAX_CONSTANTS = 40
 """Words and numbers of a request that are tried as contents, the first ones."""
+
+MAX_UNPACKED = 64 * 1024 * 1024
+"""Bytes that an archive may unpack to for its members to be damaged; a larger one is a file like others."""
 
 _QUOTED = re.compile(r"'([^'\n]{1,80})'|\"([^\"\n]{1,80})\"|`([^`\n]{1,80})`")
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
@@ -183,11 +188,15 @@ def _read_archive(content: bytes) -> tuple[Members, Callable[[Members], bytes]] 
         if zipfile.is_zipfile(io.BytesIO(content)):
             with zipfile.ZipFile(io.BytesIO(content)) as zipped:
                 infos = [info for info in zipped.infolist() if not info.is_dir()]
+                _refuse_bomb(sum(info.file_size for info in infos))
+                if any(info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) for info in infos):
+                    return None  # `zipfile` unpacks the others whole, whatever size they name
                 return {info.filename: zipped.read(info) for info in infos}, partial(_write_zip, zipped.infolist())
         raw, pack = _unpacked(content)
         if raw[257:262] == b"ustar":
             with tarfile.open(fileobj=io.BytesIO(raw), mode="r:") as archive:
                 every = archive.getmembers()
+                _refuse_bomb(sum(member.size for member in every))  # a sparse one is larger than its archive
                 found = {member.name: archive.extractfile(member) for member in every if member.isreg()}
                 members = {name: file.read() for name, file in found.items() if file is not None}
                 return members, lambda kept: pack(_write_tar(every, kept))
@@ -207,12 +216,29 @@ def _read_archive(content: bytes) -> tuple[Members, Callable[[Members], bytes]] 
 
 def _unpacked(content: bytes) -> tuple[bytes, Callable[[bytes], bytes]]:
     if content.startswith(b"\x1f\x8b"):
-        return gzip.decompress(content), partial(gzip.compress, mtime=0)
+        return _inflated(zlib.decompressobj(wbits=31), content), partial(gzip.compress, mtime=0)
     if content.startswith(b"BZh"):
-        return bz2.decompress(content), bz2.compress
+        return _inflated(bz2.BZ2Decompressor(), content), bz2.compress
     if content.startswith(b"\xfd7zXZ"):
-        return lzma.decompress(content), lzma.compress
+        return _inflated(lzma.LZMADecompressor(), content), lzma.compress
     return content, bytes
+
+
+def _inflated(unpacker: Any, content: bytes) -> bytes:
+    """Unpack the first stream of a file with a decompressor of `bz2`, `lzma` or `zlib`.
+
+    Raises:
+        ValueError: It is cut, or holds more than `MAX_UNPACKED` bytes.
+    """
+    data: bytes = unpacker.decompress(content, MAX_UNPACKED)
+    if not unpacker.eof:
+        raise ValueError(f"is cut, or unpacks to more than {MAX_UNPACKED} bytes")
+    return data
+
+
+def _refuse_bomb(size: int) -> None:
+    if size > MAX_UNPACKED:
+        raise ValueError(f"unpacks to more than {MAX_UNPACKED} bytes")
 
 
 def _write_tar(infos: list[tarfile.TarInfo], members: Members) -> bytes:
@@ -303,6 +329,35 @@ class Status(StrEnum):
     """The task is broken; the problems say how."""
 
 
+class Fault(StrEnum):
+    """Which part of a proof found something wrong."""
+
+    START = "start"
+    """The task cannot begin, or begins differently each time."""
+    NOOP = "noop"
+    """Doing nothing passes, or cannot be judged."""
+    REPEAT = "repeat"
+    """The same is judged differently the second time."""
+    ANSWERS = "answers"
+    """A gold answer does not judge itself."""
+    ORACLE = "oracle"
+    """The oracle does not pass, or not as an agent could."""
+    TURNS = "turns"
+    """It can be done in fewer replies than it says."""
+    USER = "user"
+    """It can be done without its user."""
+    MUTANT = "mutant"
+    """A damaged result passes."""
+    CHEAT = "cheat"
+    """Something that does not do the work passes."""
+    EXCUSE = "excuse"
+    """`may_survive` names what does not pass."""
+    TIME = "time"
+    """The proof takes longer than it may."""
+    JUDGE = "judge"
+    """A judge runs the agent's code in its own process."""
+
+
 @dataclass(frozen=True, slots=True)
 class Proof:
     """What running a task showed.
@@ -317,6 +372,7 @@ class Proof:
         problems: What is wrong; empty if nothing is.
         notes: What is worth knowing, but not wrong.
         undecided: The sandbox failed, so nothing was found out.
+        faults: Which parts of the proof the problems are from, in their order.
     """
 
     task_id: str
@@ -328,6 +384,7 @@ class Proof:
     problems: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     undecided: bool = False
+    faults: tuple[Fault, ...] = ()
 
     @property
     def status(self) -> Status:
@@ -366,52 +423,69 @@ class Run:
 _FLOOD = "printed more than the sandbox keeps"
 
 
-def prove(task: Task, sandbox: Sandbox, network: str | None = None) -> Proof:
+class TooLong(Exception):
+    """The proof has used up its time."""
+
+
+def prove(task: Task, sandbox: Sandbox, network: str | None = None, seconds: float = math.inf) -> Proof:
     """Run a task twice doing nothing, twice with each way of its oracle, each command a turn; then try wrong ends.
 
     Args:
         task: What is proven.
         sandbox: Where.
         network: The engine's network that verifiers may have which need one.
+        seconds: Wall time after which no further command is run and no further end judged: that is a problem then.
 
     Raises:
         SandboxError: the machinery failed; that says nothing about the task.
     """
     try:
-        return _proof(task, sandbox, network)
+        return _proof(task, sandbox, network, time.monotonic() + seconds)
     except CannotBegin as error:
-        problems = tuple(f"{problem.key}: {problem.message}" for problem in error.problems)
-        return Proof(task.id, task.content_hash, None, None, (), (), problems)
+        problems, fault = tuple(f"{problem.key}: {problem.message}" for problem in error.problems), Fault.START
+    except TooLong:
+        problems, fault = (f"the proof takes more than {seconds:g} s: fewer commands, files or assertions",), Fault.TIME
+    return Proof(task.id, task.content_hash, None, None, (), (), problems, faults=(fault,))
 
 
-def _proof(task: Task, sandbox: Sandbox, network: str | None) -> Proof:
-    idle = [play(task, sandbox, (), network=network) for _ in range(2)]
-    problems = [*_judge_idle(idle[0]), *_judge_repeats(idle, "doing nothing"), *_judge_golds(task)]
+def _in_time(until: float) -> None:
+    if time.monotonic() > until:
+        raise TooLong
+
+
+def _proof(task: Task, sandbox: Sandbox, network: str | None, until: float) -> Proof:
+    run = partial(play, task, sandbox, network=network, until=until)
+    idle = [run(()) for _ in range(2)]
+    found = [(Fault.NOOP, _judge_idle(idle[0])), (Fault.REPEAT, _judge_repeats(idle, "doing nothing"))]
+    found.append((Fault.ANSWERS, _judge_golds(task)))
     notes: list[str] = []
     ways: list[list[Run]] = []
     for number, commands in enumerate(task.oracle.ways if task.oracle else ()):
         name = f"oracle alternative {number}" if number else "oracle"
         assert task.oracle is not None
-        runs = [play(task, sandbox, commands, task.oracle.answer, name, network=network) for _ in range(2)]
+        runs = [run(commands, task.oracle.answer, name) for _ in range(2)]
         ways.append(runs)
-        problems += _judge_oracle(task, runs[0], len(commands), name)
-        problems += _judge_repeats(runs, f"the {name}")
+        found.append((Fault.ORACLE, _judge_oracle(task, runs[0], len(commands), name)))
+        found.append((Fault.REPEAT, _judge_repeats(runs, f"the {name}")))
         if runs[0].after != runs[1].after:
             notes.append(
                 f"the {name} leaves another workspace each time (clock, random numbers or process ids in a file?)"
             )
-    if ways and not problems:
-        for prove_more in [prove_turns] * (task.turns is not None) + [prove_user] * (task.user is not None):
-            found, wrong = prove_more(task, partial(play, task, sandbox, network=network))
-            notes += found
-            problems += wrong
+    if ways and not any(wrong for _, wrong in found):
+        for fault, needed, prove_more in (
+            (Fault.TURNS, task.turns is not None, prove_turns),
+            (Fault.USER, task.user is not None, prove_user),
+        ):
+            said, wrong = prove_more(task, run) if needed else ([], [])
+            notes += said
+            found.append((fault, wrong))
     solved = ways[0] if ways else []
-    if solved and not problems:
-        problems += _judge_wrong_ends(task, sandbox, solved[0].outcome, idle[0].grade, network)
+    if solved and not any(wrong for _, wrong in found):
+        found += _judge_wrong_ends(task, sandbox, solved[0].outcome, idle[0].grade, network, until)
     hashes = tuple(run.before for runs in (idle, *ways) for run in runs)
     if len(set(hashes)) > 1:
         why = ": what `setup` and services leave there must come out the same (clock, random numbers, process ids?)"
-        problems.append("the workspace differs from one start to the next" + why * prepared(task))
+        found.append((Fault.START, ["the workspace differs from one start to the next" + why * prepared(task)]))
     return Proof(
         task_id=task.id,
         task_hash=task.content_hash,
@@ -419,8 +493,9 @@ def _proof(task: Task, sandbox: Sandbox, network: str | None) -> Proof:
         noop_rate=idle[0].grade.rate,
         hashes=hashes,
         final_hashes=tuple(run.after for run in solved),
-        problems=tuple(dict.fromkeys(problems)),
+        problems=tuple(dict.fromkeys(problem for _, wrong in found for problem in wrong)),
         notes=tuple(notes),
+        faults=tuple(dict.fromkeys(fault for fault, wrong in found if wrong)),
     )
 
 
@@ -432,6 +507,7 @@ def play(
     name: str = "oracle",
     together: Collection[int] = (),
     network: str | None = None,
+    until: float = math.inf,
 ) -> Run:
     """Run commands as an agent would, each a turn, and grade the end.
 
@@ -445,10 +521,13 @@ def play(
             commands of that reply print; the number of commands stands for the answer. A message beside a command in
             one reply is not heard.
         network: As in `prove`.
+        until: When no further command is run, by `time.monotonic`.
 
     Raises:
         SandboxError: The machinery failed.
+        TooLong: It is later than `until`.
     """
+    _in_time(until)
     begin(task, sandbox)
     initial = sandbox.snapshot()
     before = sandbox.snapshot_hash()
@@ -460,6 +539,7 @@ def play(
     dialogue = Dialogue(task.user, task.intent) if task.user else None
     turn = 0
     for position, step in enumerate(commands):
+        _in_time(until)
         what = f"{name} command {position + 1}"
         if position not in together:
             known, fresh = known | fresh, {}
@@ -555,14 +635,18 @@ def _judge_repeats(runs: Sequence[Run], what: str) -> list[str]:
     return []
 
 
-def _judge_wrong_ends(task: Task, sandbox: Sandbox, right: Outcome, idle: Grade, network: str | None) -> list[str]:
+def _judge_wrong_ends(
+    task: Task, sandbox: Sandbox, right: Outcome, idle: Grade, network: str | None, until: float
+) -> list[tuple[Fault, list[str]]]:
     """Grade damaged results and cheap cheats: none may pass, but for those that the author allows with a reason."""
     assert task.oracle is not None
     excused = task.oracle.may_survive
     used: set[str] = set()
-    problems: list[str] = []
+    mutants: list[str] = []
+    cheating: list[str] = []
 
-    def tried(mutant: Mutant, outcome: Outcome, whole: bool = False) -> Grade:
+    def tried(mutant: Mutant, outcome: Outcome, problems: list[str], whole: bool = False) -> Grade:
+        _in_time(until)
         found = grade_end(task, sandbox, outcome, whole=whole, network=network)
         reasons = excused.keys() & {mutant.name, mutant.path}
         if found.passed:
@@ -571,16 +655,17 @@ def _judge_wrong_ends(task: Task, sandbox: Sandbox, right: Outcome, idle: Grade,
         return found
 
     for mutant in damaged(right.initial, right.files):
-        found = tried(mutant, replace(right, files=mutant.files))
-        problems += [f"with {mutant.name}, {error.name} cannot be judged: {error.detail}" for error in found.errors]
+        found = tried(mutant, replace(right, files=mutant.files), mutants)
+        mutants += [f"with {mutant.name}, {error.name} cannot be judged: {error.detail}" for error in found.errors]
     for cheat in cheats(task.intent, right.initial, right.files, excused):
         whole = cheat.name == DELETE_ALL and not deletes_something(right.initial, right.files)
         heard = frozenset() if whole else right.heard  # talk is cheap; but doing nothing, which is compared, is silent
         lazy = replace(right, files=cheat.files, final_message=None, transcript=right.transcript[:1], heard=heard)
-        found = tried(cheat, lazy, whole)
+        found = tried(cheat, lazy, cheating, whole)
         if whole and found.rate is not None and idle.rate is not None and found.rate > idle.rate:
-            problems.append(f"{DELETE_ALL} earns {found.rate:.2f}, more than doing nothing, {idle.rate:.2f}")
-    return problems + [f"oracle.may_survive: '{name}' does not pass: remove it" for name in excused if name not in used]
+            cheating.append(f"{DELETE_ALL} earns {found.rate:.2f}, more than doing nothing, {idle.rate:.2f}")
+    idle_excuses = [f"oracle.may_survive: '{name}' does not pass: remove it" for name in excused if name not in used]
+    return [(Fault.MUTANT, mutants), (Fault.CHEAT, cheating), (Fault.EXCUSE, idle_excuses)]
 
 
 _REMEDY = "make an assertion stricter, or say why under oracle.may_survive"

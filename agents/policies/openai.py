@@ -6,13 +6,11 @@ import json
 import os
 import re
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
-from agents.policies.flight import Flight
-from agents.policies.http import RETRIES, TOO_LARGE, HttpError, JsonClient, plain_text
 from agents.policies.remote import Outage, RemoteStream, together
 from agents.policies.scripted import ByteTokenizer
 from agents.policy import (
@@ -25,6 +23,9 @@ from agents.policy import (
     Request,
     Sampling,
 )
+from tasks.endpoints.chat import FILTERED, FINISH, KEY_VARIABLE, details
+from tasks.endpoints.flight import Flight
+from tasks.endpoints.http import RETRIES, TOO_LARGE, HttpError, JsonClient, plain_text
 
 # -- Messages out of the ids of a `ByteTokenizer` conversation, for engines that take text ----------------------------
 # Exact, because control ids never come from content: `agents.chat` keeps them out of messages, and a policy at text
@@ -73,22 +74,11 @@ def reply_ids(text: str, *, ended: bool) -> list[int]:
 # model's. No answer, a filtered one, or one that is not a reply is the engine's (`PolicyError`), never an empty
 # reply.
 
-KEY_VARIABLE = "OPENAI_API_KEY"
 LEFT_OUT = frozenset({"temperature", "seed"})
 """Keys that are set here, and that a server may refuse to know: `None` leaves them out."""
 OURS = frozenset({"model", "messages", "stop", "n", "stream"}) | LEFT_OUT
 CAPS = ("max_tokens", "max_completion_tokens")
 """What the cap on a reply is called: the second where a server says so."""
-FINISH = {
-    **dict.fromkeys(("stop", "end_turn", "eos", "eos_token", "stop_sequence", "stop_token", "complete"), True),
-    **dict.fromkeys(("length", "max_tokens", "max_length", "max_output_tokens", "model_length"), False),
-    **dict.fromkeys(("model_context_window_exceeded", "limit"), False),
-}
-"""What servers call the two ends of a reply (in any case of letters): whether the model ended it, or a cap cut it."""
-FILTERED = frozenset(
-    {"content_filter", "safety", "sensitive", "recitation", "blocklist", "prohibited_content", "spii", "error_toxic"}
-)
-"""What they call a reply that was withheld."""
 
 _REFUSED = (400, 413, 422)
 _TOO_LONG = re.compile(r"context (length|window|size)|prompt is too long|too many (input )?tokens", re.IGNORECASE)
@@ -340,7 +330,7 @@ class OpenAIPolicy:
         usage = answer.get("usage")
         usage = usage if isinstance(usage, dict) else {}
         counts = {key: usage[key] for key in ("prompt_tokens", "completion_tokens") if isinstance(usage.get(key), int)}
-        notes = {key: float(count) for key, count in (counts | dict(_details(usage))).items()}
+        notes = {key: float(count) for key, count in (counts | dict(details(usage))).items()}
         thought = message.get("reasoning_content") or message.get("reasoning")
         if isinstance(thought, str):
             notes["reasoning_chars"] = float(len(thought))
@@ -353,22 +343,6 @@ class OpenAIPolicy:
                 if isinstance(answer.get(name), str):
                     values.add(plain_text(answer[name]))
         return notes
-
-
-_DETAILS = (
-    ("cached_tokens", "prompt_tokens_details", "cached_tokens"),
-    ("cached_tokens", "prompt_cache_hit_tokens", None),
-    ("reasoning_tokens", "completion_tokens_details", "reasoning_tokens"),
-)
-"""Note, key of the usage, and key inside it: what some servers tell beside the two sums, which hold them."""
-
-
-def _details(usage: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
-    for note, outer, inner in _DETAILS:
-        value = usage.get(outer)
-        value = value.get(inner) if inner is not None and isinstance(value, dict) else value
-        if isinstance(value, int) and not isinstance(value, bool):
-            yield note, value
 
 
 def _letters(part: Any) -> int:

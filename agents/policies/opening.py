@@ -34,10 +34,10 @@ from agents.models.loading import (
     resolve_model,
     torch_dtype,
 )
-from agents.policies.http import checked_url, plain_text
 from agents.policies.openai import OpenAIPolicy
 from agents.policies.scripted import NoOpPolicy, OraclePolicy
 from agents.policy import Policy
+from tasks.endpoints.http import checked_url, plain_text
 from tasks.plugins import Registry
 
 EXAMPLES = {"openai": "openai:gpt-4o-mini@https://api.openai.com/v1", "vllm": "vllm:http://127.0.0.1:8000"}

@@ -14,9 +14,9 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from agents.policies.flight import Flight, GivenUp
-from agents.policies.http import HttpError
 from agents.policy import Answer, Completion, PolicyError, Request, SomeFailed
+from tasks.endpoints.flight import Flight, GivenUp
+from tasks.endpoints.http import HttpError
 
 STRAGGLER_SECONDS = 2.0
 """How long the end waits for threads that were hung up."""

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from sandboxes.sandbox import CommandResult
-from tasks.proof import Status, prove
+from tasks.proof import Fault, Status, prove
 from tasks.task import Task
 from tests.tasks.fake_sandbox import FakeSandbox
 
@@ -44,6 +44,38 @@ def test_a_good_task_is_proven(sandbox: FakeSandbox) -> None:
     assert len(proof.hashes) == 4 and len(set(proof.hashes)) == 1
     assert len(proof.final_hashes) == 2 and len(set(proof.final_hashes)) == 1
     assert proof.problems == proof.notes == ()
+
+
+LOOSE = [{"kind": "file_exists", "path": "b"}]
+EXCUSED = {"commands": ["cp a b"], "may_survive": {"b: eaten": "never tried"}}
+
+
+@pytest.mark.parametrize(
+    ("task", "faults"),
+    [
+        (make("cp a b"), ()),
+        (make("cp a c"), (Fault.ORACLE,)),
+        (make("cp a b", assertions=[{"kind": "file_exists", "path": "a"}]), (Fault.NOOP,)),
+        (make("cp a b", assertions=LOOSE), (Fault.MUTANT, Fault.CHEAT)),
+        (make(oracle=EXCUSED), (Fault.EXCUSE,)),
+        (make("cp a b", setup=["false"], schema_version=2), (Fault.START,)),
+    ],
+)
+def test_a_proof_says_which_part_of_it_found_something(
+    task: Task, faults: tuple[Fault, ...], sandbox: FakeSandbox
+) -> None:
+    assert prove(task, sandbox).faults == faults
+
+
+@pytest.mark.parametrize("left", [0, 4, 8])
+def test_a_proof_ends_when_its_time_is_used_up(
+    left: int, sandbox: FakeSandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = iter(range(100))  # a second passes with each look at the clock
+    monkeypatch.setattr("tasks.proof.time.monotonic", lambda: float(next(looks)))
+    proof = prove(make("cp a b"), sandbox, seconds=left)
+    assert (proof.status, proof.faults) == (Status.FAILED, (Fault.TIME,))
+    assert "takes more than" in proof.problems[0]
 
 
 def test_without_an_oracle_it_is_unproven(sandbox: FakeSandbox) -> None:

@@ -1,13 +1,16 @@
 from __future__ import annotations
 
+import bz2
 import gzip
 import io
+import lzma
 import tarfile
 import zipfile
 
 import pytest
 
 from sandboxes.sandbox import EntryKind, FileEntry
+from tasks import proof
 from tasks.families import generate
 from tasks.proof import DELETE_ALL, JUNK, cheats, damaged, deletes_something
 from tasks.sources import load_library
@@ -131,6 +134,43 @@ def test_members_of_archives_are_damaged_each(make, read) -> None:  # type: igno
 @pytest.mark.parametrize("content", [b"\x1f\x8bno gzip", b"PK\x03\x04", tar(a=b"x")[:600], b"BZh9", b"\xfd7zXZ\x00"])
 def test_what_only_looks_like_an_archive_is_a_file_like_others(content: bytes) -> None:
     assert names({}, {"a": file(content)}) == {"a: deleted", "a: emptied", "a: junk appended"}
+
+
+def zipped_with(method: int) -> bytes:
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", method) as archive:
+        archive.writestr("a", b"x" * (20_000 if method == zipfile.ZIP_DEFLATED else 10))
+    return out.getvalue()
+
+
+def sparse() -> bytes:
+    """An old GNU sparse member: a few bytes that stand for many."""
+    info = tarfile.TarInfo("a")
+    info.size = 512
+    header = bytearray(info.tobuf(tarfile.GNU_FORMAT))
+    header[156:157] = tarfile.GNUTYPE_SPARSE
+    header[386:410] = b"%011o\0%011o\0" % (0, 512)
+    header[483:495] = b"%011o\0" % 32_768
+    header[148:156] = b"%06o\0 " % (sum(header[:148]) + sum(header[156:512]) + 8 * 32)
+    return bytes(header) + b"x" * 512 + bytes(1024)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        *(pack(tar(a=b"x" * 20_000)) for pack in (gzip.compress, bz2.compress, lzma.compress)),
+        *(zipped_with(method) for method in (zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA)),
+        sparse(),
+    ],
+)
+def test_an_archive_that_unpacks_to_too_much_is_a_file_like_others(
+    content: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = {"a: deleted", "a: emptied", "a: junk appended"}
+    packed = content.startswith(b"PK") and content[8] not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+    assert (names({}, {"a": file(content)}) == plain) == packed
+    monkeypatch.setattr(proof, "MAX_UNPACKED", 10_240)
+    assert names({}, {"a": file(content)}) == plain
 
 
 def test_cheats_know_the_names_of_the_files_and_the_words_of_the_request() -> None:

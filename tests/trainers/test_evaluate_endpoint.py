@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 
 from agents.models.loading import QUICKSTART
-from agents.policies import http
 from agents.policies.scripted import fenced
 from agents.trajectory import read_jsonl
 from sandboxes import SandboxUnavailable, open_sandbox
+from tasks.endpoints import http
 from tasks.sources import load_tasks
 from tests.agents.policies.fake_endpoint import Answer, endpoint, said
 from tests.agents.policies.stumbling import EXTRA, STUMBLING

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import threading
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
@@ -255,21 +254,6 @@ def check_arguments(arguments: Namespace, parser: ArgumentParser, named: PolicyN
         )
     if named.kind is PolicyKind.OPENAI and arguments.prompt_style == "base":
         raise ValueError("--prompt_style base is one running text, and a chat endpoint takes messages: leave it out")
-
-
-def read_body(text: str | None) -> dict[str, Any]:
-    """`--request_body` as keys of a request; empty without one.
-
-    Raises:
-        ValueError: It is no JSON object.
-    """
-    try:
-        body = json.loads(text or "{}")
-    except ValueError as error:
-        raise ValueError(f"--request_body is not JSON ({error})") from error
-    if not isinstance(body, dict):
-        raise ValueError('--request_body is no JSON object, as \'{"reasoning_effort": "low"}\' is')
-    return body
 
 
 def check_body(body: Mapping[str, Any], arguments: Namespace) -> None:

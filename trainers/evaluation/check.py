@@ -19,6 +19,7 @@ from envs.registry import environment, takes
 from envs.sandboxed import ExposedJudge, refuse_exposed
 from sandboxes import open_sandbox
 from sandboxes.sandbox import NAMES
+from tasks.endpoints.chat import Price, read_body, read_price
 from tasks.judges import JudgeUse
 from tasks.model import TaskError
 from tasks.place import refuse_unplaceable
@@ -26,8 +27,7 @@ from tasks.sources import load_tasks
 from tasks.sources.questions import Coverage, self_test
 from tasks.splits import Split, apply_lock
 from tasks.task import Task
-from trainers.evaluation.arguments import DEFAULT_TASKS, build_parser, check_arguments, check_body, read_body
-from trainers.evaluation.tokens import Price, read_price
+from trainers.evaluation.arguments import DEFAULT_TASKS, build_parser, check_arguments, check_body
 from trainers.rollouts.manner import Manner, manner_of
 from trainers.run.machine import environment_settings, unfit_task
 from trainers.run.tasks import Judges

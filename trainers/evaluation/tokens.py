@@ -7,19 +7,10 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from agents.trajectory import Trajectory, Turn
+from tasks.endpoints.chat import Price
 
-MILLION = 1_000_000
 KINDS = ("prompt_tokens", "completion_tokens", "cached_tokens", "reasoning_tokens")
 """Notes of a turn where an endpoint counts."""
-
-
-@dataclass(frozen=True, slots=True)
-class Price:
-    """Of a million tokens, in any currency; `cached` of prompt tokens that the server had already."""
-
-    prompt: float
-    completion: float
-    cached: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +33,7 @@ class Tokens:
 
     def cost(self, price: Price) -> float:
         """What the counted replies cost."""
-        cached = (self.cached or 0) if price.cached is not None else 0
-        spent = (self.prompt - cached) * price.prompt + self.completion * price.completion
-        return (spent + cached * (price.cached or 0.0)) / MILLION
+        return price.cost(self.prompt, self.completion, self.cached or 0)
 
     def to_json(self, price: Price | None = None) -> dict[str, Any]:
         """A JSON-able record, with the cost where there is a price."""
@@ -93,16 +82,3 @@ def count(episodes: Sequence[Trajectory], *, own_ids: bool, skipped: Sequence[in
 
 def _is_counted(turn: Turn) -> bool:
     return KINDS[0] in turn.notes and KINDS[1] in turn.notes
-
-
-def read_price(values: Sequence[float] | None) -> Price | None:
-    """`--price PROMPT COMPLETION [CACHED]`; `None` without it.
-
-    Raises:
-        ValueError: There are other numbers than two or three, or one is negative.
-    """
-    if values is None:
-        return None
-    if len(values) not in (2, 3) or not all(0 <= value < float("inf") for value in values):
-        raise ValueError("--price takes two or three numbers of 0 or more: PROMPT COMPLETION [CACHED]")
-    return Price(*values)

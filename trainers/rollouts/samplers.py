@@ -10,11 +10,11 @@ from typing import Any
 
 import torch
 
-from agents.policies.http import RETRIES
 from agents.policies.merged import sampling_dtype
 from agents.policies.transformers import TransformersPolicy
 from agents.policies.vllm import VllmPolicy
 from agents.policy import Policy
+from tasks.endpoints.http import RETRIES
 from trainers.rollouts.rules import SAME, VLLM
 
 # -- Staleness: optimizer steps between the weights that sampled an episode and the weights that train on it ----------

@@ -22,9 +22,9 @@ from pathlib import Path
 from typing import Any
 
 from agents.models.card import CARD_FILE
-from agents.policies.http import HttpError, JsonClient
 from agents.policies.vllm.replicas import Alive, Replicas
 from agents.policy import PolicyError
+from tasks.endpoints.http import HttpError, JsonClient
 
 LOAD = "/v1/load_lora_adapter"
 UNLOAD = "/v1/unload_lora_adapter"

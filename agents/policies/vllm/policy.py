@@ -13,13 +13,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from agents.policies.flight import Flight
-from agents.policies.http import RETRIES, HttpError, JsonClient
 from agents.policies.remote import Outage, RemoteStream, together
 from agents.policies.vllm.adapters import Adapters
 from agents.policies.vllm.replicas import HEALTH, Replicas, addresses, connect
 from agents.policies.vllm.reply import COMPLETIONS, Draft, answer, prompt_ids, question
 from agents.policy import Abilities, Completion, PolicyError, Request, Sampling
+from tasks.endpoints.flight import Flight
+from tasks.endpoints.http import RETRIES, HttpError, JsonClient
 
 # ---------------------------------------------------------------------------------------------------------------------
 # What a vLLM server is, found out by asking it: which model, how long a context, whose tokenizer, which logprobs.

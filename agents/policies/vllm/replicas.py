@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from agents.policies.flight import Flight
-from agents.policies.http import HttpError, JsonClient, checked_url
 from agents.policy import PolicyError
+from tasks.endpoints.flight import Flight
+from tasks.endpoints.http import HttpError, JsonClient, checked_url
 
 KEY_VARIABLE = "VLLM_API_KEY"
 HEALTH = "/health"

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from agents.chat import ChatTemplate, Conversation
-from agents.policies import http
 from agents.policies.openai import OpenAIPolicy, Usage
 from agents.policies.scripted import ByteTokenizer
 from agents.policy import (
@@ -24,6 +23,7 @@ from agents.policy import (
     SomeFailed,
     abilities,
 )
+from tasks.endpoints import http
 from tests.agents.policies.fake_endpoint import Answer, FakeEndpoint, Hangup, endpoint, last_user, said
 
 TEMPLATE = ChatTemplate(ByteTokenizer())

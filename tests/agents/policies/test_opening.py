@@ -14,13 +14,14 @@ import torch
 
 from agents.models.card import ModelCard, ModelError, read_card, write_card
 from agents.models.loading import QUICKSTART, resolve_model
-from agents.policies import http, opening
+from agents.policies import opening
 from agents.policies.openai import OpenAIPolicy
 from agents.policies.opening import PolicyKind, open_policy, read_name
 from agents.policies.scripted import NoOpPolicy, OraclePolicy, ScriptedPolicy
 from agents.policies.transformers import TransformersPolicy
 from agents.policies.vllm import VllmPolicy
 from agents.policy import PolicyError, Request, Sampling
+from tasks.endpoints import http
 from tasks.plugins import PluginError
 from tasks.task import Task
 from tests.agents.policies.fake_endpoint import endpoint

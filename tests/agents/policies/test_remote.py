@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from agents.policies.flight import Flight, GivenUp
-from agents.policies.http import HttpError
 from agents.policies.remote import Outage, RemoteStream, together
 from agents.policy import Answer, Completion, FinishReason, PolicyError, Request, SomeFailed, Stream
+from tasks.endpoints.flight import Flight, GivenUp
+from tasks.endpoints.http import HttpError
 
 
 def reply(token: int) -> Completion:

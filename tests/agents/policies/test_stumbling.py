@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from agents.chat import ChatTemplate, Conversation
-from agents.policies import http
 from agents.policies.openai import OpenAIPolicy
 from agents.policies.scripted import ByteTokenizer
 from agents.policy import Completion, PolicyError, Request, Sampling, SomeFailed, Streaming
+from tasks.endpoints import http
 from tests.agents.policies.fake_endpoint import Answer, endpoint, last_user, said
 from tests.agents.policies.stumbling import CUT, EXTRA, STUMBLING, limited
 

@@ -12,8 +12,9 @@ from agents.policies.opening import read_name
 from agents.policies.scripted import NoOpPolicy
 from agents.policy import Completion, Request, Sampling, decode_label
 from sandboxes import SandboxUnavailable, open_sandbox
+from tasks.endpoints.chat import read_body
 from trainers.evaluate import main
-from trainers.evaluation.arguments import build_parser, check_arguments, read_body
+from trainers.evaluation.arguments import build_parser, check_arguments
 from trainers.evaluation.shown import usage_line
 
 

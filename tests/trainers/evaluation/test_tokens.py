@@ -6,8 +6,9 @@ from dataclasses import asdict
 import pytest
 
 from agents.trajectory import Trajectory
+from tasks.endpoints.chat import Price, read_price
 from tests.trainers.fake_run import episode, task
-from trainers.evaluation.tokens import Price, Tokens, count, read_price
+from trainers.evaluation.tokens import Tokens, count
 
 
 def played(**notes: float) -> Trajectory:

@@ -5,11 +5,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from agents.policies.http import HttpError
 from agents.policies.scripted import ByteTokenizer
 from agents.policies.vllm import VllmPolicy
 from agents.policies.vllm.policy import LogprobsMode
 from agents.policy import PolicyError, Request, Sampling
+from tasks.endpoints.http import HttpError
 from tests.agents.policies.vllm import fake as played
 from tests.agents.policies.vllm.fake import BASE, Fake, make
 

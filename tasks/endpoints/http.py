@@ -17,16 +17,16 @@ from weakref import WeakSet
 
 import requests
 
-from agents.policies.flight import Flight, GivenUp, Line
-from agents.policies.throttle import BUSY, Gate, Place, Verdict
-from agents.policy import PolicyError
+from tasks.endpoints import PolicyError
+from tasks.endpoints.flight import Flight, GivenUp, Line
+from tasks.endpoints.throttle import BUSY, Gate, Place, Verdict
 
 # Retried are failed connections, timeouts, answers that are cut off or no JSON, and the statuses 408, 429 and 5xx. The
 # wait between attempts doubles, for each call on its own; but where the server asks for fewer requests, all calls of a
-# client wait together (`agents.policies.throttle`). What is still wrong after that is an `HttpError`, which names the
+# client wait together (`tasks.endpoints.throttle`). What is still wrong after that is an `HttpError`, which names the
 # address, the attempts and the server's own words. A key stands in the headers only, never in a message.
 #
-# Calls that go out together share a flight (`agents.policies.flight`); when it stops, none is tried again.
+# Calls that go out together share a flight (`tasks.endpoints.flight`); when it stops, none is tried again.
 
 RETRIES = 10
 """Attempts after the first: with the waits below they outlast four minutes without a server."""
@@ -161,6 +161,10 @@ class JsonClient:
             HttpError: No answer, or another status than 200.
         """
         self._ask("GET" if body is None else "POST", path, body, False, **how)
+
+    def hidden(self, text: str) -> str:
+        """`text` without the key."""
+        return self._auth.without_key(text)
 
     def close(self) -> None:
         """Close the connections, for good; calls under way and waits between attempts end at once. Idempotent."""
@@ -339,7 +343,10 @@ class _Bearer(requests.auth.AuthBase):
 
     def hidden_in(self, text: str) -> str:
         """`text` without the key, and without keys that the server has masked in part."""
-        return _MASKED.sub("***", text.replace(self._key, "***") if self._key else text)
+        return _MASKED.sub("***", self.without_key(text))
+
+    def without_key(self, text: str) -> str:
+        return text.replace(self._key, "***") if self._key else text
 
 
 _BROKEN_OFF = (requests.exceptions.ChunkedEncodingError, requests.exceptions.ContentDecodingError)

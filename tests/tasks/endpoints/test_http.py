@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from agents.policies import http, throttle
-from agents.policies.flight import Flight, GivenUp
-from agents.policies.http import HttpError, JsonClient
+from tasks.endpoints import http, throttle
+from tasks.endpoints.flight import Flight, GivenUp
+from tasks.endpoints.http import HttpError, JsonClient
 from tests.agents.policies.fake_endpoint import Answer, Hangup, endpoint
 
 KEY = "sk-secret-0123456789"

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from agents.policies import throttle
-from agents.policies.throttle import Gate, Place, Verdict
+from tasks.endpoints import throttle
+from tasks.endpoints.throttle import Gate, Place, Verdict
 
 NEVER = threading.Event()
 

@@ -19,7 +19,7 @@ from urllib3 import PoolManager
 from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 
-from agents.policy import PolicyError
+from tasks.endpoints import PolicyError
 
 
 class Line:
