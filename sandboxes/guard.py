@@ -246,6 +246,18 @@ def add_command(
     return command
 
 
+def positive(text: str) -> int:
+    """A number of an option that counts from 1.
+
+    Raises:
+        argparse.ArgumentTypeError: It is less.
+    """
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text} is less than 1")
+    return number
+
+
 def plain(text: str) -> str:
     """Text that may hold what a hostile command wrote, safe to show: one line, nothing a terminal would obey."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

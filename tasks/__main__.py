@@ -1,4 +1,4 @@
-"""`python -m tasks`: list, show, prove, grade, write, import, export, count and split tasks."""
+"""`python -m tasks`: list, show, prove, grade, write, import, export, count, split and synthesise tasks."""
 
 from __future__ import annotations
 

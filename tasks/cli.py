@@ -13,33 +13,24 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from sandboxes.guard import Parser, add_command
+from sandboxes.guard import Parser, add_command, positive
 from sandboxes.sandbox import NAMES
 from tasks.assertions.base import leaves
 from tasks.comparable import SHOWN, THRESHOLD, near_twins
 from tasks.judged_in import check_network, is_shared, network_reason
 from tasks.judges import JudgeUse
-from tasks.model import Problem, TaskError, collected, counted, nearest, unknown_key
+from tasks.model import Problem, TaskError, collected, counted, nearest, table, unknown_key
 from tasks.sources import is_spec, load_generated, load_shipped, load_tasks
 from tasks.sources.fieldnotes import SUFFIX as RECORDS
 from tasks.sources.fieldnotes import write
 from tasks.splits import Split, split_tasks, take_confirm, write_lock
+from tasks.synthesis import command as synthesis
 from tasks.task import HAND_WRITTEN, ID_PATTERN, Difficulty, Task
 from tasks.yaml import dump_task, parse_task
 
 # -- What `python -m tasks list`, `show` and `new` do -----------------------------------------------------------------
 
 TEMPLATE = Path(__file__).resolve().parent / "templates" / "task.yaml"
-
-
-def table(rows: Iterable[Sequence[str]]) -> str:
-    """Lay out rows in columns, two spaces apart; the last column is not padded."""
-    cells = [list(row) for row in rows]
-    widths = [max(len(row[column]) for row in cells) for column in range(len(cells[0]) - 1)]
-    lines = (
-        "  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[-1]]) for row in cells
-    )
-    return "\n".join(line.rstrip() for line in lines)
 
 
 @dataclass(frozen=True, slots=True)
@@ -352,7 +343,7 @@ def parser() -> argparse.ArgumentParser:
     """Build the command line."""
     main = Parser(
         prog="python -m tasks",
-        description="List, show, prove, grade, write, import, export, count and split tasks.",
+        description="List, show, prove, grade, write, import, export, count, split and synthesise tasks.",
         epilog="example:\n  python -m tasks new tidy-orders && python -m tasks check my_tasks",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -367,6 +358,7 @@ def parser() -> argparse.ArgumentParser:
     _generate(commands)
     _stats(commands)
     _split(commands)
+    synthesis.add(commands, SPEC)
     return main
 
 
@@ -419,12 +411,12 @@ def _check(commands: Any) -> None:
     command.add_argument("spec", nargs="*", metavar="SPEC", help="default: library")
     command.add_argument("--all", action="store_true", help="the library and a sample of every procedural family")
     command.add_argument(
-        "--sample", type=_positive, default=20, metavar="N", help="tasks per family with --all (default 20)"
+        "--sample", type=positive, default=20, metavar="N", help="tasks per family with --all (default 20)"
     )
     command.add_argument("--seed", type=int, default=0, help="seed of that sample (default 0)")
     _sandbox(command)
     command.add_argument(
-        "--jobs", type=_positive, metavar="N", help="sandboxes at a time (default: one per core, at most 8)"
+        "--jobs", type=positive, metavar="N", help="sandboxes at a time (default: one per core, at most 8)"
     )
     command.add_argument("--json", action="store_true", help="print one JSON document instead of lines")
     command.add_argument("--junit", type=Path, metavar="FILE", help="write a JUnit file too")
@@ -538,7 +530,7 @@ def _generate(commands: Any) -> None:
         example="python -m tasks generate quickstart -n 50 --seed 1 --out my_tasks",
     )
     command.add_argument("family", nargs="?", metavar="FAMILY", help="a family, or quickstart for a mix")
-    command.add_argument("-n", type=_positive, default=10, metavar="N", help="how many (default 10)")
+    command.add_argument("-n", type=positive, default=10, metavar="N", help="how many (default 10)")
     command.add_argument("--seed", type=int, default=0, help="default 0")
     command.add_argument("--out", type=Path, metavar="FOLDER", help="where to write them; without it: only their ids")
 
@@ -589,13 +581,6 @@ def _split(commands: Any) -> None:
 
 def _families(text: str) -> int | list[str]:
     return int(text) if text.isdigit() else [name for name in text.split(",") if name]
-
-
-def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{text} is less than 1")
-    return number
 
 
 def _run_list(options: argparse.Namespace) -> int:

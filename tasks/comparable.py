@@ -112,6 +112,27 @@ def near_twins(tasks: Sequence[Task]) -> list[NearTwins]:
     return sorted(found, key=lambda pair: (-pair.similarity, pair.one.id, pair.other.id))
 
 
+class Known:
+    """Tasks that new ones are compared with, one at a time: whoever finds a twin may leave the new one out."""
+
+    def __init__(self) -> None:
+        self._known: list[tuple[str, _Profile]] = []
+
+    def add(self, task: Task, where: str) -> None:
+        """Take a task in; `where` it is from is said of its twins."""
+        self._known.append((where, _Profile.of([task])))
+
+    def twin_of(self, task: Task) -> tuple[str, NearTwins] | None:
+        """Return the known task that is most like this one, and where it is from; None where no twin is known.
+
+        The similarity of an exact twin is 1.
+        """
+        profile = _Profile.of([task])
+        found = [(_similarity(profile, known), where, known.task) for where, known in self._known]
+        alike, where, twin = max(found, key=lambda item: item[0], default=(0.0, "", task))
+        return (where, NearTwins(task, twin, alike)) if alike >= THRESHOLD else None
+
+
 @dataclass(frozen=True, slots=True)
 class _Profile:
     """What is compared of a group of exact twins; `family` where all of them are of one."""

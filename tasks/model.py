@@ -87,6 +87,16 @@ def counted(number: int, what: str) -> str:
     return f"{number} {what}" + ("" if number == 1 else "s")
 
 
+def table(rows: Iterable[Sequence[str]]) -> str:
+    """Lay out rows in columns, two spaces apart; the last column is not padded."""
+    cells = [list(row) for row in rows]
+    widths = [max(len(row[column]) for row in cells) for column in range(len(cells[0]) - 1)]
+    lines = (
+        "  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[-1]]) for row in cells
+    )
+    return "\n".join(line.rstrip() for line in lines)
+
+
 # -- The base of every task model (frozen, strict), the types they share, and the words for what is wrong -------------
 
 T = TypeVar("T")

@@ -115,12 +115,13 @@ class ChatModel:
     Args:
         model: Its name at the endpoint.
         base_url: Address up to and with the version (`https://api.openai.com/v1`).
-        body: Further keys of each request; `None` leaves out one that is set here.
-        temperature: Of sampling.
-        max_tokens: Cap on a reply, in the server's tokens.
+        body: Further keys of each request, such as `temperature` and `max_tokens`; those that are `None` are left out.
         api_key: Default: the environment's `OPENAI_API_KEY`; servers without keys need none.
         timeout: Seconds without a sign of the server after which an attempt fails.
         retries: Attempts after the first.
+
+    Attributes:
+        body: Keys of each request, beside the message and its seed.
 
     Raises:
         ValueError: The address or the key cannot be used.
@@ -132,16 +133,14 @@ class ChatModel:
         base_url: str,
         *,
         body: Mapping[str, Any] | None = None,
-        temperature: float = 1.0,
-        max_tokens: int = 4096,
         api_key: str | None = None,
         timeout: float = 300.0,
         retries: int = RETRIES,
     ) -> None:
         key = os.environ.get(KEY_VARIABLE) if api_key is None else api_key
         self.model = model
+        self.body = {"model": model, **(body or {})}
         self._client = JsonClient(base_url, timeout=timeout, retries=retries, key=key, key_name=KEY_VARIABLE)
-        self._body = {"temperature": temperature, "max_tokens": max_tokens, **(body or {})}
 
     @property
     def base_url(self) -> str:
@@ -154,7 +153,7 @@ class ChatModel:
         Raises:
             PolicyError: The endpoint failed, or its answer is no chat completion.
         """
-        body = {"seed": seed, **self._body, "model": self.model, "messages": [{"role": "user", "content": message}]}
+        body = {"seed": seed, **self.body, "messages": [{"role": "user", "content": message}]}
         try:
             answer = self._client.post("chat/completions", {k: v for k, v in body.items() if v is not None})
         except HttpError as error:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tasks.comparable import THRESHOLD, exact_twins, near_twins, similarity, twin_notes
+from tasks.comparable import THRESHOLD, Known, exact_twins, near_twins, similarity, twin_notes
 from tasks.sources import load_tasks
 from tasks.splits import split_tasks
 from tasks.task import Task
@@ -103,6 +103,21 @@ def test_one_file_more_than_none_is_a_near_twin() -> None:
     bare = [{"kind": "file_exists", "path": "b"}]
     one, other = (make(id=f"t{len(files)}", workspace={"files": files}, assertions=bare) for files in ({}, FILES))
     assert similarity(one, other) == 0.75 and len(near_twins([one, other])) == 1
+
+
+def test_a_new_task_is_compared_with_all_that_is_known_whatever_its_family() -> None:
+    known = Known()
+    assert known.twin_of(make()) is None
+    for number, where in enumerate(["here", "there"]):
+        intent = "Say hello." if number else f"{INTENT} Please hurry, it is late."
+        known.add(make(id=f"k{number}", intent=intent, family="f"), where)
+    where, pair = known.twin_of(make(family="f")) or ("", None)
+    assert pair is not None and (where, pair.one.id, pair.other.id) == ("here", "base", "k0")
+    assert THRESHOLD <= pair.similarity == similarity(pair.one, pair.other) < 1
+    known.add(make(id="same", persona={"role": "king"}), "last")
+    where, pair = known.twin_of(make()) or ("", None)
+    assert pair is not None and (where, pair.other.id, pair.similarity) == ("last", "same", 1)
+    assert known.twin_of(make(intent="Count it.", workspace={"files": {"n": ""}}, assertions=[EITHER])) is None
 
 
 def test_an_intent_of_signs_stays_apart_from_others() -> None:
