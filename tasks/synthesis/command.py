@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from sandboxes.guard import add_command, positive
-from sandboxes.sandbox import NAMES, Backend, SandboxError
+from sandboxes.sandbox import Backend, SandboxError
 from tasks.model import TaskError, counted, table
 from tasks.sources import load_tasks
 
@@ -51,10 +51,8 @@ def add(commands: Any, spec: str) -> None:
     )
     option("--concurrency", type=positive, default=8, metavar="N", help="requests at a time (default 8)")
     option("--jobs", type=positive, metavar="N", help="sandboxes at a time (default: one per core, at most 8)")
-    safe = [name for name in NAMES if name.rpartition(":")[2] != Backend.LOCAL]
-    option(
-        "--sandbox", default="auto", choices=safe, help="where drafts are proven (default: auto); local is not taken"
-    )
+    safe = ["auto", *(backend.value for backend in Backend if backend is not Backend.LOCAL)]
+    option("--sandbox", default="auto", choices=safe, help="where drafts are proven (default: auto), never local")
 
 
 def run(options: argparse.Namespace) -> int:

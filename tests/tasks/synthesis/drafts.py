@@ -141,8 +141,8 @@ BAD = [
     Bad("reaches out", "oracle", "refused", oracle(f"exec 3<>/dev/tcp/127.0.0.1/{{port}} && {DO}"), walls=True),
     Bad("writes outside", "oracle", "No such file", oracle(f"echo two > {{outside}} && {DO}"), walls=True),
     Bad("bomb in an archive", "mutant", "junk appended", task(
-        assertions=[{"kind": "file_exists", "path": "a.bz2"}, {"kind": "file_unchanged", "path": "in.txt"}],
-        oracle={"commands": ["head -c 80M /dev/zero | bzip2 > a.bz2"]},
+        assertions=[{"kind": "file_exists", "path": "a.gz"}, {"kind": "file_unchanged", "path": "in.txt"}],
+        oracle={"commands": ["head -c 70M /dev/zero | gzip -1 > a.gz"]},
     ), walls=True),
 ]  # fmt: skip
 
