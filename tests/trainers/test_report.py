@@ -10,12 +10,14 @@ import pytest
 from agents.view.collect import Collection
 from agents.view.pack import Tokenizers
 from agents.view.wanted import NONE, Wanted
+from tests.agents.view.browser import CHROMIUM, browser
 from tests.trainers.fake_run import HOSTILE, make_run
-from tests.trainers.reporting.browser import CHROMIUM, Page, opens_without_messages
+from tests.trainers.reporting.browser import Page
 from trainers.measure import Confirmation
 from trainers.report import main, write_report
+from trainers.reporting.episodes import sample_episodes, shown
 from trainers.reporting.folder import read_run
-from trainers.reporting.page import headline, sample_episodes, shown, view_run
+from trainers.reporting.page import headline, view_run
 from trainers.reporting.run_charts import smooth
 
 
@@ -150,18 +152,42 @@ def test_command_line(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert "no such run folder" in capsys.readouterr().err
 
 
+SMALLEST_LETTERS = """Math.min(...[...document.querySelectorAll("svg text")].map((text) => {
+  const svg = text.ownerSVGElement, box = svg.viewBox.baseVal;
+  const scale = box && box.width ? svg.getBoundingClientRect().width / box.width : 1;
+  return scale ? scale * parseFloat(getComputedStyle(text).fontSize) : 99;
+}))"""
+EMPTY_CELLS = """[...document.querySelectorAll("div.grid, div.cards")].filter((grid) => grid.offsetParent &&
+  grid.lastElementChild.getBoundingClientRect().right < grid.getBoundingClientRect().right - 2).length"""
+
+
 @pytest.mark.skipif(CHROMIUM is None, reason="needs chromium")
-@pytest.mark.parametrize("name", ["run", "hostile"])
-def test_chromium_opens_it_without_console_messages(name: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
-    page = write_report([request.getfixturevalue(name)])
-    opens_without_messages(page, tmp_path)
+def test_a_browser_shows_it_on_a_desk_and_on_a_phone(run: Path, hostile: Path, tmp_path: Path) -> None:
+    pages = [write_report([run]), write_report([hostile]), write_report([run, hostile], tmp_path / "both.html")]
+    with browser(tmp_path) as window:
+        for page in pages:
+            for width in (1280, 390):
+                window.open(page.as_uri(), width, ready="document.readyState === 'complete'")
+                window.run("document.querySelectorAll('details').forEach((one) => one.open = true)")
+                where = f"{page.name} at {width}"
+                assert window.run("document.documentElement.scrollWidth") <= width, where
+                assert window.run(SMALLEST_LETTERS) >= 11, where
+                assert window.run(EMPTY_CELLS) == 0, where
+        assert window.console == []
+        assert set(window.requests) <= {page.as_uri() for page in pages}
+
+
+def test_commands_are_shown_as_commands(run: Path) -> None:
+    text = write_report([run]).read_text(encoding="utf-8")
+    assert '<pre class="command">echo &#39;report&#39; &gt;&gt; note.txt</pre>' in text and "```" not in text
+    assert "with <code>python -m trainers.evaluate</code> before" in text
 
 
 def test_the_confirmation_leads_the_page(run: Path, tmp_path: Path) -> None:
     folder = tmp_path / "confirmed"
     shutil.copytree(run, folder)
     without = view_run(read_run(folder))
-    assert without.cards[0].name == "held-out pass, sampled" and "python -m trainers.evaluate before" in without.lead
+    assert without.cards[0].name == "held-out pass, sampled" and "`python -m trainers.evaluate` before" in without.lead
     data = read_run(folder)
     assert data.baseline is not None and data.best is not None
     found = Confirmation("24 fresh tasks", data.best.step, data.baseline.settings, data.best.settings)

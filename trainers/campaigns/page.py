@@ -13,7 +13,8 @@ from trainers.curves import Curve, SeedMean
 from trainers.emergence import Recommendation
 from trainers.jsonl import write_whole
 from trainers.reporting.charts import Chart, Effect, Figure, Series, forest, line_figure
-from trainers.reporting.page import rendered, shown, yaml_text
+from trainers.reporting.episodes import shown
+from trainers.reporting.page import rendered, yaml_text
 from trainers.reporting.run_charts import SMOOTHING
 from trainers.run.summary import both_ways, p_text, percent
 from trainers.settings.help import CONFIGS

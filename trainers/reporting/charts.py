@@ -159,35 +159,28 @@ class Row:
 
 def before_after(rows: Sequence[Row], label: str) -> Markup:
     """One row per name: a dot with interval for each measurement, the first hollow, the last filled."""
-    step, left, width = 30, 168, WIDTH
-    height = step * len(rows) + 34
-
-    def x(value: float) -> float:
-        return left + value * (width - left - 22)
-
-    parts = []
-    for share in (0.0, 0.25, 0.5, 0.75, 1.0):
-        parts.append(f'<path class="grid" d="M{x(share):.1f} 6V{height - 24}"/>')
-        parts.append(f'<text class="tick" text-anchor="middle" x="{x(share):.1f}" y="{height - 8}">{share:.0%}</text>')
-    for i, row in enumerate(rows):
-        y = 22 + i * step
-        name = row.name if len(row.name) <= 24 else row.name[:23] + "…"
-        parts.append(f'<text class="name" text-anchor="end" x="{left - 10}" y="{y + 4}">{escape(name)}</text>')
+    quarters = (0.0, 0.25, 0.5, 0.75, 1.0)
+    ground = "".join(f'<line class="grid" x1="{q:.0%}" x2="{q:.0%}" y1="0" y2="100%"/>' for q in quarters)
+    out = []
+    for row in rows:
+        parts = [ground]
         shares = [(key, s) for key, s in row.shares.items() if s.n]
         if len(shares) == 2:
             a, b = shares[0][1].rate, shares[1][1].rate
             color = "var(--good)" if b >= a else "var(--bad)"
-            parts.append(f'<path class="link" style="stroke:{color}" d="M{x(a):.1f} {y}H{x(b):.1f}"/>')
+            parts.append(f'<line class="link" style="stroke:{color}" x1="{a:.2%}" x2="{b:.2%}" y1="14" y2="14"/>')
         for k, (key, s) in enumerate(shares):
-            dy = 0 if len(shares) == 1 else (-4 if k == 0 else 4)
-            last = k == len(shares) - 1
+            y = 14 if len(shares) == 1 else (10 if k == 0 else 18)
+            kind = "after" if k == len(shares) - 1 else "before"
             parts.append(
                 f"<g><title>{escape(row.name)}, {escape(key)}: {escape(s.text())}</title>"
-                f'<path class="whisker" d="M{x(s.low):.1f} {y + dy}H{x(s.high):.1f}"/>'
-                f'<circle class="{"after" if last else "before"}" cx="{x(s.rate):.1f}" cy="{y}" r="5"/></g>'
+                f'<line class="whisker" x1="{s.low:.2%}" x2="{s.high:.2%}" y1="{y}" y2="{y}"/>'
+                f'<circle class="{kind}" cx="{s.rate:.2%}" cy="14" r="5"/></g>'
             )
-    svg = f'<svg class="chart" viewBox="0 0 {width} {height}" role="img" aria-label="{escape(label)}">'
-    return Markup(svg + "".join(parts) + "</svg>")
+        out.append(f'<div class="what">{escape(row.name)}</div><svg width="100%" height="28">{"".join(parts)}</svg>')
+    scale = "".join(f'<text class="tick" text-anchor="middle" x="{q:.0%}" y="13">{q:.0%}</text>' for q in quarters)
+    out.append(f'<div></div><svg width="100%" height="18" aria-hidden="true">{scale}</svg>')
+    return Markup(f'<div class="forest rows" role="group" aria-label="{escape(label)}">{"".join(out)}</div>')
 
 
 def stacked_bar(parts: Sequence[tuple[str, float, int]], label: str) -> Markup:
@@ -313,7 +306,7 @@ def _axes(chart: Chart) -> _Axes:
 
 def _number(value: float, percent: bool) -> str:
     if percent:
-        return f"{100 * value:.0f} %"
+        return f"{100 * value:.0f}%"
     return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
@@ -329,17 +322,17 @@ def _grid(axes: _Axes, percent: bool, x_name: str) -> str:
         x = axes.x(value)
         out.append(f'<text class="tick" text-anchor="middle" x="{x:.1f}" y="{HEIGHT - BOTTOM + 16}">{value:g}</text>')
     out.append(f'<path class="axis" d="M{LEFT} {HEIGHT - BOTTOM}H{WIDTH - RIGHT}"/>')
-    out.append(f'<text class="tick" text-anchor="end" x="{WIDTH - RIGHT}" y="{HEIGHT}">{escape(x_name)}</text>')
+    out.append(f'<text class="tick" text-anchor="end" x="{WIDTH - RIGHT}" y="{HEIGHT + 3}">{escape(x_name)}</text>')
     return "".join(out)
 
 
 def _mark(axes: _Axes, at: float, text: str) -> str:
+    """A vertical line; its text stands above the plot, where no curve is."""
     x = axes.x(at)
     anchor = "end" if x > WIDTH / 2 else "start"
-    dx = -5 if anchor == "end" else 5
     return (
-        f'<path class="mark" d="M{x:.1f} {TOP - 6}V{HEIGHT - BOTTOM}"/>'
-        f'<text class="marktext" text-anchor="{anchor}" x="{x + dx:.1f}" y="{TOP + 3}">{escape(text)}</text>'
+        f'<path class="mark" d="M{x:.1f} {TOP}V{HEIGHT - BOTTOM}"/>'
+        f'<text class="marktext" text-anchor="{anchor}" x="{x:.1f}" y="{TOP - 6}">{escape(text)}</text>'
     )
 
 

@@ -1,8 +1,11 @@
-"""What the report page shows."""
+"""What the report page shows, computed from run folders: headline figures, charts, tables.
+
+The template only lays this out; every number is made here.
+"""
 
 from __future__ import annotations
 
-import unicodedata
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,147 +13,18 @@ from typing import Any
 
 import yaml
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
 
-from agents.trajectory import Trajectory, Turn
 from agents.view.page import PAGE
 from trainers.measure import Confirmation, Measurement, losses_of
 from trainers.reporting.charts import Figure
+from trainers.reporting.episodes import SampleView, sample_episodes, shown
 from trainers.reporting.folder import RunFolder
 from trainers.reporting.run_charts import run_figures, time_figure
 from trainers.run.checkpoints import cells_of
 from trainers.run.record import STEPS
 from trainers.run.summary import both_ways, counts_text, number, p_text, passes, percent, points_text, stop_mix
 from trainers.stats import paired_test
-
-# -- Sample episodes of the report: chosen, and made safe to show -----------------------------------------------------
-
-TEXT_CUT = 4000
-SAMPLES = 3
-
-
-@dataclass(frozen=True, slots=True)
-class EpisodeView:
-    """One episode as shown.
-
-    Attributes:
-        verdict: `passed`, `failed` or `no grade`.
-        turns: Reply, observation and outcome of each.
-        assertions: Name, verdict and detail of each.
-    """
-
-    when: str
-    verdict: str
-    stop: str
-    reward: str
-    turns: list[tuple[str, str, str]]
-    assertions: list[tuple[str, str, str]]
-    error: str
-
-
-@dataclass(frozen=True, slots=True)
-class SampleView:
-    """One task with its episodes, first and last."""
-
-    task: str
-    intent: str
-    change: str
-    episodes: list[EpisodeView]
-
-
-def sample_episodes(run: RunFolder) -> list[SampleView]:
-    """Up to three tasks, played first and last: one that got solved, one that broke, one that stayed unsolved.
-
-    From the held-out evaluations at the start and at the chosen step; without those, from the first and last step of
-    training that was kept.
-    """
-    first, last, names = _first_and_last(run)
-    before = {t.task_id: t for t in reversed(first)}
-    after = {t.task_id: t for t in reversed(last)}
-    if before and after and names[0] != names[1]:
-        wanted = [(False, True), (True, False), (False, False), (True, True)]
-        chosen: list[str] = []
-        for pair in wanted:
-            match = (k for k in after if k in before and (before[k].passed, after[k].passed) == pair)
-            chosen += [k for k in match if k not in chosen][:1]
-        chosen += [k for k in after if k in before and k not in chosen]
-        if not chosen:
-            chosen = list(after)
-    else:
-        chosen = list(after or before)
-    return [_sample(run, k, before.get(k), after.get(k), names) for k in chosen[:SAMPLES]]
-
-
-def _first_and_last(run: RunFolder) -> tuple[list[Trajectory], list[Trajectory], tuple[str, str]]:
-    best = run.best or (run.held_out[-1] if run.held_out else None)
-    if best is not None:
-        setting = "sampled" if "sampled" in best.settings else next(iter(best.settings))
-        first, last = run.held_out[0].step, best.step if best.step else run.held_out[-1].step
-        episodes = (run.held_out_episodes(first, setting), run.held_out_episodes(last, setting))
-        if any(episodes):
-            return *episodes, (f"held-out, {setting}, step {first}", f"held-out, {setting}, step {last}")
-    steps = run.training_steps()
-    if not steps:
-        return [], [], ("", "")
-    a, b = steps[0], steps[-1]
-    return run.training_episodes(a), run.training_episodes(b), (f"pool, step {a}", f"pool, step {b}")
-
-
-def _sample(
-    run: RunFolder, task_id: str, before: Trajectory | None, after: Trajectory | None, names: tuple[str, str]
-) -> SampleView:
-    views = [_episode(t, name) for t, name in ((before, names[0]), (after, names[1])) if t is not None]
-    if names[0] == names[1]:
-        views = views[-1:]
-    return SampleView(
-        task=shown(task_id),
-        intent=shown(run.intents.get(task_id, "")),
-        change=" to ".join(v.verdict for v in views),
-        episodes=views,
-    )
-
-
-def _episode(t: Trajectory, when: str) -> EpisodeView:
-    verdict = "no grade" if t.passed is None else ("passed" if t.passed else "failed")
-    return EpisodeView(
-        when=when,
-        verdict=verdict,
-        stop=t.stop_reason,
-        reward=number(t.reward, 3),
-        turns=[(shown(turn.reply), shown(turn.observation), _turn_outcome(turn)) for turn in t.turns],
-        assertions=[
-            (shown(str(a.get("name", ""))), str(a.get("verdict", "")), shown(str(a.get("detail") or ""), 400))
-            for a in t.assertions
-        ],
-        error=shown(t.error or ""),
-    )
-
-
-def _turn_outcome(turn: Turn) -> str:
-    parts = [turn.action]
-    if turn.exit_code is not None:
-        parts.append(f"exit {turn.exit_code}")
-    if turn.signal:
-        parts.append(f"progress {turn.signal:+.2f}")
-    if turn.candidates:
-        parts.append(f"{len(turn.candidates)} resampled")
-    return ", ".join(p for p in parts if p)
-
-
-def shown(text: str, limit: int = TEXT_CUT) -> str:
-    """Text from a policy or a sandbox, safe to show: control and direction characters made visible, length capped."""
-    if len(text) > limit:
-        text = f"{text[: limit // 2]}\n[... {len(text) - limit} characters left out ...]\n{text[-limit // 2 :]}"
-    return "".join(_visible(c) for c in text)
-
-
-def _visible(c: str) -> str:
-    if c in "\n\t":
-        return c
-    return f"<U+{ord(c):04X}>" if unicodedata.category(c) in ("Cc", "Cf", "Cs", "Co") else c
-
-
-# -- What the report page shows, computed from run folders: headline figures, charts, sample episodes -----------------
-# The template only lays this out; every number is made here.
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,9 +151,8 @@ def _lead(run: RunFolder) -> str:
     if run.confirmation is not None and not run.confirmation.why:
         return f"{text}held-out figure leans high; the confirmed one, on {run.confirmation.source}, does not."
     why = f" (not confirmed: {run.confirmation.why})" if run.confirmation is not None else ""
-    return (
-        f"{text}figure leans high: measure it on fresh tasks with python -m trainers.evaluate before you quote it.{why}"
-    )
+    fresh = "measure it on fresh tasks with `python -m trainers.evaluate` before you quote it."
+    return f"{text}figure leans high: {fresh}{why}"
 
 
 def _cards(run: RunFolder) -> list[Card]:
@@ -392,7 +265,13 @@ def rendered(template: str, **shown_there: Any) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.filters["marked"] = _marked
     return environment.get_template(template).render(**shown_there)
+
+
+def _marked(text: str) -> Markup:
+    """Text, escaped; what stands between backticks is a command or a name, and is shown as one."""
+    return Markup(re.sub(r"`([^`\n]+)`", r"<code>\1</code>", str(escape(text))))
 
 
 def _browser(run: RunFolder, folder: Path) -> str:

@@ -41,6 +41,9 @@ def test_line_chart_draws_every_point_where_it_belongs() -> None:
     (line,) = paths(svg, "line")
     assert line == "M46.0 216.0L548.0 14.0"  # bottom left to top right of the plot
     assert len(paths(svg, "band")) == 1 and svg.count("<circle") == 2 and "chosen" in svg
+    root = ET.fromstring(svg)
+    (mark,) = [t for t in root.iter("text") if t.text == "chosen"]
+    assert float(mark.get("y", "")) < 14, "above the plot, where it covers no curve"
     hover = json.loads(unescape(ET.fromstring(svg).get("data-hover", "")))
     assert [h["title"] for h in hover] == ["step 0", "step 10"]
     assert hover[1]["rows"] == [["a", 1, "100.0 %"]]
