@@ -7,9 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agents.policy import Candidate, FinishReason
+from agents.rollout import RolloutResult
+from agents.rollout.progress import Timing
 from agents.trajectory import Trajectory, Turn
 from tasks.splits import Split
 from tasks.task import Task
+from trainers.guards import Finding, Severity, Watch
 from trainers.heldout import Evaluation
 from trainers.measure import Measurement, measure
 from trainers.run.device import PeakMemory
@@ -147,13 +150,15 @@ def make_run(folder: Path, *, steps: int = 40, n_held_out: int = 60, seed: int =
     record.write_config({"model_name_or_path": "quickstart", "seed": seed, "temperature": 1.0, "max_steps": steps})
     record.write_environment(sandbox="bubblewrap", prompt_style="compact")
     record.write_tasks(Split(tuple(pool), tuple(held)))
-    clock = Clock()
+    clock, watch = Clock(), Watch()
     history: list[tuple[int, dict[str, Measurement]]] = []
     best_step, best_rate = 0, -1.0
     for step in range(steps + 1):
         if step:
             jobs = rng.sample(pool, 4)
             episodes = [episode(job, rng, skill_at(step, steps), text=text) for job in jobs for _ in range(4)]
+            for place, one in enumerate(episodes):
+                one.attempt = place % 4
             timing = FakeTiming()
             clock.add(timing)
             clock.learn += 1.1
@@ -165,7 +170,11 @@ def make_run(folder: Path, *, steps: int = 40, n_held_out: int = 60, seed: int =
             clock.steady.busy += 0.4
             clock.steady.looks += 1
             record.write_episodes(step, episodes, keep=step in (1, steps))
-            record.log(step, _metrics(step, steps, episodes, rng))
+            metrics = _metrics(step, steps, episodes, rng)
+            record.log(step, metrics)
+            watch.episodes(step, RolloutResult(episodes, Timing()))
+            watch.step(step, metrics)
+            record.write_gauges(step, watch.gauges(metrics))
         if step % 10 == 0:
             clock.held_out += 4.0
             played, settings = held_out_episodes(held, step, steps, seed, text=text)
@@ -179,6 +188,9 @@ def make_run(folder: Path, *, steps: int = 40, n_held_out: int = 60, seed: int =
             record.write_held_out(evaluation, played)
     warning = "collapse: mean turns fell to 1.1 and pass fell with it: the policy submits at once" + text
     record.warn(steps, warning)
+    record.write_finding(
+        Finding(steps // 2, "signal_meter", Severity.NOTE, "little signal: `agents show` tells" + text)
+    )
     summary = RunSummary(
         before=history[0][1],
         after=dict(history)[best_step],

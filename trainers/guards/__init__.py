@@ -5,7 +5,7 @@ every event of a run to all of them: its beginning, the episodes of a step, an o
 the metrics of a step.
 """
 
-from trainers.guards.guard import Alarm, Facts, Finding, Guard, Measured, Severity, Update
+from trainers.guards.guard import Alarm, Facts, Finding, Fires, Gauge, Guard, Measured, Severity, Update
 from trainers.guards.levels import GuardName, parse_levels
 from trainers.guards.watch import GUARDS, Watch
 
@@ -14,6 +14,8 @@ __all__ = [
     "Alarm",
     "Facts",
     "Finding",
+    "Fires",
+    "Gauge",
     "Guard",
     "GuardName",
     "Measured",

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
 from tasks.answers.readings import is_question
 from tasks.task import Task
 from trainers.answers import Read, Readings, read
-from trainers.guards.guard import Alarm, Facts, Guard, Measured, note, warn
+from trainers.guards.guard import Alarm, Facts, Fires, Gauge, Guard, Measured, note, warn
 from trainers.guards.levels import GuardName
 from trainers.stats import PairedTest, paired_test
 
@@ -32,6 +32,8 @@ class FormatDrift(Guard):
     tasks: Sequence[Task] = ()
     _first: dict[str, dict[str, list[bool]]] = field(default_factory=dict)
     """Of the first measurement, by figure (`unmarked`, `verifier`, `strict`) and task."""
+    _gap: float | None = None
+    """Of the last measurement, less that of the first."""
 
     def begin(self, facts: Facts) -> None:
         """Which held-out tasks are questions."""
@@ -49,6 +51,7 @@ class FormatDrift(Guard):
             self._first = now
             return
         gap, right, strict = (paired_test(self._first[name], now[name]) for name in ("unmarked", "verifier", "strict"))
+        self._gap = gap.difference
         figures = _figures(Readings.of(episodes), held_out.step, gap)
         if self._moved(gap) and gap.difference >= self.gap:
             yield warn(
@@ -63,6 +66,11 @@ class FormatDrift(Guard):
                 f"format: {figures}: the strict figure rose because answers take the form that it wants; the "
                 f"verifier's did not (p={right.p_value:.2g}). That is learning the form, not the task.",
             )
+
+    def gauges(self, metrics: Mapping[str, float]) -> Iterator[Gauge]:
+        """How far the gap has moved."""
+        if self._gap is not None:
+            yield Gauge("share right without the form, above the start's", self._gap, Fires.FROM, self.gap)
 
     def _moved(self, test: PairedTest) -> bool:
         return test.tasks > 0 and test.p_value < self.alpha

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from statistics import fmean, median
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -216,6 +217,30 @@ class Finding:
     kind: str = ""
 
 
+class Fires(StrEnum):
+    """On which side of its limit a figure lies when the guard fires."""
+
+    ABOVE = ">"
+    FROM = ">="
+    BELOW = "<"
+    TO = "<="
+
+
+@dataclass(frozen=True, slots=True)
+class Gauge:
+    """A figure that a guard judges by, as it stands now. More may have to hold before it fires (docs/guards.md).
+
+    Attributes:
+        name: For people; unique within the guard.
+        limit: Where it fires; `fires` on which side of it.
+    """
+
+    name: str
+    value: float
+    fires: Fires
+    limit: float
+
+
 @dataclass(frozen=True, slots=True)
 class Alarm:
     """A condition that holds now. A guard may repeat it at every step: only the first of its `kind` is a finding."""
@@ -253,6 +278,10 @@ class Guard:
 
     def left(self, behind: LeftBehind) -> Iterator[Alarm] | None:
         """The run is over; its newest checkpoint was opened as somebody who measures it later does."""
+
+    def gauges(self, metrics: Mapping[str, float]) -> Iterator[Gauge]:
+        """What it judges by, after a step with `metrics`; nothing where it looks at no figures, or has none yet."""
+        yield from ()
 
     def state_dict(self) -> dict[str, Any]:
         """The guard's memory, JSON-able."""

@@ -12,7 +12,7 @@ from typing import ClassVar
 from agents.policy import FinishReason
 from agents.rollout import RolloutResult
 from agents.trajectory import Trajectory, Turn, groups
-from trainers.guards.guard import Alarm, Facts, Guard, LeftBehind, Measured, Window, note, stop, warn
+from trainers.guards.guard import Alarm, Facts, Fires, Gauge, Guard, LeftBehind, Measured, Window, note, stop, warn
 from trainers.guards.levels import GuardName
 from trainers.rollouts.rules import VLLM
 
@@ -247,6 +247,17 @@ class StopAndTruncation(Guard):
                     "measured: the figures are of two settings. Use the same for both.",
                 )
 
+    def gauges(self, metrics: Mapping[str, float]) -> Iterator[Gauge]:
+        """What is cut, and what is written on."""
+        windows = (
+            ("replies cut at their cap", self._capped),
+            ("episodes with text behind a stop", self._past_stop),
+            ("episodes with text behind the answer", self._past_answer),
+        )
+        for name, window in windows:
+            if len(window):
+                yield Gauge(name, window.mean, Fires.ABOVE, self.limit)
+
 
 def _notes(played: RolloutResult, key: str) -> list[bool]:
     """Which episodes have text there; only those whose environment looks for it."""
@@ -297,6 +308,11 @@ class Seeds(Guard):
             "task, and less than once in a million times by chance. Their seeds are equal, or the sampler ignores "
             "them: such groups teach nothing and count as more evidence than they are.",
         )
+
+    def gauges(self, metrics: Mapping[str, float]) -> Iterator[Gauge]:
+        """Episodes that are equal, and not by chance."""
+        if (share := metrics.get("env/impossible_duplicate_frac")) is not None:
+            yield Gauge("attempts that are equal, not by chance", share, Fires.ABOVE, 0.0)
 
 
 # -- Guard 12, resample budget: whether turn resampling selects, and what it costs ------------------------------------
@@ -353,6 +369,11 @@ class ResampleBudget(Guard):
                 f"turn_resample throws away {self._extra.mean:.1f} ids for each that it keeps. Lower "
                 f"turn_resample_rate or turn_resample_max_try. {self._figures(metrics)}".rstrip(),
             )
+
+    def gauges(self, metrics: Mapping[str, float]) -> Iterator[Gauge]:
+        """What resampling costs."""
+        if self.warning is not None and len(self._extra):
+            yield Gauge("ids thrown away for each kept", self._extra.mean, Fires.ABOVE, self.extra_limit)
 
     def _figures(self, metrics: Mapping[str, float]) -> str:
         parts = []
@@ -439,6 +460,12 @@ class MaskByLength(Guard):
                 "versions of trl and transformers must be those of constraints.txt).",
             )
 
+    def gauges(self, metrics: Mapping[str, float]) -> Iterator[Gauge]:
+        """The difference of the counts."""
+        if TRAINED in metrics and SAMPLED in metrics:
+            apart = abs(metrics[TRAINED] - metrics[SAMPLED])
+            yield Gauge("tokens trained against tokens sampled", apart, Fires.ABOVE, 0.0)
+
 
 # -- Guard 3, log-probability parity and the sign of the KL term: whether sampler and trainer mean the same policy ----
 
@@ -482,12 +509,9 @@ class LogprobParity(Guard):
 
     def step(self, step: int, metrics: Mapping[str, float]) -> Iterator[Alarm]:
         """The figures of rescoring."""
-        mean = metrics.get("sampling/logp_difference_mean")
-        limit = self.mean_limit if self.exact else self.corrected_limit
-        name, top = ("ratio_max", self.ratio_limit) if self.exact else ("importance_capped_frac", self.capped_limit)
-        other = metrics.get(f"sampling/{name}")
+        limit, name, top, what = self._limits()
+        mean, other = metrics.get("sampling/logp_difference_mean"), metrics.get(name)
         largest = metrics.get("sampling/logp_difference_max")
-        what = "largest ratio" if self.exact else "share of tokens whose weight is at importance_cap"
         parts = [
             f"mean abs difference {mean:.3g} (limit {limit:g})" if mean is not None else "",
             f"largest {largest:.3g}" if largest is not None else "",
@@ -502,6 +526,21 @@ class LogprobParity(Guard):
         elif (mean is not None and mean > limit) or (other is not None and other > top):
             yield warn("parity", message)
         yield from self._kl(step, metrics.get("kl"))
+
+    def gauges(self, metrics: Mapping[str, float]) -> Iterator[Gauge]:
+        """How far sampler and trainer are apart."""
+        limit, name, top, what = self._limits()
+        if (mean := metrics.get("sampling/logp_difference_mean")) is not None:
+            yield Gauge("mean abs difference of log-probabilities (nats)", mean, Fires.ABOVE, limit)
+        if name in metrics:
+            yield Gauge(what, metrics[name], Fires.ABOVE, top)
+
+    def _limits(self) -> tuple[float, str, float, str]:
+        """Limit of the mean; metric, limit and meaning of the figure beside it."""
+        if self.exact:
+            return self.mean_limit, "sampling/ratio_max", self.ratio_limit, "largest ratio"
+        what = "share of tokens whose weight is at importance_cap"
+        return self.corrected_limit, "sampling/importance_capped_frac", self.capped_limit, what
 
     def _kl(self, step: int, kl: float | None) -> Iterator[Alarm]:
         if kl is None:

@@ -15,7 +15,7 @@ from agents.rollout import RolloutResult
 from agents.trajectory import OWN_REWARD, Trajectory
 from envs.rewards import RewardKind
 from trainers.credit import CreditSettings, TurnSignal
-from trainers.guards.guard import Alarm, Facts, Guard, Window, note, stop, warn
+from trainers.guards.guard import Alarm, Facts, Fires, Gauge, Guard, Window, note, stop, warn
 from trainers.guards.levels import GuardName
 from trainers.measure import is_graded
 from trainers.rollouts.rules import told_apart, trained_groups
@@ -193,6 +193,13 @@ class SignalMeter(Guard):
                 f"earn different rewards. {self._counted()}{self._why(metrics).capitalize()}.",
             )
 
+    def gauges(self, metrics: Mapping[str, float]) -> Iterator[Gauge]:
+        """Groups that teach something, and how long there was nothing."""
+        if len(self._share):
+            yield Gauge("groups with signal, last 10 steps", self._share.mean, Fires.BELOW, self.low)
+        yield Gauge("steps in a row without an advantage", self._dead, Fires.FROM, self.dead)
+        yield Gauge("episodes in a row without a pass or a difference", self._failed, Fires.FROM, self.tried)
+
     def _counted(self) -> str:
         if not self._last:
             return ""
@@ -302,12 +309,15 @@ class RewardOfGrade(Guard):
 
     name: ClassVar[str] = GuardName.REWARD_AGAINST_GRADE
     many: float = 0.05
+    _wrong: float | None = None
+    """Share of the last step's episodes, of those that can be computed."""
 
     def episodes(self, step: int, played: RolloutResult) -> Iterator[Alarm]:
         """Compute each reward anew."""
         known = [(e, want) for e in played.trajectories if is_graded(e) and (want := expected(e)) is not None]
         wrong = [(e, want) for e, want in known if not want.holds(e.reward or 0.0)]
         wrong = wrong or _unequal_starts(known)
+        self._wrong = len(wrong) / len(known) if known else None
         if not wrong:
             return
         episode, want = wrong[0]
@@ -326,6 +336,11 @@ class RewardOfGrade(Guard):
             )
         else:
             yield warn("some_not_the_grades", f"{text}. `python -m agents show` has the episode.")
+
+    def gauges(self, metrics: Mapping[str, float]) -> Iterator[Gauge]:
+        """How many rewards are others."""
+        if self._wrong is not None:
+            yield Gauge("episodes with another reward", self._wrong, Fires.ABOVE, 0.0)
 
 
 def _unequal_starts(known: Sequence[tuple[Trajectory, Expected]]) -> list[tuple[Trajectory, Expected]]:
@@ -399,6 +414,13 @@ class OwnReward(Guard):
                 f"{(1 + mean) / 2:.0%} of the pairs (+-{self.z * error / 2:.0%}; 50 % is chance). The policy learns "
                 "that reward, and the pass rate need not rise. Check its sign, and that it is of the same episode.",
             )
+
+    def gauges(self, metrics: Mapping[str, float]) -> Iterator[Gauge]:
+        """How the reward follows the grade."""
+        if (n := len(self._scores)) >= self.few:
+            limit = self.limit if n >= self.enough else 0.0
+            mean, error = self._scores.mean, stdev(self._scores.values) / math.sqrt(n)
+            yield Gauge("gamma of reward and grade, upper bound", mean + self.z * error, Fires.BELOW, limit)
 
 
 def _is_own(episode: Trajectory) -> bool:
@@ -512,3 +534,18 @@ class InertIntervention(Guard):
                 f"credit: the mask was asked for {wanted:.0%} of the tokens and keeps {self._kept.mean:.0%}: ties, or "
                 "a signal that is 0 nearly everywhere. Use exact entropies, or leave the mask off.",
             )
+
+    def gauges(self, metrics: Mapping[str, float]) -> Iterator[Gauge]:
+        """What the operators change, and what the turn term says."""
+        wanted = metrics.get("credit/mask_requested")
+        if len(self._changed):
+            yield Gauge("tokens that an operator changed", self._changed.mean, Fires.BELOW, self.changed_limit)
+        if len(self._cosine):
+            yield Gauge("cosine to the plain advantages", self._cosine.mean, Fires.ABOVE, self.cosine_limit)
+        if wanted is not None and len(self._kept):
+            gap = abs(self._kept.mean - wanted)
+            yield Gauge("share that the mask keeps, off the asked one", gap, Fires.ABOVE, self.mask_gap)
+        if len(self._capped):
+            yield Gauge("tokens at the cap", self._capped.mean, Fires.ABOVE, self.capped_limit)
+        if self.beta_turn and self._turn.full:
+            yield Gauge("largest mean turn advantage, last 6 steps", self._turn.high, Fires.TO, 0.0)

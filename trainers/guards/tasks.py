@@ -12,7 +12,7 @@ from agents.rollout import RolloutResult
 from agents.trajectory import Trajectory
 from envs.episode import StopReason
 from tasks.splits import Choice
-from trainers.guards.guard import Alarm, Facts, Guard, Measured, Window, note, stop, warn
+from trainers.guards.guard import Alarm, Facts, Fires, Gauge, Guard, Measured, Window, note, stop, warn
 from trainers.guards.levels import GuardName
 from trainers.measure import Measurement, broken_checks, is_graded, measure
 from trainers.rollouts.rules import first_drawn
@@ -126,6 +126,8 @@ class ShipByHeldOut(Guard):
     """The same before the best evaluation."""
     _best: list[int] = field(default_factory=list)
     """Step, passed and graded of the best held-out figure."""
+    _p: dict[str, float] = field(default_factory=dict)
+    """p-values of the last evaluation: that the pool rose since the best one, that held-out fell from it."""
 
     def begin(self, facts: Facts) -> Iterator[Alarm]:
         """Nothing selects; and whether the pool stays one pool."""
@@ -161,7 +163,7 @@ class ShipByHeldOut(Guard):
         arm, pool = held_out.arms[held_out.deciding], self._played
         self._played = {}
         if held_out.is_best or not self._best:
-            self._best, self._at_best = [held_out.step, arm.passed, arm.graded], pool
+            self._best, self._at_best, self._p = [held_out.step, arm.passed, arm.graded], pool, {}
             return
         if not self._at_best:  # the best is the start, before which no pool task was played
             self._at_best = pool
@@ -176,14 +178,22 @@ class ShipByHeldOut(Guard):
         )
         keeps = f"`best/` stays at step {step}, and the pool is not used for selection"
         rise = risen(self._at_best, pool) if self.compares and pool else 1.0
+        lower = arm.passed * graded < passed * arm.graded
+        fall = held_out.p_value if held_out.p_value is not None and lower else 1.0
+        self._p = {"p that the pool rose and held-out did not": rise, "p that held-out fell": fall}
         if rise < self.alpha:
             yield warn(
                 "pool_runs_ahead",
                 f"{figures}: no better, while the pool rose from {_counts(self._at_best)} to {_counts(pool)} "
                 f"(p={rise:.2g}). {keeps}. Train on more tasks, lower learning_rate, or set patience to stop here.",
             )
-        if held_out.p_value is not None and held_out.p_value < self.alpha and arm.passed * graded < passed * arm.graded:
+        if fall < self.alpha:
             yield warn("held_out_falls", f"{figures}: it fell. {keeps}. Lower learning_rate, or set patience.")
+
+    def gauges(self, metrics: Mapping[str, float]) -> Iterator[Gauge]:
+        """How sure it is that the two go apart."""
+        for name, p in self._p.items():
+            yield Gauge(name, p, Fires.BELOW, self.alpha)
 
 
 def risen(before: Mapping[str, Sequence[int]], after: Mapping[str, Sequence[int]]) -> float:
@@ -246,6 +256,8 @@ class ExclusionsFollowPolicy(Guard):
     _latest: dict[str, Counts] = field(default_factory=dict)
     _tasks: dict[str, list[int]] = field(default_factory=dict)
     """Task id to its odd episodes, its others, and those of the others that passed; of the whole run."""
+    _shares: list[float] = field(default_factory=list)
+    """Of odd episodes: of the first window and of the last one that was looked at."""
 
     def episodes(self, step: int, played: RolloutResult) -> Iterator[Alarm]:
         """Count; compare the latest steps with the first ones, and hard tasks with the others."""
@@ -275,6 +287,7 @@ class ExclusionsFollowPolicy(Guard):
     def _rise(self) -> Iterator[Alarm]:
         before, now = _by_task(self._first.values()), _by_task(self._latest.values())
         was, is_now = _share(before), _share(now)
+        self._shares = [_rate(was), _rate(is_now)]
         steps = {step: list(_share(_by_task([counts]))) for step, counts in (self._first | self._latest).items()}
         tasks = _by_task([*self._first.values(), *self._latest.values()])
         p = _p_value(was, is_now, min(_worth(tasks), _worth(steps)))
@@ -306,6 +319,12 @@ class ExclusionsFollowPolicy(Guard):
                 f"failed by a check that broke, on the other {len(solved)} tasks {_text(easy)} (p={p:.2g}). What "
                 f"leaves the mean there would mostly have failed. Most are of {_names(failed)}. {ADVICE}",
             )
+
+    def gauges(self, metrics: Mapping[str, float]) -> Iterator[Gauge]:
+        """Odd episodes of the latest window that was looked at."""
+        if self._shares:
+            first, latest = self._shares
+            yield Gauge("episodes excluded, lost or broken", latest, Fires.FROM, first + self.gap)
 
 
 def _merged(steps: Iterable[Counts]) -> Counts:
@@ -448,6 +467,14 @@ class VerifierHealth(Guard):
                 f"infrastructure: {share:.0%} of the episodes of step {step} failed in the sandbox or the grader. They "
                 "have no reward and enter no mean; `python -m sandboxes doctor` checks the backends.",
             )
+
+    def gauges(self, metrics: Mapping[str, float]) -> Iterator[Gauge]:
+        """Graders that fail, and episodes lost to the machinery."""
+        if len(self._errors):
+            yield Gauge("episodes whose grader failed", self._errors.mean, Fires.ABOVE, self.errors)
+        if "env/infra_error_frac" in metrics:
+            share = metrics["env/infra_error_frac"]
+            yield Gauge("episodes lost to the machinery", share, Fires.ABOVE, self.lost)
 
 
 def _erred(episode: Trajectory) -> bool:

@@ -9,7 +9,7 @@ from statistics import median
 from typing import ClassVar
 
 from agents.rollout import RolloutResult
-from trainers.guards.guard import Alarm, Facts, Guard, Update, Window, note, stop, warn
+from trainers.guards.guard import Alarm, Facts, Fires, Gauge, Guard, Update, Window, note, stop, warn
 from trainers.guards.levels import GuardName
 
 # -- Guard 10, update health: whether a step still improves the policy, or has begun to destroy it --------------------
@@ -120,6 +120,22 @@ class UpdateHealth(Guard):
                 "sqrt(n), which is what Adam's first step does: the optimizer state is new each step, so the size of a "
                 "gradient counts for nothing. Keep one optimizer for the whole run.",
             )
+
+    def gauges(self, metrics: Mapping[str, float]) -> Iterator[Gauge]:
+        """KL, gradient, entropy, replies and the size of steps."""
+        for name in ("kl", "kl_p99"):
+            if name in metrics:
+                yield Gauge(f"{name} (nats)", metrics[name], Fires.ABOVE, self.kl_limit)
+        if "grad_norm" in metrics and len(self._grads) >= self.grad_history and self._grads.median > 0:
+            times = metrics["grad_norm"] / self._grads.median
+            yield Gauge("gradient norm, times its median", times, Fires.ABOVE, self.grad_times)
+        if len(self._entropy):
+            yield Gauge("entropy per token (nats)", self._entropy.mean, Fires.BELOW, self.entropy_limit)
+        if self._length.full:
+            limit = min(self.short, self.shrunk * self._start["length"])
+            yield Gauge("median reply (tokens)", self._length.mean, Fires.BELOW, limit)
+        if self._delta.full:
+            yield Gauge("step of the weights, times Adam's first", self._delta.low, Fires.ABOVE, self.fresh)
 
     def _gradient(self, step: int, norm: float | None, *, signal: bool) -> Iterator[Alarm]:
         if norm is None:
@@ -234,6 +250,11 @@ class DeadUpdate(Guard):
                 f"dead update: for {self._still} steps no trained weight moved ({told}); {why}. Nothing is learned.",
             )
 
+    def gauges(self, metrics: Mapping[str, float]) -> Iterator[Gauge]:
+        """How long nothing has moved."""
+        yield Gauge("steps in a row in which no weight moved", self._still, Fires.FROM, self.limit)
+        yield Gauge("steps in a row without a gradient", self._flat, Fires.FROM, self.limit)
+
 
 # -- Part of guard 10: a policy that submits at once, or never any more -----------------------------------------------
 
@@ -277,6 +298,11 @@ class StopsAtOnce(Guard):
                 "holds the weights from before.",
             )
 
+    def gauges(self, metrics: Mapping[str, float]) -> Iterator[Gauge]:
+        """Turns of an episode."""
+        if self._turns.full:
+            yield Gauge("mean turns", self._turns.mean, Fires.TO, 1.25)
+
 
 @dataclass
 class NeverStops(Guard):
@@ -298,3 +324,8 @@ class NeverStops(Guard):
                 f"collapse: the policy never submits (submitted {self._submitted.mean:.0%}, was {self._first:.0%} at "
                 "the start): every episode spends its turn budget. Raise turn_penalty or lower learning_rate.",
             )
+
+    def gauges(self, metrics: Mapping[str, float]) -> Iterator[Gauge]:
+        """Episodes that are submitted."""
+        if self._submitted.full:
+            yield Gauge("episodes submitted", self._submitted.mean, Fires.TO, 0.05)

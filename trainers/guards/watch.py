@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from trainers.guards.format import FormatDrift
-from trainers.guards.guard import Alarm, Facts, Finding, Guard, LeftBehind, Measured, Severity, Update
+from trainers.guards.guard import Alarm, Facts, Finding, Gauge, Guard, LeftBehind, Measured, Severity, Update
 from trainers.guards.levels import GuardName, Levels, parse_levels
 from trainers.guards.sampling import LogprobParity, MaskByLength, PromptParity, ResampleBudget, Seeds, StopAndTruncation
 from trainers.guards.signal import InertIntervention, OwnReward, RewardOfGrade, SignalMeter
@@ -98,6 +98,14 @@ class Watch:
                 new.append(Finding(step, guard.name, severity, alarm.message, alarm.kind))
         self.findings += new
         return new
+
+    def gauges(self, metrics: Mapping[str, float]) -> dict[str, list[Gauge]]:
+        """What each guard judges by, after a step with `metrics`; guards without a figure are left out."""
+        found: dict[str, list[Gauge]] = {}
+        for guard in self.guards:
+            for gauge in guard.gauges(metrics):
+                found.setdefault(guard.name, []).append(gauge)
+        return found
 
     # -- for the summary ----------------------------------------------------------------------------------------
 

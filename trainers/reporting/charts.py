@@ -270,6 +270,27 @@ def forest(effects: Sequence[Effect], label: str, *, threshold: float = 0.0, per
     return Markup(f'<div class="forest" role="group" aria-label="{escape(label)}">{"".join(rows)}</div>')
 
 
+def spark(points: Sequence[Point], limits: Sequence[Point], fired: Sequence[tuple[float, str]], label: str) -> Markup:
+    """A small line without axes, its limit dashed; a bar with a tooltip where something fired."""
+    xs, ys = ([p[axis] for p in (*points, *limits)] for axis in (0, 1))
+    x0, y0, y1 = min(xs), min(ys), max(ys)
+    wide, high = max(xs) - x0 or 1.0, y1 - y0 or 1.0
+
+    def path(some: Sequence[Point]) -> str:
+        return _path([(100 * (x - x0) / wide, 27 - 24 * (y - y0) / high) for x, y in some])
+
+    bars = "".join(
+        f'<path class="fired" d="M{100 * (x - x0) / wide:.1f} 0V30"><title>{escape(text)}</title></path>'
+        for x, text in fired
+        if x >= x0
+    )
+    last = "" if len(points) > 1 else "h100"
+    return Markup(
+        f'<svg class="spark" viewBox="0 0 100 30" preserveAspectRatio="none" role="img" aria-label="{escape(label)}">'
+        f'<path class="limit" d="{path(limits)}{last}"/><path class="line" d="{path(points)}{last}"/>{bars}</svg>'
+    )
+
+
 def _signed(value: float) -> str:
     return f"{value:+.3g}" if value else "0"
 

@@ -12,7 +12,7 @@ import yaml
 from agents.trajectory import LOSSES, Trajectory
 from tasks.model import LONE_SURROGATES
 from trainers.errors import RunFolderError
-from trainers.guards import Finding, Severity
+from trainers.guards import Finding, Fires, Severity
 from trainers.jsonl import read_lines
 from trainers.measure import Confirmation, Measurement
 from trainers.run import record
@@ -25,6 +25,15 @@ class HeldOutPoint:
     step: int
     settings: dict[str, Measurement]
     best: bool
+
+
+@dataclass(frozen=True, slots=True)
+class GaugeLine:
+    """One figure that a guard judges by, over the steps: (step, value) and (step, limit); it fires on `fires` of it."""
+
+    fires: Fires
+    points: list[tuple[float, float]] = field(default_factory=list)
+    limits: list[tuple[float, float]] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -42,6 +51,7 @@ class RunFolder:
         warnings: Notes on the run, and what guards warned of or stopped it for (runs of release 0.5 and earlier
             have all of them in warnings.jsonl).
         findings: What guards found, notes included.
+        gauges: What guards judged by, by guard and name; empty in runs of release 0.6 and earlier.
         notes: What is missing or torn, for people.
     """
 
@@ -57,6 +67,7 @@ class RunFolder:
     confirmation: Confirmation | None = None
     warnings: list[str] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
+    gauges: dict[str, dict[str, GaugeLine]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -130,6 +141,7 @@ def read_run(path: str | Path) -> RunFolder:
     run.findings = [record.finding_of(line) for line in _lines(run, record.FINDINGS)]
     run.warnings = [str(line["message"]) for line in _lines(run, record.WARNINGS)]
     run.warnings += [finding.message for finding in run.findings if finding.severity is not Severity.NOTE]
+    _read_gauges(run)
     for line in _lines(run, record.HELD_OUT):
         try:
             settings = {name: Measurement.from_json(m) for name, m in line["settings"].items()}
@@ -139,6 +151,20 @@ def read_run(path: str | Path) -> RunFolder:
     if run.summary is None:
         run.notes.append("This run has no summary.json: it is still going, or it was stopped before its end.")
     return run
+
+
+def _read_gauges(run: RunFolder) -> None:
+    try:
+        for line in _lines(run, record.GAUGES):
+            for guard, figures in line["guards"].items():
+                lines = run.gauges.setdefault(guard, {})
+                for name, (value, fires, limit) in figures.items():
+                    if value is not None and limit is not None:  # no number, which JSON does not hold
+                        gauge = lines.setdefault(name, GaugeLine(Fires(fires)))
+                        gauge.points.append((line["step"], value))
+                        gauge.limits.append((line["step"], limit))
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise RunFolderError(f"{run.path / record.GAUGES}: not figures of guards ({error})") from error
 
 
 def _lines(run: RunFolder, name: str) -> list[dict[str, Any]]:

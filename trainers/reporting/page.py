@@ -20,6 +20,7 @@ from trainers.measure import Confirmation, Measurement, losses_of
 from trainers.reporting.charts import Figure
 from trainers.reporting.episodes import SampleView, sample_episodes, shown
 from trainers.reporting.folder import RunFolder
+from trainers.reporting.guard_panel import GuardView, guard_views
 from trainers.reporting.run_charts import run_figures, time_figure
 from trainers.run.checkpoints import cells_of
 from trainers.run.record import STEPS
@@ -54,6 +55,7 @@ class RunView:
     """One row per measured step, the header first."""
     figures: list[Figure]
     time: Figure | None
+    guards: list[GuardView]
     samples: list[SampleView]
     browser: str
     """Where the page of all episodes is (`python -m agents view`), seen from the report; empty where there is none."""
@@ -77,6 +79,7 @@ def view_run(run: RunFolder, folder: Path | None = None) -> RunView:
         checkpoints=list(cells_of([(point.step, point.settings) for point in run.held_out], run.path / STEPS)),
         figures=run_figures(run),
         time=time_figure(run),
+        guards=guard_views(run),
         samples=samples,
         browser=_browser(run, folder or run.path),
         decode=decode_rows(run),

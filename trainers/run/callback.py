@@ -481,6 +481,8 @@ class RunCallback(GuardCallback):
             return
         self.console.step(state.global_step, figures)
         super().on_log(args, state, control, figures, **kwargs)
+        numbers = {k: float(v) for k, v in figures.items() if isinstance(v, (int, float))}
+        self.record.write_gauges(state.global_step, self.watch.gauges(numbers))
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """The checkpoint is taken up; what guards said to settings and tasks (see `begin`) may have ended the run."""

@@ -20,7 +20,7 @@ from agents.trajectory import Trajectory, write_jsonl
 from tasks.model import TaskError, atomic_file
 from tasks.splits import Split, write_lock
 from trainers.errors import RunFolderError
-from trainers.guards import Finding, Severity
+from trainers.guards import Finding, Gauge, Severity
 from trainers.jsonl import append_line, cut_lines, plain, read_lines, remove_part_files, write_json, write_whole
 from trainers.measure import Confirmation, Episodes, is_graded, parts_of
 from trainers.rollouts.rules import by_place, first_drawn
@@ -234,6 +234,7 @@ EMERGENCE = ("emergence/steps.jsonl", "emergence/generations.jsonl")
 """Logs of other projects, where a run writes them."""
 WARNINGS = "warnings.jsonl"
 FINDINGS = "guards.jsonl"
+GAUGES = "guard_figures.jsonl"
 TRAINED = "train_loss"
 """In the metrics line that is written when training is over."""
 BEST_FOLDERS = ("best", "best.old", "best.tmp")
@@ -417,6 +418,11 @@ class RunRecord:
         """What a guard found: one line of guards.jsonl."""
         append_line(self.path / FINDINGS, asdict(finding))
 
+    def write_gauges(self, step: int, gauges: Mapping[str, Sequence[Gauge]]) -> None:
+        """What the guards judge by after a step: one line of guard_figures.jsonl, `[value, side, limit]` by name."""
+        found = {guard: {one.name: [one.value, one.fires, one.limit] for one in some} for guard, some in gauges.items()}
+        append_line(self.path / GAUGES, {"step": step, "guards": found})
+
     def findings(self) -> list[Finding]:
         """What guards found so far, in earlier processes of a resumed run too."""
         lines, _ = read_lines(self.path / FINDINGS)
@@ -449,7 +455,7 @@ class RunRecord:
 
         aside = self.path / SUPERSEDED
         cut_lines(self.path / HELD_OUT, lambda r: measured(int(r["step"])), aside / HELD_OUT)
-        for name in (METRICS, WARNINGS, FINDINGS, *EMERGENCE):
+        for name in (METRICS, WARNINGS, FINDINGS, GAUGES, *EMERGENCE):
             cut_lines(self.path / name, keep, aside / name)
         self._csv.cut(step, aside / STEPS)
         beyond: list[Path] = []

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from trainers.guards import GuardName
@@ -23,6 +25,9 @@ def test_the_healthy_run_showed_every_event(healthy):
     begun = healthy.events[0][1][0]
     assert begun.template_ids and begun.dtype == begun.training_dtype == "float32" and begun.prompt_hash
     assert begun.sampling == begun.arms["sampled"] and begun.pad_id is not None and begun.eos_ids
+    figures = [json.loads(line) for line in (healthy.folder / "guard_figures.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in figures] == list(range(1, 8))
+    assert {"logprob_parity", "signal_meter", "update_health", "dead_update"} <= figures[-1]["guards"].keys()
     metrics = [arguments[1] for method, arguments in healthy.events if method == "step"]
     assert all(m["mask/trained_tokens"] == m["mask/sampled_tokens"] > 0 for m in metrics)
     assert all(m["groups/signal_frac"] + m["groups/all_pass_frac"] <= 1 for m in metrics)
