@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from statistics import fmean
 from typing import Any
 
-from agents.trajectory import LOSSES, Trajectory
+from agents.trajectory import LOSSES, Trajectory, groups
 from envs.episode import StopReason
 from tasks.comparable import BaseRates, base_rates
 from tasks.splits import Split
@@ -23,6 +23,8 @@ from trainers.stats import Interval, PairedTest, bootstrap_mean, effective_n, pa
 # graded episodes, and of all, the excluded ones counted as not passed. A policy that errs where it would fail moves
 # the first and not the second.
 
+POOL = "pool"
+"""What the episodes of training are called beside the decode settings of measurements."""
 LATER = {"broke", "in_process", "losses"}
 """Keys that records of release 0.6 and earlier do not have."""
 
@@ -151,6 +153,31 @@ def losses_of(trajectories: Iterable[Trajectory]) -> dict[str, dict[str, int]]:
             commands = out.setdefault(episode.task_id, {})
             commands[loss["command"]] = commands.get(loss["command"], 0) + 1
     return out
+
+
+@dataclass(frozen=True, slots=True)
+class TaskCounts:
+    """Attempts at one task.
+
+    Attributes:
+        n: How many; `graded` those with a grade, and `passed` those of them that passed.
+        failed: Name of each assertion that failed in graded ones, to how often.
+    """
+
+    n: int = 0
+    graded: int = 0
+    passed: int = 0
+    failed: dict[str, int] = field(default_factory=dict)
+
+
+def task_counts(trajectories: Iterable[Trajectory]) -> dict[str, TaskCounts]:
+    """The attempts by task, in order of first appearance."""
+    found: dict[str, TaskCounts] = {}
+    for task, episodes in groups(list(trajectories)).items():
+        graded = [episode for episode in episodes if is_graded(episode)]
+        failed = Counter(str(a["name"]) for e in graded for a in e.assertions if a["verdict"] == "fail")
+        found[task] = TaskCounts(len(episodes), len(graded), sum(bool(e.passed) for e in graded), dict(failed))
+    return found
 
 
 def measure(trajectories: Sequence[Trajectory], label: str, in_process: Collection[str] = ()) -> Measurement:

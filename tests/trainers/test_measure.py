@@ -6,7 +6,7 @@ import random
 import pytest
 
 from tests.trainers.fake_run import episode, task
-from trainers.measure import Measurement, measure
+from trainers.measure import Measurement, TaskCounts, measure, task_counts
 from trainers.run.summary import apart, passes
 from trainers.stats import wilson
 
@@ -42,6 +42,19 @@ def test_infrastructure_is_counted_and_enters_no_mean() -> None:
     assert dirty.stops["infrastructure"] == 2
     assert dirty.errors == {"SandboxError: the supervisor died": 2}
     assert len(dirty.outcomes) == 2
+
+
+def test_attempts_by_task() -> None:
+    first, second, other = episodes([True, False, False])
+    second.task_id, second.assertions = (
+        first.task_id,
+        [{"name": "a", "verdict": "fail"}, {"name": "b", "verdict": "pass"}],
+    )
+    other.assertions = [{"name": "c", "verdict": "error"}]
+    (lost,) = episodes([], broken=1)
+    lost.task_id, lost.assertions = first.task_id, [{"name": "a", "verdict": "fail"}]
+    counts = task_counts([first, other, second, lost])
+    assert counts == {first.task_id: TaskCounts(3, 2, 1, {"a": 1}), other.task_id: TaskCounts(1, 1, 0)}
 
 
 def test_nothing_graded_is_none_never_zero() -> None:

@@ -111,7 +111,8 @@ def test_several_runs_are_laid_over_one_another(run: Path, hostile: Path, tmp_pa
     assert text.count('<details class="run">') == 2
 
 
-def test_what_was_excluded_lost_or_broke_stands_on_the_page(run: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("recorded", [True, False])
+def test_what_was_excluded_lost_or_broke_stands_on_the_page(run: Path, tmp_path: Path, recorded: bool) -> None:
     folder = tmp_path / "lossy"
     shutil.copytree(run, folder)
     lines = [json.loads(line) for line in (folder / "held_out.jsonl").read_text().splitlines()]
@@ -126,6 +127,14 @@ def test_what_was_excluded_lost_or_broke_stands_on_the_page(run: Path, tmp_path:
     first = json.loads(episodes[0])
     first["notes"] = {"losses": [{"turn": 1, "command": "rm -r /", "end": "replayed", "error": "gone"}]}
     (folder / "trajectories" / "step_000001.jsonl").write_text("\n".join([json.dumps(first), *episodes[1:]]) + "\n")
+    outcomes = [json.loads(line) for line in (folder / "outcomes.jsonl").read_text().splitlines()]
+    assert view_run(read_run(folder)).losses[0][0] != "pool", "they stand in outcomes.jsonl"
+    for line in outcomes:
+        line["losses"] = {first["task_id"]: {"rm -r /": 1}} if (line["step"], line["arm"]) == (1, "pool") else {}
+    if recorded:
+        (folder / "outcomes.jsonl").write_text("".join(json.dumps(line) + "\n" for line in outcomes))
+    else:  # as a run of release 0.6
+        (folder / "outcomes.jsonl").unlink()
     view = view_run(read_run(folder))
     where = "held-out, sampled, step 0"
     assert view.losses == [
@@ -218,6 +227,8 @@ def test_the_report_leads_to_all_episodes(run: Path, tmp_path: Path) -> None:
     text = write_report([folder]).read_text(encoding="utf-8")
     (task, *_) = [sample.task for sample in view_run(read_run(folder)).samples]
     assert f'<a href="episodes.html#task={task}">' in text and "python -m agents view" not in text
+    least = view_run(read_run(folder)).tasks[0].tasks[0].task
+    assert f'<a href="episodes.html#task={least}&amp;pass=failed">' in text
     elsewhere = write_report([folder], tmp_path / "report.html").read_text(encoding="utf-8")
     assert f'<a href="{page.as_uri()}#task={task}">' in elsewhere
 

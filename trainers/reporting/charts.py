@@ -270,24 +270,57 @@ def forest(effects: Sequence[Effect], label: str, *, threshold: float = 0.0, per
     return Markup(f'<div class="forest" role="group" aria-label="{escape(label)}">{"".join(rows)}</div>')
 
 
-def spark(points: Sequence[Point], limits: Sequence[Point], fired: Sequence[tuple[float, str]], label: str) -> Markup:
-    """A small line without axes, its limit dashed; a bar with a tooltip where something fired."""
-    xs, ys = ([p[axis] for p in (*points, *limits)] for axis in (0, 1))
-    x0, y0, y1 = min(xs), min(ys), max(ys)
-    wide, high = max(xs) - x0 or 1.0, y1 - y0 or 1.0
+def spark(
+    points: Sequence[Point],
+    limits: Sequence[Point],
+    fired: Sequence[tuple[float, str]],
+    label: str,
+    span: tuple[float, float],
+) -> Markup:
+    """A small line without axes, its limit dashed; a bar with a tooltip where something fired.
+
+    Args:
+        points: The line.
+        limits: Its limit at the same places.
+        fired: x and what the tooltip says.
+        label: For screen readers.
+        span: The x at both ends.
+    """
+    ys = [y for _, y in (*points, *limits)]
+    low, high = min(ys), max(ys) - min(ys) or 1.0
+
+    def at(x: float) -> float:
+        return 100 * (x - span[0]) / (span[1] - span[0] or 1.0)
 
     def path(some: Sequence[Point]) -> str:
-        return _path([(100 * (x - x0) / wide, 27 - 24 * (y - y0) / high) for x, y in some])
+        return _path([(at(x), 27 - 24 * (y - low) / high) for x, y in some])
 
     bars = "".join(
-        f'<path class="fired" d="M{100 * (x - x0) / wide:.1f} 0V30"><title>{escape(text)}</title></path>'
-        for x, text in fired
-        if x >= x0
+        f'<path class="fired" d="M{at(x):.1f} 0V30"><title>{escape(text)}</title></path>' for x, text in fired
     )
     last = "" if len(points) > 1 else "h100"
     return Markup(
         f'<svg class="spark" viewBox="0 0 100 30" preserveAspectRatio="none" role="img" aria-label="{escape(label)}">'
         f'<path class="limit" d="{path(limits)}{last}"/><path class="line" d="{path(points)}{last}"/>{bars}</svg>'
+    )
+
+
+def strip(shares: Sequence[float | None], marked: int | None, label: str) -> Markup:
+    """One column per share, as high as it is; an empty frame for one that does not exist.
+
+    Args:
+        shares: In order.
+        marked: Place of the one with a mark under it.
+        label: For screen readers.
+    """
+    frames = "".join(f"M{11 * i}.5 .5h9v17h-9z" for i in range(len(shares)))
+    fills = "".join(f"M{11 * i}.5 17.5v{-17 * s:.1f}h9v{17 * s:.1f}z" for i, s in enumerate(shares) if s)
+    none = "".join(f"M{11 * i}.5 .5l9 17" for i, s in enumerate(shares) if s is None)
+    under = "" if marked is None else f'<path class="under" d="M{11 * marked} 20.5h10"/>'
+    return Markup(
+        f'<svg class="strip" width="{11 * len(shares)}" height="22" role="img" aria-label="{escape(label)}">'
+        f'<path class="frame" d="{frames}"/><path class="fill" d="{fills}"/><path class="none" d="{none}"/>'
+        f"{under}</svg>"
     )
 
 

@@ -14,7 +14,7 @@ from tasks.model import LONE_SURROGATES
 from trainers.errors import RunFolderError
 from trainers.guards import Finding, Fires, Severity
 from trainers.jsonl import read_lines
-from trainers.measure import Confirmation, Measurement
+from trainers.measure import POOL, Confirmation, Measurement, TaskCounts, losses_of
 from trainers.run import record
 
 
@@ -36,6 +36,16 @@ class GaugeLine:
     limits: list[tuple[float, float]] = field(default_factory=list)
 
 
+@dataclass(frozen=True, slots=True)
+class StepOutcomes:
+    """Attempts by task of one training step (`arm` is `pool`) or of one held-out evaluation; lost sandboxes."""
+
+    step: int
+    arm: str
+    tasks: dict[str, TaskCounts]
+    losses: dict[str, dict[str, int]]
+
+
 @dataclass(slots=True)
 class RunFolder:
     """Everything in a run folder but the episodes, which are read when asked for.
@@ -52,6 +62,7 @@ class RunFolder:
             have all of them in warnings.jsonl).
         findings: What guards found, notes included.
         gauges: What guards judged by, by guard and name; empty in runs of release 0.6 and earlier.
+        outcomes: Attempts by task, in order; empty in runs of release 0.6 and earlier.
         notes: What is missing or torn, for people.
     """
 
@@ -68,6 +79,7 @@ class RunFolder:
     warnings: list[str] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
     gauges: dict[str, dict[str, GaugeLine]] = field(default_factory=dict)
+    outcomes: list[StepOutcomes] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -96,14 +108,26 @@ class RunFolder:
         """Episodes of one training step; none when they were not kept."""
         return self._episodes(self.path / record.EPISODES / f"step_{step:06d}.jsonl")
 
-    def pool_losses(self) -> list[Trajectory]:
-        """Kept training episodes in which a sandbox was lost. Other lines are not even read as JSON."""
+    def pool_losses(self) -> dict[str, dict[str, int]]:
+        """Sandboxes that were lost in training (`trainers.measure.Measurement.losses`).
+
+        A run of release 0.6 or earlier wrote no outcomes: of it the kept episodes are searched, and only those lines
+        read as JSON that have a loss.
+        """
+        if self.outcomes:
+            total: dict[str, dict[str, int]] = {}
+            for one in self.outcomes:
+                for task, commands in one.losses.items() if one.arm == POOL else ():
+                    counts = total.setdefault(task, {})
+                    for command, count in commands.items():
+                        counts[command] = counts.get(command, 0) + count
+            return total
         out: list[Trajectory] = []
         for path in sorted((self.path / record.EPISODES).glob("step_*.jsonl")):
             with open(path, encoding="utf-8", errors=LONE_SURROGATES) as file:
                 if any(f'"{LOSSES}": [' in line for line in file):
                     out += [episode for episode in self._episodes(path) if LOSSES in episode.notes]
-        return out
+        return losses_of(out)
 
     def _episodes(self, path: Path) -> list[Trajectory]:
         lines, torn = read_lines(path)
@@ -142,6 +166,12 @@ def read_run(path: str | Path) -> RunFolder:
     run.warnings = [str(line["message"]) for line in _lines(run, record.WARNINGS)]
     run.warnings += [finding.message for finding in run.findings if finding.severity is not Severity.NOTE]
     _read_gauges(run)
+    for line in _lines(run, record.OUTCOMES):
+        try:
+            tasks = {task: TaskCounts(**counts) for task, counts in line["tasks"].items()}
+            run.outcomes.append(StepOutcomes(line["step"], line["arm"], tasks, line["losses"]))
+        except (AttributeError, KeyError, TypeError) as error:
+            raise RunFolderError(f"{run.path / record.OUTCOMES}: step {line.get('step')}: {error}") from error
     for line in _lines(run, record.HELD_OUT):
         try:
             settings = {name: Measurement.from_json(m) for name, m in line["settings"].items()}

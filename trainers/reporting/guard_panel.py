@@ -60,9 +60,11 @@ def guard_views(run: RunFolder) -> list[GuardView]:
 def _view(run: RunFolder, name: GuardName, *, on: bool) -> GuardView:
     findings = [finding for finding in run.findings if finding.guard == name]
     said = [(finding.step, str(finding.severity), shown(finding.message)) for finding in findings]
-    fired = [(float(step), f"step {step}, {severity}: {message}") for step, severity, message in said]
+    fired = [(float(step), f"step {step}, {severity}: {message}") for step, severity, message in said if step]
+    steps = [float(step["step"]) for step in run.steps] or [0.0]
+    span = min(steps), max(steps)
     gauges = [
-        GaugeView(shown(title), _now(line), spark(line.points, line.limits, fired, f"{title} by training step"))
+        GaugeView(shown(title), _now(line), spark(line.points, line.limits, fired, f"{title} by step", span))
         for title, line in run.gauges.get(name, {}).items()
     ]
     if findings:

@@ -16,12 +16,13 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from agents.view.page import PAGE
-from trainers.measure import Confirmation, Measurement, losses_of
+from trainers.measure import Confirmation, Measurement
 from trainers.reporting.charts import Figure
 from trainers.reporting.episodes import SampleView, sample_episodes, shown
 from trainers.reporting.folder import RunFolder
 from trainers.reporting.guard_panel import GuardView, guard_views
 from trainers.reporting.run_charts import run_figures, time_figure
+from trainers.reporting.task_history import TaskSide, task_sides
 from trainers.run.checkpoints import cells_of
 from trainers.run.record import STEPS
 from trainers.run.summary import both_ways, counts_text, number, p_text, passes, percent, points_text, stop_mix
@@ -56,6 +57,7 @@ class RunView:
     figures: list[Figure]
     time: Figure | None
     guards: list[GuardView]
+    tasks: list[TaskSide]
     samples: list[SampleView]
     browser: str
     """Where the page of all episodes is (`python -m agents view`), seen from the report; empty where there is none."""
@@ -80,6 +82,7 @@ def view_run(run: RunFolder, folder: Path | None = None) -> RunView:
         figures=run_figures(run),
         time=time_figure(run),
         guards=guard_views(run),
+        tasks=task_sides(run),
         samples=samples,
         browser=_browser(run, folder or run.path),
         decode=decode_rows(run),
@@ -212,8 +215,8 @@ def _excluded_cards(before: Mapping[str, Measurement], after: Mapping[str, Measu
 
 
 def _losses(run: RunFolder) -> list[tuple[str, str, str, int]]:
-    """Those of held-out evaluations, and of the training episodes that were kept."""
-    found = {"pool": losses_of(run.pool_losses())}
+    """Those of held-out evaluations, and of training."""
+    found = {"pool": run.pool_losses()}
     for point in run.held_out:
         for setting, m in point.settings.items():
             if m.losses:

@@ -9,13 +9,12 @@ from pathlib import Path
 
 from trainers.errors import RunFolderError
 from trainers.jsonl import read_lines
-from trainers.measure import Measurement
+from trainers.measure import POOL, Measurement
 from trainers.paired import difference_interval
 from trainers.run.record import HELD_OUT, STEPS
 from trainers.run.summary import number, p_text, percent, points_text
 from trainers.stats import Interval, PairedTest, paired_test
 
-POOL = "pool"
 HEADER = ("step", "tasks", "passed", "excluded", "assertions", "turns", "submitted", "difference to the start", "p")
 
 

@@ -22,7 +22,7 @@ from tasks.splits import Split, write_lock
 from trainers.errors import RunFolderError
 from trainers.guards import Finding, Gauge, Severity
 from trainers.jsonl import append_line, cut_lines, plain, read_lines, remove_part_files, write_json, write_whole
-from trainers.measure import Confirmation, Episodes, is_graded, parts_of
+from trainers.measure import POOL, Confirmation, Episodes, is_graded, losses_of, parts_of, task_counts
 from trainers.rollouts.rules import by_place, first_drawn
 from trainers.run.folder import GOES_ON, OCCUPIED, lock_folder, refuse_no_run, refuse_occupied, replace_run
 from trainers.run.machine import describe_environment
@@ -235,6 +235,8 @@ EMERGENCE = ("emergence/steps.jsonl", "emergence/generations.jsonl")
 WARNINGS = "warnings.jsonl"
 FINDINGS = "guards.jsonl"
 GAUGES = "guard_figures.jsonl"
+OUTCOMES = "outcomes.jsonl"
+"""Attempts by task: of each training step (arm `POOL`), and of each held-out evaluation."""
 TRAINED = "train_loss"
 """In the metrics line that is written when training is over."""
 BEST_FOLDERS = ("best", "best.old", "best.tmp")
@@ -344,6 +346,13 @@ class RunRecord:
         for number in sorted(n for n in self._pending if n <= step):
             row = self._pending.pop(number)
             self._csv.append(row.with_metrics(metrics) if number == step else row)
+            self._write_outcomes(number, POOL, first_drawn(row.episodes), losses_of(row.episodes))
+
+    def _write_outcomes(
+        self, step: int, arm: str, episodes: Iterable[Trajectory], losses: Mapping[str, Mapping[str, int]]
+    ) -> None:
+        tasks = {task: asdict(counts) for task, counts in task_counts(episodes).items()}
+        append_line(self.path / OUTCOMES, {"step": step, "arm": arm, "tasks": tasks, "losses": losses})
 
     def write_episodes(self, step: int, trajectories: Sequence[Trajectory], *, keep: bool = True) -> None:
         """The episodes of optimizer step `step` (counted from 1: `global_step + 1` while they are played).
@@ -391,6 +400,8 @@ class RunRecord:
             "pool_not_used": asdict(evaluation.pool) if evaluation.pool else None,
         }
         append_line(self.path / HELD_OUT, line)
+        for name, trajectories in episodes.items():
+            self._write_outcomes(step, name, trajectories, losses_of(trajectories))
 
     def write_confirmation(self, confirmation: Confirmation, episodes: Episodes) -> None:
         """What the start and `best/` do on tasks that nothing chose on; the episodes first, by policy and arm."""
@@ -457,6 +468,11 @@ class RunRecord:
         cut_lines(self.path / HELD_OUT, lambda r: measured(int(r["step"])), aside / HELD_OUT)
         for name in (METRICS, WARNINGS, FINDINGS, GAUGES, *EMERGENCE):
             cut_lines(self.path / name, keep, aside / name)
+        cut_lines(
+            self.path / OUTCOMES,
+            lambda r: r["step"] <= step if r["arm"] == POOL else measured(r["step"]),
+            aside / OUTCOMES,
+        )
         self._csv.cut(step, aside / STEPS)
         beyond: list[Path] = []
         for folder, stays in ((EPISODES, lambda number: number <= step), (HELD_OUT_EPISODES, measured)):

@@ -39,7 +39,7 @@ EARLY = (r"tasks.lock|config.yaml|environment.json|step_00000[01]|best", 0, 14)
 SAVING = (r"saving|checkpoint|best.old", 3, 20)
 BEST = (r"best", 12, 26)
 MEASURING = (r"held_out", 3, 12)
-LINES = (r"open /(metrics.jsonl|steps.csv|held_out.jsonl|warnings.jsonl|guards.jsonl)", 2, 8)
+LINES = (r"open /(metrics.jsonl|steps.csv|held_out.jsonl|warnings.jsonl|guards.jsonl|outcomes.jsonl)", 2, 8)
 THE_END = (r"checkpoint-9/turngym_|os.rename /(saving/checkpoint-9|checkpoint-3)|summary|report", 1, 14)
 CONFIRMING = (r"held_out/confirm_|confirmation.json", 0, 3)
 SOMEWHERE = ("", 10, 120)
@@ -74,7 +74,7 @@ def content(folder: Path) -> dict[str, Any]:
         path = folder / name  # guards that find nothing write none
         return [_timeless(json.loads(line)) for line in path.read_text().splitlines()] if path.exists() else []
 
-    names = ("metrics", "held_out", "warnings", "guards", "tasks")
+    names = ("metrics", "held_out", "warnings", "guards", "guard_figures", "outcomes", "tasks")
     out: dict[str, Any] = {name: lines(f"{name}.jsonl") for name in names}
     with open(folder / "steps.csv") as file:
         out["steps"] = [_timeless(row) for row in csv.DictReader(file)]

@@ -123,13 +123,22 @@ def test_two_generations_in_one_step_are_one_row(tmp_path: Path) -> None:
     record.log(1, {"loss": 0.1})
     (row,) = rows(tmp_path / "run")
     assert row["n_rollouts_total"] == "2" and row["task_pass_count"] == "1"
-    assert len(read_run(tmp_path / "run").training_episodes(1)) == 2
+    run = read_run(tmp_path / "run")
+    assert len(run.training_episodes(1)) == 2
+    (outcomes,) = run.outcomes
+    assert (outcomes.step, outcomes.arm, outcomes.tasks[job.id].n, outcomes.tasks[job.id].passed) == (1, "pool", 2, 1)
 
 
 def test_resume_after_kill_cuts_what_is_beyond_the_checkpoint(tmp_path: Path) -> None:
     folder = make_run(tmp_path / "run", steps=20, n_held_out=6)
     wall = read_run(folder).steps[9]["wall_seconds"]
-    for name in ("metrics.jsonl", "held_out.jsonl", "steps.csv"):  # killed in the middle of a write
+    for name in (
+        "metrics.jsonl",
+        "held_out.jsonl",
+        "steps.csv",
+        "outcomes.jsonl",
+        "guard_figures.jsonl",
+    ):  # killed in the middle of a write
         path = folder / name
         path.write_bytes(path.read_bytes()[:-9])
     record = RunRecord(folder, resume=True)
@@ -141,6 +150,10 @@ def test_resume_after_kill_cuts_what_is_beyond_the_checkpoint(tmp_path: Path) ->
     assert [p.step for p in run.held_out] == [0, 10]
     assert [r["step"] for r in rows(folder)] == [str(i) for i in range(1, 11)]
     assert run.training_steps() == [1]
+    pool, sampled = ([one.step for one in run.outcomes if one.arm == arm] for arm in ("pool", "sampled"))
+    assert (pool, sampled) == (list(range(1, 11)), [0, 10])
+    (entropy,) = [line for name, line in run.gauges["update_health"].items() if name.startswith("entropy")]
+    assert [step for step, _ in entropy.points] == list(range(1, 11))
     assert (folder / "superseded" / "trajectories" / "step_000020.jsonl").exists()
     assert (folder / "superseded" / "metrics.jsonl").exists()
     record.write_episodes(11, [episode(task(0, "pool"), random.Random(0), 1.0)])
