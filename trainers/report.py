@@ -11,6 +11,7 @@ from pathlib import Path
 
 from sandboxes.guard import Parser
 from trainers.errors import RunFolderError
+from trainers.evaluation.several import several
 from trainers.jsonl import write_whole
 from trainers.reporting.folder import RunFolder, read_run
 from trainers.reporting.page import comparison, default_output, headline, rendered, view_run
@@ -25,14 +26,15 @@ def render(runs: Sequence[RunFolder], folder: Path | None = None) -> str:
     Raises:
         RunFolderError: A file of a run folder is damaged.
     """
-    several = len(runs) > 1
+    many = len(runs) > 1
     return rendered(
         "report.html.j2",
         title=f"TurnGym: {', '.join(run.name for run in runs)}",
         headline=headline(runs),
         runs=[view_run(run, folder) for run in runs],
-        overlay=overlay(runs) if several else [],
-        comparison=comparison(runs) if several else [],
+        overlay=overlay(runs) if many else [],
+        comparison=comparison(runs) if many else [],
+        several=several(runs) if many else None,
         caption=" ".join(MEASURED_NOTE),
     )
 

@@ -108,6 +108,7 @@ def test_a_run_without_held_out_or_summary_still_has_a_page(run: Path, tmp_path:
 def test_several_runs_are_laid_over_one_another(run: Path, hostile: Path, tmp_path: Path) -> None:
     text = write_report([run, hostile], tmp_path / "c.html").read_text(encoding="utf-8")
     assert "2 runs compared" in text and "Held-out pass rate, greedy" in text
+    assert "B minus A is" in text and "<td>max_steps</td><td>20</td><td>10</td>" in text and "p, Holm" in text
     assert text.count('<details class="run">') == 2
 
 

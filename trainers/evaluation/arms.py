@@ -11,7 +11,7 @@ from agents.trajectory import RecordError, Trajectory, read_jsonl
 from trainers.errors import RunFolderError
 from trainers.evaluation.folder import FILE, episodes_file
 from trainers.measure import Measurement
-from trainers.reporting.folder import read_mapping, read_run
+from trainers.reporting.folder import RunFolder, read_mapping, read_run
 from trainers.run.record import CONFIG, ENVIRONMENT, HELD_OUT_EPISODES, TASKS
 
 COMPARED = ("env", "agent_errors", "allow_shared_judges", "verifier_network", "tools", "revise", "max_turns",
@@ -79,7 +79,16 @@ def _of_evaluation(folder: Path) -> Arms:
 
 
 def _of_run(folder: Path) -> Arms:
-    run = read_run(folder)
+    return arms_of(read_run(folder))
+
+
+def arms_of(run: RunFolder) -> Arms:
+    """Measurements of a run's chosen step.
+
+    Raises:
+        RunFolderError: Nothing was measured, or a file is damaged.
+    """
+    folder = run.path
     if run.best is None:
         raise RunFolderError(f"{folder} holds no held-out evaluation to compare")
     lock, step = read_mapping(folder / TASKS), run.best.step

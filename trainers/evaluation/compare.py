@@ -15,7 +15,7 @@ from trainers.errors import RunFolderError
 from trainers.evaluation.arms import Arms
 from trainers.measure import NO_PART, Measurement
 from trainers.paired import difference_interval, smallest_difference
-from trainers.run.summary import points_text
+from trainers.run.summary import p_text, points_text
 from trainers.stats import Interval, Outcomes, PairedTest, fisher_exact, holm, paired_test, shared_tasks
 
 ALPHA = 0.05
@@ -96,6 +96,32 @@ class Comparison:
             else f"{self.test.tasks} tasks would have shown one of {100 * self.smallest:.0f} points (4 times in 5)"
         )
         return f"{self.said}: B minus A is {found}; {could}"
+
+    def figures(self) -> Iterator[str]:
+        """The test in plain lines: tasks, difference, p, and what was left out."""
+        if self.changed:
+            yield f"{self.changed} tasks have the same id and other content in A and B: they are left out"
+        test = self.test
+        if self.unpaired_p is not None:
+            yield f"no task in common: unpaired p {p_text(self.unpaired_p)} (Fisher's exact test, attempts independent)"
+        else:
+            yield (
+                f"B minus A: {points_text(test.difference, self.interval)} on {test.tasks} shared tasks; paired p "
+                f"{p_text(test.p_value)} ({test.test}: {test.better} tasks better, {test.worse} worse, "
+                f"{test.tasks - test.better - test.worse} equal)"
+            )
+        if test.unpaired:
+            yield f"{test.unpaired} tasks have a graded attempt on one side only and are not in the test"
+
+
+def overview(comparisons: Sequence[Comparison]) -> list[tuple[str, ...]]:
+    """One row per comparison as text, the header first."""
+    rows: list[tuple[str, ...]] = [("B", "arm", "B minus A [95 % interval]", "p", "p, Holm", "verdict")]
+    for one in comparisons:
+        arm = one.arms[0] if one.arms[0] == one.arms[1] else " against ".join(one.arms)
+        points = points_text(one.test.difference, one.interval) if one.test.tasks else "-"
+        rows.append((one.second, arm, points, p_text(one.test.p_value), p_text(one.p_holm), one.said))
+    return rows
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,11 +14,11 @@ from rich.table import Table
 
 from agents.trajectory import Trajectory
 from trainers.evaluation.arms import Arms
-from trainers.evaluation.compare import Comparison, Part
+from trainers.evaluation.compare import Comparison, Part, overview
 from trainers.evaluation.shown import count_table
 from trainers.jsonl import write_json
 from trainers.measure import NO_PART, is_graded
-from trainers.run.summary import measurement_table, p_text, points_text, text_table
+from trainers.run.summary import measurement_table, points_text, text_table
 from trainers.stats import shared_tasks, tasks_needed
 
 FILE = "comparison.json"
@@ -38,19 +38,7 @@ def _shown(one: Comparison) -> Iterator[Table | str]:
     a_name, b_name = one.arms
     title = a_name if a_name == b_name else f"{a_name} against {b_name}"
     yield measurement_table(title, {f"A  {one.first}": one.a, f"B  {one.second}": one.b})
-    if one.changed:
-        yield f"{one.changed} tasks have the same id and other content in A and B: they are left out"
-    test = one.test
-    if one.unpaired_p is not None:
-        yield f"no task in common: unpaired p {p_text(one.unpaired_p)} (Fisher's exact test, attempts independent)"
-    else:
-        yield (
-            f"B minus A: {points_text(test.difference, one.interval)} on {test.tasks} shared tasks; paired p "
-            f"{p_text(test.p_value)} ({test.test}: {test.better} tasks better, {test.worse} worse, "
-            f"{test.tasks - test.better - test.worse} equal)"
-        )
-    if test.unpaired:
-        yield f"{test.unpaired} tasks have a graded attempt on one side only and are not in the test"
+    yield from one.figures()
     for name, parts in one.parts.items():
         yield _parts_table(name, parts)
     kinds = {"A": one.a.kinds, "B": one.b.kinds}
@@ -67,13 +55,8 @@ def _shown(one: Comparison) -> Iterator[Table | str]:
 
 def _table(comparisons: Sequence[Comparison]) -> Table:
     """One row per comparison."""
-    rows: list[tuple[str, ...]] = [("B", "arm", "B minus A [95 % interval]", "p", "p, Holm", "verdict")]
-    for one in comparisons:
-        arm = one.arms[0] if one.arms[0] == one.arms[1] else " against ".join(one.arms)
-        points = points_text(one.test.difference, one.interval) if one.test.tasks else "-"
-        rows.append((one.second, arm, points, p_text(one.test.p_value), p_text(one.p_holm), one.said))
     title = f"against {comparisons[0].first}, p corrected for {len(comparisons)} comparisons (Holm)"
-    return text_table(title, rows)
+    return text_table(title, overview(comparisons))
 
 
 def _parts_table(name: str, parts: Mapping[str, Part]) -> Table:
