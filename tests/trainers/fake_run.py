@@ -54,6 +54,7 @@ def episode(
     label: str = "T=1, max_tokens=64",
     broken: bool = False,
     text: str = "",
+    tokens: int = 3,
 ) -> Trajectory:
     passed = rng.random() < skill
     submitted = rng.random() < 0.55 + 0.4 * skill
@@ -67,10 +68,10 @@ def episode(
             Turn(
                 index=i,
                 context_ids=[5, 6] if i else [],
-                ids=[7, 8, 9],
-                logprobs=[-0.1, -0.2, -0.3],
-                entropies=[0.5, 0.4, 0.3],
-                forced=[False] * 3,
+                ids=[7 + i % 3 for i in range(tokens)],
+                logprobs=[-0.1 - i % 3 / 10 for i in range(tokens)],
+                entropies=[0.5 - i % 3 / 10 for i in range(tokens)],
+                forced=[False] * tokens,
                 finish=FinishReason.STOP,
                 reply=reply,
                 action="submit" if last else "command",
@@ -122,7 +123,7 @@ def skill_at(step: int, steps: int, greedy: bool = False) -> float:
 
 
 def held_out_episodes(
-    tasks: list[Task], step: int, steps: int, seed: int, *, text: str = ""
+    tasks: list[Task], step: int, steps: int, seed: int, *, text: str = "", tokens: int = 3
 ) -> tuple[dict[str, list[Trajectory]], dict[str, Measurement]]:
     episodes = {
         name: [
@@ -133,6 +134,7 @@ def held_out_episodes(
                 label="greedy, max_tokens=64" if name == "greedy" else "T=1, max_tokens=64",
                 broken=name == "sampled" and step == steps and i < 2,
                 text=text,
+                tokens=tokens,
             )
             for i, job in enumerate(tasks)
         ]
@@ -141,8 +143,10 @@ def held_out_episodes(
     return episodes, {name: measure(items, items[0].sampling) for name, items in episodes.items()}
 
 
-def make_run(folder: Path, *, steps: int = 40, n_held_out: int = 60, seed: int = 0, text: str = "") -> Path:
-    """Write a whole run; `text` is put wherever a policy or a sandbox could put text."""
+def make_run(
+    folder: Path, *, steps: int = 40, n_held_out: int = 60, seed: int = 0, text: str = "", tokens: int = 3
+) -> Path:
+    """Write a whole run; `text` is put wherever a policy or a sandbox could put text, and a reply has `tokens`."""
     rng = random.Random(seed)
     pool = [task(i, "pool") for i in range(24)]
     held = [task(1000 + i, "held") for i in range(n_held_out)]
@@ -156,7 +160,8 @@ def make_run(folder: Path, *, steps: int = 40, n_held_out: int = 60, seed: int =
     for step in range(steps + 1):
         if step:
             jobs = rng.sample(pool, 4)
-            episodes = [episode(job, rng, skill_at(step, steps), text=text) for job in jobs for _ in range(4)]
+            skill = skill_at(step, steps)
+            episodes = [episode(job, rng, skill, text=text, tokens=tokens) for job in jobs for _ in range(4)]
             for place, one in enumerate(episodes):
                 one.attempt = place % 4
             timing = FakeTiming()
@@ -177,7 +182,7 @@ def make_run(folder: Path, *, steps: int = 40, n_held_out: int = 60, seed: int =
             record.write_gauges(step, watch.gauges(metrics))
         if step % 10 == 0:
             clock.held_out += 4.0
-            played, settings = held_out_episodes(held, step, steps, seed, text=text)
+            played, settings = held_out_episodes(held, step, steps, seed, text=text, tokens=tokens)
             rate = settings["sampled"].pass_rate
             assert rate is not None
             best = rate > best_rate

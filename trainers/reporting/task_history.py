@@ -109,16 +109,17 @@ def _side(run: RunFolder, name: str, note: str, tasks: dict[str, Rows], attempts
 
 def _evaluations(run: RunFolder, tasks: Iterable[str]) -> dict[str, Rows]:
     names = dict.fromkeys(name for point in run.held_out for name in point.settings)
+    best = run.best
     return {
-        task: {name: [_measured(run, point, name, task) for point in run.held_out] for name in names} for task in tasks
+        task: {name: [_measured(point, name, task, chosen=point is best) for point in run.held_out] for name in names}
+        for task in tasks
     }
 
 
-def _measured(run: RunFolder, point: HeldOutPoint, name: str, task: str) -> Cell:
+def _measured(point: HeldOutPoint, name: str, task: str, *, chosen: bool) -> Cell:
     m = point.settings.get(name)
     passes = m.outcomes.get(task, []) if m else []
-    counts = TaskCounts(len(passes), len(passes), sum(passes))
-    return Cell(f"step {point.step}", counts, chosen=point is run.best)
+    return Cell(f"step {point.step}", TaskCounts(len(passes), len(passes), sum(passes)), chosen)
 
 
 def _windows(drawn: Attempts) -> list[Cell]:
