@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from accelerate.utils import gather_object
 
+from agents.credited import Advantages
 from agents.rollout import RolloutResult
 from agents.t2po import T2PO
 from trainers.construction import prompt_of
@@ -26,6 +27,8 @@ class TellsFigures(ExactResume):
     """The part of the trainer that keeps figures for the log. `GiGPOTrainer` plays, credits and computes the loss."""
 
     on_episodes: Callable[[int, RolloutResult], None] | None
+    on_advantages: Callable[[int, Advantages], None] | None = None
+    """Called with what each turn of a step's episodes was credited with, of all processes, for records."""
     _rows: list[dict[str, Any]]
     _played: Played | None
 

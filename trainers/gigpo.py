@@ -367,7 +367,10 @@ class GiGPOTrainer(ComparesGradients):
             passed=[e.passed if e.reward is not None else None for e in self._played.measured.trajectories],
         )
         # Groups may span processes: each computes the advantages of all episodes and takes those of its rows.
-        result = self.credit.assign(joined(gather_object([batch])), self.state.global_step)
+        everything = joined(gather_object([batch]))
+        result = self.credit.assign(everything, self.state.global_step)
+        if self.on_advantages is not None:
+            self.on_advantages(self.state.global_step, everything.turn_advantages(result.advantages))
         for name, value in result.metrics.items():
             self.note_metric(name, float(value))
         first = self.accelerator.process_index * len(batch.rewards)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from agents.commands import UsageError, run_of
+from agents.credited import advantages_file, put_in, read_advantages
 from agents.records import RecordFile, format_of
 from agents.trajectory import RecordError, Trajectory, read_records
 from agents.view.pack import Tokenizers, pack, row
@@ -96,6 +97,8 @@ class _File:
     """Id and content hash of the tasks of its episodes."""
     mark: tuple[int, int] = (-1, -1)
     """Inode and size when it was read last."""
+    credited: bool = False
+    """Its advantages were there when it was read last."""
     episodes: int = 0
     parts: list[Part] = field(default_factory=list)
 
@@ -159,7 +162,9 @@ class Collection:
         return found
 
     def refresh(self) -> Iterator[Part]:
-        """Read what is new; the new parts, one at a time. A file that shrank or was replaced is read again.
+        """Read what is new; the new parts, one at a time.
+
+        A file that shrank or was replaced, or whose advantages have come, is read again.
 
         Raises:
             RecordError: A file that the user named, or one that began as episodes, holds something else.
@@ -171,18 +176,20 @@ class Collection:
         for path, (label, run) in found.items():
             status = path.stat()
             mark, file = (status.st_ino, status.st_size), self._files.get(path)
-            if file is not None and file.mark == mark:
+            credited = run is not None and advantages_file(run, path).exists()
+            if file is not None and file.mark == mark and file.credited == credited:
                 continue
-            if file is None or file.mark[0] != mark[0] or file.mark[1] > mark[1]:
+            if file is None or file.mark[0] != mark[0] or file.mark[1] > mark[1] or file.credited != credited:
                 reader = RecordFile(path, allow_cut=self._allow_cut, growing=self._growing, logprobs=False)
                 file = self._files[path] = _File(path, label, run, reader)
-            file.mark = mark
+            file.mark, file.credited = mark, credited
             yield from self._parts_of(file)
         self._files = {path: self._files[path] for path in found if path in self._files}
 
     def _parts_of(self, file: _File) -> Iterator[Part]:
         step, arm = origin(file.path)
         near = tokenizers_near(file.run)
+        advantages = read_advantages(advantages_file(file.run, file.path)) if file.run and file.credited else {}
         rows: list[list[Any]] = []
         texts: list[str] = []
         size = 0
@@ -198,6 +205,7 @@ class Collection:
             return part
 
         for episode in file.reader.read():
+            put_in(episode, advantages)
             rows.append([*row(episode), _step(episode)])
             file.tasks.add((episode.task_id, episode.task_hash))
             # ASCII alone: half a surrogate pair has no UTF-8, and comes through as an escape.

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from agents.credited import EpisodeKey, key_of
 from agents.trajectory import Flat, Trajectory, Turn
 from trainers.credit.grouping import TurnRecord, TurnSignal
 from trainers.errors import ConfigError
@@ -50,6 +51,7 @@ class CreditBatch:
         entropies: Shape (B, T), nats, of the full distribution; `None` where the sampler has only bounds.
         tokens: Text of every token, for planning masks; `None` unless `Credit.needs_tokens`.
         passed: Whether each episode passed, `None` where that is not known; for SEPA's gate.
+        keys: Which episodes they are, for records.
     """
 
     rewards: Sequence[float | None]
@@ -60,6 +62,17 @@ class CreditBatch:
     entropies: NDArray[np.float64] | None = None
     tokens: TokenText | None = None
     passed: Sequence[bool | None] = ()
+    keys: Sequence[EpisodeKey] = ()
+
+    def turn_advantages(self, advantages: NDArray[np.float64]) -> dict[EpisodeKey, list[float | None]]:
+        """Of each turn the mean over its tokens, shape (B, T); `None` for one of which nothing is trained."""
+        found: dict[EpisodeKey, list[float | None]] = {}
+        for key, turns, ids, values in zip(self.keys, self.turns, self.turn_ids, advantages, strict=True):
+            on = ids != NO_TURN
+            counts = np.bincount(ids[on], minlength=len(turns))
+            sums = np.bincount(ids[on], weights=values[on], minlength=len(turns))
+            found[key] = [float(s / n) if n else None for s, n in zip(sums, counts, strict=True)]
+        return found
 
 
 def batch_of(
@@ -107,6 +120,7 @@ def batch_of(
         else None,
         tokens=tokens,
         passed=[e.passed if e.reward is not None else None for e in episodes] if passed is None else passed,
+        keys=[key_of(episode) for episode in episodes],
     )
 
 
@@ -165,6 +179,7 @@ def joined(parts: Sequence[CreditBatch]) -> CreditBatch:
         entropies=rows([part.entropies for part in parts], 0.0),
         tokens=None if ids is None else TokenText(ids, texts),
         passed=[passed for part in parts for passed in part.passed],
+        keys=[key for part in parts for key in part.keys],
     )
 
 

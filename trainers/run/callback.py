@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from transformers import TrainerCallback
 
+from agents.credited import Advantages
 from agents.models.card import read_card
 from agents.policy import Sampling
 from agents.rollout import RolloutResult
@@ -407,6 +408,11 @@ class RunCallback(GuardCallback):
         for log in self.logs:
             log(step, result)
         super().on_episodes(step, result)
+
+    def on_advantages(self, step: int, advantages: Advantages) -> None:
+        """What the turns of these episodes were credited with."""
+        if self._keep:
+            self.record.write_advantages(step + 1, advantages)
 
     def on_evaluation(self, evaluation: Evaluation, episodes: dict[str, list[Trajectory]]) -> None:
         """A held-out evaluation is done."""

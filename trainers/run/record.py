@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from agents.credited import FOLDER, Advantages, EpisodeKey, advantages_file, write_advantages
 from agents.trajectory import Trajectory, write_jsonl
 from tasks.model import TaskError, atomic_file
 from tasks.splits import Split, write_lock
@@ -225,6 +226,7 @@ SUMMARY = "summary.json"
 SUMMARY_PAGE = "SUMMARY.md"
 REPORT = "report.html"
 EPISODES = "trajectories"
+ADVANTAGES = FOLDER
 HELD_OUT_EPISODES = "held_out"
 CONFIRMATION = "confirmation.json"
 CONFIRMED = "confirm_"
@@ -276,6 +278,7 @@ class RunRecord:
         self._lock = lock_folder(self.path)
         self._csv = StepsCsv(self.path / STEPS)
         self._pending: dict[int, StepRow] = {}
+        self._credited: tuple[int, dict[EpisodeKey, Sequence[float | None]]] = (0, {})
         self._before = 0.0
         self._start = time.monotonic()
 
@@ -369,6 +372,14 @@ class RunRecord:
         if keep:
             _write_trajectories(self.path / EPISODES / f"step_{step:06d}.jsonl", self._pending[step].episodes)
 
+    def write_advantages(self, step: int, advantages: Advantages) -> None:
+        """What the turns of the step's episodes were credited with (`agents.credited`)."""
+        if self._credited[0] != step:
+            self._credited = (step, {})
+        self._credited[1].update(advantages)  # several generations in one optimizer step
+        (self.path / ADVANTAGES).mkdir(exist_ok=True)
+        write_advantages(advantages_file(self.path, Path(f"step_{step:06d}.jsonl")), self._credited[1])
+
     def write_held_out(
         self,
         evaluation: Evaluation,
@@ -454,6 +465,9 @@ class RunRecord:
             evaluated: Steps of the held-out evaluations that the checkpoint knows of; `None` takes all up to `step`.
         """
 
+        def trained(number: int) -> bool:
+            return number <= step
+
         def measured(number: int) -> bool:
             return number <= step if evaluated is None else number in evaluated
 
@@ -475,9 +489,9 @@ class RunRecord:
         )
         self._csv.cut(step, aside / STEPS)
         beyond: list[Path] = []
-        for folder, stays in ((EPISODES, lambda number: number <= step), (HELD_OUT_EPISODES, measured)):
-            beyond += [p for p in sorted((self.path / folder).glob("step_*.jsonl")) if not stays(int(p.name[5:11]))]
+        for folder, stays in ((EPISODES, trained), (ADVANTAGES, trained), (HELD_OUT_EPISODES, measured)):
             remove_part_files(self.path / folder)
+            beyond += [p for p in sorted((self.path / folder).glob("step_*.json*")) if not stays(int(p.name[5:11]))]
         remove_part_files(self.path)
         # Of weights that may not be the last chosen any more.
         beyond += [self.path / CONFIRMATION, *(self.path / HELD_OUT_EPISODES).glob(f"{CONFIRMED}*.jsonl")]

@@ -264,6 +264,7 @@ def introduce(run: Run, trainer: GiGPOTrainer, callback: RunCallback, first_step
     """Tell callback and trainer of each other, and people what is about to run."""
     console = callback.console
     callback.trainer = trainer
+    trainer.on_advantages = callback.on_advantages
     trainer.card = run.card
     trainer.run_state = callback.state
     if callback.record.moved_to is not None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from agents.commands import UsageError
+from agents.credited import advantages_file, key_of, write_advantages
 from agents.records import RecordFile
 from agents.trajectory import RecordError
 from agents.view import collect
@@ -106,6 +107,25 @@ def test_a_file_that_was_replaced_is_read_again(tmp_path: Path) -> None:
     os.replace(write(tmp_path / "new", [episode("c")]), path)
     again = list(found.refresh())
     assert tasks(again) == tasks(found.parts) == ["c"] and again[0].id > max(first)
+
+
+def test_advantages_that_come_later_are_put_to_their_turns(tmp_path: Path) -> None:
+    run_folder(tmp_path)
+    found = collection(tmp_path, growing=True)
+
+    def noted(part: Part) -> list[float | None]:
+        return [one.get("notes", {}).get("advantage") for one in json.loads(zlib.decompress(part.packed))[0]["turns"]]
+
+    first, *_ = found.refresh()
+    assert set(noted(first)) == {None}
+    played = next(RecordFile(tmp_path / first.file).read())
+    wanted = [0.25 * (place + 1) for place, _ in enumerate(played.turns)]
+    path = advantages_file(tmp_path, tmp_path / first.file)
+    path.parent.mkdir()
+    write_advantages(path, {key_of(played): wanted})
+    (again,) = found.refresh()
+    assert (again.file, tasks([again]), noted(again)) == (first.file, tasks([first]), wanted)
+    assert list(found.refresh()) == []
 
 
 def test_what_is_no_episode_is_an_error_where_it_was_named(tmp_path: Path) -> None:

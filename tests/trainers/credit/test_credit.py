@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from agents.credited import EpisodeKey
 from agents.trajectory import Flat, Trajectory
 from tests.trainers.credit.fixtures import one_row, padded
 from trainers.credit import (
@@ -39,6 +40,7 @@ from trainers.credit.token import (
 from trainers.errors import ConfigError
 from trainers.settings.checks import idle_credit
 
+WHICH = {"task_id": "a", "attempt": 0, "seed": 1}
 EVERY: dict[str, Any] = dict(
     token_operators=",".join(OPERATORS),
     sepa_gate=0.5,
@@ -63,6 +65,15 @@ def make_batch(seed=0, passed=True) -> CreditBatch:
         tokens=TokenText(rng.integers(5, size=(8, 30)), dict(enumerate(words))),
         passed=[passed] * 8,
     )
+
+
+def test_the_advantage_of_a_turn_is_the_mean_of_its_tokens():
+    keys = [EpisodeKey("a", 0, 1), EpisodeKey("a", 1, 2), EpisodeKey("a", 2, 3)]
+    ids = np.array([[0, 0, -1, 2, 2], [-1, -1, 0, 1, -1], [-1, -1, -1, -1, -1]])
+    turns = [[TurnRecord(0.0, "s")] * 3, [TurnRecord(0.0, "s")] * 2, []]
+    batch = CreditBatch([1.0, 0.0, None], turns, ids, 3, keys=keys)
+    found = batch.turn_advantages(np.array([[1.0, 2.0, 9.0, -1.0, -1.0], [9.0, 9.0, 0.0, 0.5, 9.0], [0.0] * 5]))
+    assert found == {keys[0]: [1.5, None, -1.0], keys[1]: [0.0, 0.5], keys[2]: []}
 
 
 def test_default_is_the_plain_sum_and_has_no_state():
@@ -271,7 +282,7 @@ def test_a_step_without_any_advantage_has_no_meter():
 
 def test_a_sampler_with_bounds_only_is_refused_when_entropies_are_read():
     credit = Credit(CreditSettings(token_operators="gtpo", token_signal=TokenSignal.ENTROPY))
-    episode = SimpleNamespace(reward=1.0, turns=[], passed=True)
+    episode = SimpleNamespace(reward=1.0, turns=[], passed=True, **WHICH)
     flat = Flat([5], [1], [-0.5], None, [0])
     with pytest.raises(ConfigError, match="token_signal=entropy needs the exact entropy"):
         batch_of([as_trajectory(episode)], [flat], TurnSignal.PROGRESS, credit, group_size=1)
@@ -288,7 +299,7 @@ def test_what_operators_read_travels_only_where_they_do():
         SimpleNamespace(signal=0.5, anchor="a", action="command", observation="saw this"),
         SimpleNamespace(signal=0.0, anchor="b", action="malformed", observation="error"),
     ]
-    episode = as_trajectory(SimpleNamespace(reward=1.0, turns=turns, passed=False))
+    episode = as_trajectory(SimpleNamespace(reward=1.0, turns=turns, passed=False, **WHICH))
     flat = Flat([5, 9, 6], [1, 0, 1], [-0.5, 0.0, -0.1], None, [0, -1, 1])
     reads = Credit(CreditSettings(turn_grouping=TurnGrouping.SIMILARITY, token_operators="hicra"))
     decoded = []
@@ -306,7 +317,7 @@ def test_what_operators_read_travels_only_where_they_do():
 
 
 def test_an_infrastructure_failure_brings_nothing():
-    lost = as_trajectory(SimpleNamespace(reward=None, turns=[], passed=None))
+    lost = as_trajectory(SimpleNamespace(reward=None, turns=[], passed=None, **WHICH))
     batch = batch_of(
         [lost], [Flat([5], [0], [0.0], [0.0], [-1])], TurnSignal.PROGRESS, Credit(CreditSettings()), group_size=1
     )

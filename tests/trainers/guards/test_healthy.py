@@ -6,6 +6,8 @@ import json
 
 import pytest
 
+from agents.credited import key_of, read_advantages
+from agents.trajectory import read_jsonl
 from trainers.guards import GuardName
 
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.timeout(300)]
@@ -28,6 +30,14 @@ def test_the_healthy_run_showed_every_event(healthy):
     figures = [json.loads(line) for line in (healthy.folder / "guard_figures.jsonl").read_text().splitlines()]
     assert [line["step"] for line in figures] == list(range(1, 8))
     assert {"logprob_parity", "signal_meter", "update_health", "dead_update"} <= figures[-1]["guards"].keys()
+    for step in range(1, 8):
+        played = list(read_jsonl(healthy.folder / f"trajectories/step_{step:06d}.jsonl"))
+        advantages = read_advantages(healthy.folder / f"advantages/step_{step:06d}.json")
+        assert set(advantages) == {key_of(episode) for episode in played}
+        assert all(len(advantages[key_of(episode)]) == len(episode.turns) for episode in played)
+        by_reward = sorted(played, key=lambda episode: (episode.task_id, episode.reward))
+        signs = {sum(value or 0.0 for value in advantages[key_of(episode)]) > 0 for episode in by_reward}
+        assert signs == {False, True}, "some attempts were better than their group"
     metrics = [arguments[1] for method, arguments in healthy.events if method == "step"]
     assert all(m["mask/trained_tokens"] == m["mask/sampled_tokens"] > 0 for m in metrics)
     assert all(m["groups/signal_frac"] + m["groups/all_pass_frac"] <= 1 for m in metrics)

@@ -10,6 +10,7 @@ import pytest
 import torch
 import yaml
 
+from agents.credited import EpisodeKey, read_advantages
 from tasks.splits import Split
 from tests.trainers.fake_run import episode, held_out_episodes, make_run, task
 from trainers.errors import RunFolderError
@@ -120,11 +121,14 @@ def test_two_generations_in_one_step_are_one_row(tmp_path: Path) -> None:
     rng, job = random.Random(0), task(0, "pool")
     record.write_episodes(1, [episode(job, rng, 1.0)])
     record.write_episodes(1, [episode(job, rng, 0.0)])
+    for seed in (1, 2):
+        record.write_advantages(1, {EpisodeKey(job.id, 0, seed): [0.5]})
     record.log(1, {"loss": 0.1})
     (row,) = rows(tmp_path / "run")
     assert row["n_rollouts_total"] == "2" and row["task_pass_count"] == "1"
     run = read_run(tmp_path / "run")
     assert len(run.training_episodes(1)) == 2
+    assert len(read_advantages(run.path / "advantages" / "step_000001.json")) == 2
     (outcomes,) = run.outcomes
     assert (outcomes.step, outcomes.arm, outcomes.tasks[job.id].n, outcomes.tasks[job.id].passed) == (1, "pool", 2, 1)
 
@@ -132,6 +136,9 @@ def test_two_generations_in_one_step_are_one_row(tmp_path: Path) -> None:
 def test_resume_after_kill_cuts_what_is_beyond_the_checkpoint(tmp_path: Path) -> None:
     folder = make_run(tmp_path / "run", steps=20, n_held_out=6)
     wall = read_run(folder).steps[9]["wall_seconds"]
+    (folder / "advantages").mkdir()
+    for name in ("step_000010.json", "step_000011.json"):
+        (folder / "advantages" / name).write_text("[]")
     for name in (
         "metrics.jsonl",
         "held_out.jsonl",
@@ -150,6 +157,8 @@ def test_resume_after_kill_cuts_what_is_beyond_the_checkpoint(tmp_path: Path) ->
     assert [p.step for p in run.held_out] == [0, 10]
     assert [r["step"] for r in rows(folder)] == [str(i) for i in range(1, 11)]
     assert run.training_steps() == [1]
+    assert [path.name for path in (folder / "advantages").iterdir()] == ["step_000010.json"]
+    assert (folder / "superseded" / "advantages" / "step_000011.json").exists()
     pool, sampled = ([one.step for one in run.outcomes if one.arm == arm] for arm in ("pool", "sampled"))
     assert (pool, sampled) == (list(range(1, 11)), [0, 10])
     (entropy,) = [line for name, line in run.gauges["update_health"].items() if name.startswith("entropy")]
