@@ -126,8 +126,9 @@ class ShipByHeldOut(Guard):
     """The same before the best evaluation."""
     _best: list[int] = field(default_factory=list)
     """Step, passed and graded of the best held-out figure."""
-    _p: dict[str, float] = field(default_factory=dict)
-    """p-values of the last evaluation: that the pool rose since the best one, that held-out fell from it."""
+    _rise: float | None = None
+    """p-value of the last evaluation that the pool rose since the best one; `_fall` that held-out fell from it."""
+    _fall: float | None = None
 
     def begin(self, facts: Facts) -> Iterator[Alarm]:
         """Nothing selects; and whether the pool stays one pool."""
@@ -163,7 +164,8 @@ class ShipByHeldOut(Guard):
         arm, pool = held_out.arms[held_out.deciding], self._played
         self._played = {}
         if held_out.is_best or not self._best:
-            self._best, self._at_best, self._p = [held_out.step, arm.passed, arm.graded], pool, {}
+            self._best, self._at_best = [held_out.step, arm.passed, arm.graded], pool
+            self._rise = self._fall = None
             return
         if not self._at_best:  # the best is the start, before which no pool task was played
             self._at_best = pool
@@ -180,7 +182,7 @@ class ShipByHeldOut(Guard):
         rise = risen(self._at_best, pool) if self.compares and pool else 1.0
         lower = arm.passed * graded < passed * arm.graded
         fall = held_out.p_value if held_out.p_value is not None and lower else 1.0
-        self._p = {"p that the pool rose and held-out did not": rise, "p that held-out fell": fall}
+        self._rise, self._fall = rise, fall
         if rise < self.alpha:
             yield warn(
                 "pool_runs_ahead",
@@ -192,8 +194,9 @@ class ShipByHeldOut(Guard):
 
     def gauges(self, metrics: Mapping[str, float]) -> Iterator[Gauge]:
         """How sure it is that the two go apart."""
-        for name, p in self._p.items():
-            yield Gauge(name, p, Fires.BELOW, self.alpha)
+        for name, p in (("p that the pool rose, held-out no better", self._rise), ("p that held-out fell", self._fall)):
+            if p is not None:
+                yield Gauge(name, p, Fires.BELOW, self.alpha)
 
 
 def risen(before: Mapping[str, Sequence[int]], after: Mapping[str, Sequence[int]]) -> float:

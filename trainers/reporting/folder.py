@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -168,9 +169,8 @@ def read_run(path: str | Path) -> RunFolder:
     _read_gauges(run)
     for line in _lines(run, record.OUTCOMES):
         try:
-            tasks = {task: TaskCounts(**counts) for task, counts in line["tasks"].items()}
-            run.outcomes.append(StepOutcomes(line["step"], line["arm"], tasks, line["losses"]))
-        except (AttributeError, KeyError, TypeError) as error:
+            run.outcomes.append(_outcomes_of(line))
+        except (KeyError, TypeError, ValueError) as error:
             raise RunFolderError(f"{run.path / record.OUTCOMES}: step {line.get('step')}: {error}") from error
     for line in _lines(run, record.HELD_OUT):
         try:
@@ -186,15 +186,18 @@ def read_run(path: str | Path) -> RunFolder:
 def _read_gauges(run: RunFolder) -> None:
     try:
         for line in _lines(run, record.GAUGES):
-            for guard, figures in line["guards"].items():
-                lines = run.gauges.setdefault(guard, {})
-                for name, (value, fires, limit) in figures.items():
-                    if value is not None and limit is not None:  # no number, which JSON does not hold
-                        gauge = lines.setdefault(name, GaugeLine(Fires(fires)))
-                        gauge.points.append((line["step"], value))
-                        gauge.limits.append((line["step"], limit))
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+            for guard, name, value, fires, limit in line["figures"]:
+                if value is not None and limit is not None:  # no number, which JSON does not hold
+                    gauge = run.gauges.setdefault(guard, {}).setdefault(name, GaugeLine(Fires(fires)))
+                    gauge.points.append((line["step"], value))
+                    gauge.limits.append((line["step"], limit))
+    except (KeyError, TypeError, ValueError) as error:
         raise RunFolderError(f"{run.path / record.GAUGES}: not figures of guards ({error})") from error
+
+
+def _outcomes_of(line: Mapping[str, Any]) -> StepOutcomes:
+    tasks = {t["task"]: TaskCounts(t["n"], t["graded"], t["passed"], dict(t["failed"])) for t in line["tasks"]}
+    return StepOutcomes(line["step"], line["arm"], tasks, line["losses"])
 
 
 def _lines(run: RunFolder, name: str) -> list[dict[str, Any]]:

@@ -354,7 +354,10 @@ class RunRecord:
     def _write_outcomes(
         self, step: int, arm: str, episodes: Iterable[Trajectory], losses: Mapping[str, Mapping[str, int]]
     ) -> None:
-        tasks = {task: asdict(counts) for task, counts in task_counts(episodes).items()}
+        tasks = [
+            {"task": task, **asdict(counts), "failed": list(counts.failed.items())}
+            for task, counts in task_counts(episodes).items()
+        ]
         append_line(self.path / OUTCOMES, {"step": step, "arm": arm, "tasks": tasks, "losses": losses})
 
     def write_episodes(self, step: int, trajectories: Sequence[Trajectory], *, keep: bool = True) -> None:
@@ -441,9 +444,9 @@ class RunRecord:
         append_line(self.path / FINDINGS, asdict(finding))
 
     def write_gauges(self, step: int, gauges: Mapping[str, Sequence[Gauge]]) -> None:
-        """What the guards judge by after a step: one line of guard_figures.jsonl, `[value, side, limit]` by name."""
-        found = {guard: {one.name: [one.value, one.fires, one.limit] for one in some} for guard, some in gauges.items()}
-        append_line(self.path / GAUGES, {"step": step, "guards": found})
+        """What the guards judge by after a step: `[guard, name, value, side, limit]` of each, one line for the step."""
+        figures = [[guard, one.name, one.value, one.fires, one.limit] for guard, some in gauges.items() for one in some]
+        append_line(self.path / GAUGES, {"step": step, "figures": figures})
 
     def findings(self) -> list[Finding]:
         """What guards found so far, in earlier processes of a resumed run too."""

@@ -58,7 +58,7 @@ def test_gauges_of_episodes_and_of_measurements():
     for step, skill in enumerate((0.1, 0.95), 1):
         watch.episodes(step, result(attempts(skill, seed=step)))
         watch.measured(evaluation(step, 0.3, best=False, p=0.001))
-    assert beyond(watch) == ["p that the pool rose and held-out did not", "p that held-out fell"]
+    assert beyond(watch) == ["p that the pool rose, held-out no better", "p that held-out fell"]
     assert len(watch.findings) == 2
 
     watch = on(GuardName.DEAD_UPDATE)

@@ -29,7 +29,9 @@ def test_the_healthy_run_showed_every_event(healthy):
     assert begun.sampling == begun.arms["sampled"] and begun.pad_id is not None and begun.eos_ids
     figures = [json.loads(line) for line in (healthy.folder / "guard_figures.jsonl").read_text().splitlines()]
     assert [line["step"] for line in figures] == list(range(1, 8))
-    assert {"logprob_parity", "signal_meter", "update_health", "dead_update"} <= figures[-1]["guards"].keys()
+    assert {"logprob_parity", "signal_meter", "update_health", "dead_update"} <= {
+        one[0] for one in figures[-1]["figures"]
+    }
     for step in range(1, 8):
         played = list(read_jsonl(healthy.folder / f"trajectories/step_{step:06d}.jsonl"))
         advantages = read_advantages(healthy.folder / f"advantages/step_{step:06d}.json")

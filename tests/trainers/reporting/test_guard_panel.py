@@ -51,8 +51,8 @@ def test_a_run_without_figures_says_so(tmp_path: Path) -> None:
 def test_damaged_figures_are_named_and_what_is_no_number_is_left_out(tmp_path: Path) -> None:
     folder = make_run(tmp_path / "run", steps=10, n_held_out=4)
     path = folder / "guard_figures.jsonl"
-    path.write_text('{"step": 1, "guards": {"update_health": {"kl": [null, ">", 10.0]}}}\n')
-    assert read_run(folder).gauges["update_health"] == {}
-    path.write_text('{"step": 1, "guards": {"update_health": {"kl": [1.0, "near", 10.0]}}}\n')
+    path.write_text('{"step": 1, "figures": [["update_health", "kl", null, ">", 10.0]]}\n')
+    assert read_run(folder).gauges == {}
+    path.write_text('{"step": 1, "figures": [["update_health", "kl", 1.0, "near", 10.0]]}\n')
     with pytest.raises(RunFolderError, match=r"guard_figures\.jsonl: not figures of guards"):
         read_run(folder)

@@ -44,9 +44,9 @@ def test_pool_tasks_have_their_attempts_and_what_failed_most(run: RunFolder) -> 
     attempts, failed = Counter[str](), {}
     for line in (run.path / "outcomes.jsonl").read_text().splitlines():
         record = json.loads(line)
-        for task, counts in record["tasks"].items() if record["arm"] == "pool" else ():
-            attempts[task] += counts["graded"]
-            failed.setdefault(task, Counter()).update(counts["failed"])
+        for counts in record["tasks"] if record["arm"] == "pool" else ():
+            attempts[counts["task"]] += counts["graded"]
+            failed.setdefault(counts["task"], Counter()).update(dict(counts["failed"]))
     assert sum(attempts.values()) == 40 * 16
     for view in pool.tasks:
         passed, graded = map(int, view.summary.split(" ")[0].split("/"))
@@ -80,6 +80,8 @@ def test_a_run_of_an_older_release_has_its_held_out_tasks(run: RunFolder) -> Non
 
 def test_damaged_outcomes_are_named(tmp_path: Path) -> None:
     folder = make_run(tmp_path / "run", steps=10, n_held_out=4)
-    (folder / "outcomes.jsonl").write_text('{"step": 3, "arm": "pool", "tasks": {"t": {"m": 1}}, "losses": {}}\n')
+    (folder / "outcomes.jsonl").write_text(
+        '{"step": 3, "arm": "pool", "tasks": [{"task": "t", "m": 1}], "losses": {}}\n'
+    )
     with pytest.raises(RunFolderError, match=r"outcomes\.jsonl: step 3"):
         read_run(folder)
