@@ -165,7 +165,8 @@ def disk_full(error: BaseException | None) -> bool:
         if isinstance(error, OSError) and error.errno in _NUMBERS:
             return True
         written = isinstance(error, OSError | RuntimeError) or type(error).__name__ == "SafetensorError"
-        if written and any(words in str(error) for words in _WORDS):
+        plain = type(error) is Exception  # what `tokenizers` raises
+        if (written or plain) and any(words in str(error) for words in _WORDS):
             return True
         error = error.__cause__ or error.__context__
     return False

@@ -32,6 +32,7 @@ def full() -> OSError:
 def test_a_full_disk_is_told_from_other_errors() -> None:
     assert disk_full(full()) and disk_full(OSError(errno.EDQUOT, "Disk quota exceeded"))
     assert not disk_full(OSError(errno.EACCES, "Permission denied")) and not disk_full(ValueError("os error 28"))
+    assert disk_full(Exception("No space left on device (os error 28)")), "as tokenizers raises it"
     behind = RuntimeError("saving failed")
     behind.__cause__ = full()
     assert disk_full(behind)
