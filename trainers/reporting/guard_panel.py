@@ -52,7 +52,11 @@ TONES: Mapping[Severity, str] = {Severity.NOTE: "no-grade", Severity.WARN: "fail
 
 def guard_views(run: RunFolder) -> list[GuardView]:
     """All guards, those that spoke first, then those with figures."""
-    on = parse_levels(str(run.config.get("guards", "all")))
+    try:
+        on = parse_levels(str(run.config.get("guards", "all")))
+    except ValueError as error:  # of another release, or changed by hand
+        run.notes.append(f"config.yaml: guards: {error}: all are taken to be on.")
+        on = dict.fromkeys(GuardName)
     views = [_view(run, name, on=name in on) for name in GuardName]
     return sorted(views, key=lambda view: (not view.said, not view.gauges))
 

@@ -68,7 +68,7 @@ class RunView:
 
 def view_run(run: RunFolder, folder: Path | None = None) -> RunView:
     """Everything that the page shows of one run; `folder`: where it will stand, for links (default: the run's)."""
-    samples = sample_episodes(run)  # first: reading episodes may add notes
+    samples, guards = sample_episodes(run), guard_views(run)  # first: they may add notes
     return RunView(
         name=run.name,
         path=str(run.path),
@@ -81,7 +81,7 @@ def view_run(run: RunFolder, folder: Path | None = None) -> RunView:
         checkpoints=list(cells_of([(point.step, point.settings) for point in run.held_out], run.path / STEPS)),
         figures=run_figures(run),
         time=time_figure(run),
-        guards=guard_views(run),
+        guards=guards,
         tasks=task_sides(run),
         samples=samples,
         browser=_browser(run, folder or run.path),

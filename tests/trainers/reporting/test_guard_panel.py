@@ -38,6 +38,8 @@ def test_guards_that_are_off_are_said_to_be_off(run: Path) -> None:
     data.config["guards"], data.findings = "none,seeds", []
     assert {view.state for view in guard_views(data) if view.name != "seeds"} == {"off"}
     assert [view.state for view in guard_views(data) if view.name == "seeds"] == ["silent"]
+    data.config["guards"] = "none,a_later_one"
+    assert {view.state for view in guard_views(data)} == {"silent"} and "`a_later_one` is no guard" in data.notes[-1]
 
 
 def test_a_run_without_figures_says_so(tmp_path: Path) -> None:
