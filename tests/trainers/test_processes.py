@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import torch
 
+from agents.credited import read_advantages
 from agents.policy import Sampling
 from agents.rollout import Job, RolloutResult
 from agents.rollout.progress import Timing
@@ -133,6 +134,11 @@ def test_two_processes_leave_one_run_folder(tmp_path):
     played = [[(e["task_id"], e["reward"], [t["ids"] for t in e["turns"]]) for e in lines(f / "trajectories" / name)]
               for name in ("step_000001.jsonl", "step_000002.jsonl") for f in (one, two)]  # fmt: skip
     assert len(played[0]) == 8 and played[0] == played[1] and played[2] == played[3]
+    credited = [read_advantages(f / "advantages" / "step_000001.json") for f in (one, two)]
+    assert {(e["task_id"], e["attempt"], e["seed"]) for e in lines(two / "trajectories/step_000001.jsonl")} == set(
+        credited[0]
+    )
+    assert credited[0] == credited[1], "of the episodes of both processes"
 
     code, said = alone([*SMALL, "--output_dir", str(two), "--resume", "--max_steps", "3"], tmp_path / "alone")
     assert code == 2 and "2 processes wrote it, now there are 1" in said
