@@ -230,6 +230,8 @@ def test_the_report_leads_to_all_episodes(run: Path, tmp_path: Path) -> None:
     assert f'<a href="episodes.html#task={task}">' in text and "python -m agents view" not in text
     least = view_run(read_run(folder)).tasks[0].tasks[0].task
     assert f'<a href="episodes.html#task={least}&amp;pass=failed">' in text
+    assert '<a href="episodes.html#family=append&amp;arm=held-out+sampled">append</a>' in text
+    assert '<a href="episodes.html#failed=file_exists&amp;arm=held-out+sampled">file_exists</a>' in text
     elsewhere = write_report([folder], tmp_path / "report.html").read_text(encoding="utf-8")
     assert f'<a href="{page.as_uri()}#task={task}">' in elsewhere
 

@@ -151,10 +151,11 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One line of a before/after chart; `shares` from first to last, by name."""
+    """One line of a before/after chart; `shares` from first to last, by name; `link` leads to what is behind it."""
 
     name: str
     shares: Mapping[str, Share] = field(default_factory=dict)
+    link: str = ""
 
 
 def before_after(rows: Sequence[Row], label: str) -> Markup:
@@ -177,7 +178,8 @@ def before_after(rows: Sequence[Row], label: str) -> Markup:
                 f'<line class="whisker" x1="{s.low:.2%}" x2="{s.high:.2%}" y1="{y}" y2="{y}"/>'
                 f'<circle class="{kind}" cx="{s.rate:.2%}" cy="14" r="5"/></g>'
             )
-        out.append(f'<div class="what">{escape(row.name)}</div><svg width="100%" height="28">{"".join(parts)}</svg>')
+        name = f'<a href="{escape(row.link)}">{escape(row.name)}</a>' if row.link else escape(row.name)
+        out.append(f'<div class="what">{name}</div><svg width="100%" height="28">{"".join(parts)}</svg>')
     scale = "".join(f'<text class="tick" text-anchor="middle" x="{q:.0%}" y="13">{q:.0%}</text>' for q in quarters)
     out.append(f'<div></div><svg width="100%" height="18" aria-hidden="true">{scale}</svg>')
     return Markup(f'<div class="forest rows" role="group" aria-label="{escape(label)}">{"".join(out)}</div>')

@@ -68,6 +68,7 @@ class RunView:
 
 def view_run(run: RunFolder, folder: Path | None = None) -> RunView:
     """Everything that the page shows of one run; `folder`: where it will stand, for links (default: the run's)."""
+    browser = _browser(run, folder or run.path)
     samples, guards = sample_episodes(run), guard_views(run)  # first: they may add notes
     return RunView(
         name=run.name,
@@ -79,12 +80,12 @@ def view_run(run: RunFolder, folder: Path | None = None) -> RunView:
         notes=run.notes,
         losses=_losses(run),
         checkpoints=list(cells_of([(point.step, point.settings) for point in run.held_out], run.path / STEPS)),
-        figures=run_figures(run),
+        figures=run_figures(run, browser),
         time=time_figure(run),
         guards=guards,
         tasks=task_sides(run),
         samples=samples,
-        browser=_browser(run, folder or run.path),
+        browser=browser,
         decode=decode_rows(run),
         config=yaml_text(run.config),
         environment=yaml_text(run.environment),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from urllib.parse import quote, urlencode
 
 from trainers.reporting.charts import (
     Chart,
@@ -66,8 +67,8 @@ def smooth(points: Sequence[tuple[float, float]], width: int = SMOOTHING) -> lis
     return out
 
 
-def run_figures(run: RunFolder) -> list[Figure]:
-    """Every chart that the run has data for, in the order of the page."""
+def run_figures(run: RunFolder, browser: str = "") -> list[Figure]:
+    """Every chart that the run has data for, in the order of the page; `browser`: the page of all episodes."""
     figures = [
         _rates(
             run,
@@ -80,8 +81,8 @@ def run_figures(run: RunFolder) -> list[Figure]:
         _rates(run, "reward", "reward", "Reward: held-out and pool", "dashed: the start", is_share=False),
         _rates(run, "mean_turns", "env/mean_turns", "Turns per episode", "dashed: the start", is_share=False),
         _stops(run),
-        _counts(run, "families", "Pass rate by task family, held-out"),
-        _counts(run, "kinds", "Assertions that hold, by kind, held-out"),
+        _counts(run, "families", "Pass rate by task family, held-out", browser and f"{browser}#family="),
+        _counts(run, "kinds", "Assertions that hold, by kind, held-out", browser and f"{browser}#failed="),
         _lines(run, "Uncertainty", [("entropy per token (nats)", "sampling/entropy")]),
         _lines(
             run,
@@ -177,7 +178,8 @@ def _stops(run: RunFolder) -> Figure | None:
     return Figure(chart.title, stacked_area(chart), chart.legend(), "of graded episodes", *chart_table(chart))
 
 
-def _counts(run: RunFolder, attribute: str, title: str) -> Figure | None:
+def _counts(run: RunFolder, attribute: str, title: str, link: str) -> Figure | None:
+    """Counts of the start and the chosen step; `link`, with a name behind it, leads to the episodes of that name."""
     best, base = run.best, run.baseline
     if best is None:
         return None
@@ -191,7 +193,12 @@ def _counts(run: RunFolder, attribute: str, title: str) -> Figure | None:
     if not names:
         return None
     rows = [
-        Row(name, {key: _share(counts[name]) for key, counts in columns.items() if name in counts}) for name in names
+        Row(
+            name,
+            {key: _share(counts[name]) for key, counts in columns.items() if name in counts},
+            link and f"{link}{quote(name)}&{urlencode({'arm': f'held-out {setting}'})}",
+        )
+        for name in names
     ]
     table = tuple(
         (row.name, *(row.shares[key].text() if key in row.shares else "-" for key in columns)) for row in rows

@@ -80,7 +80,7 @@ def test_text_is_escaped_everywhere() -> None:
     for svg in (
         line_chart(chart),
         stacked_area(chart),
-        before_after([Row(HOSTILE, {HOSTILE: Share(1, 2, 0.1, 0.9)})], HOSTILE),
+        before_after([Row(HOSTILE, {HOSTILE: Share(1, 2, 0.1, 0.9)}, link=HOSTILE)], HOSTILE),
         stacked_bar([(HOSTILE, 1.0, 1)], HOSTILE),
         forest([Effect(HOSTILE, HOSTILE, 0.1, 0.0, 0.2)], HOSTILE),
     ):
