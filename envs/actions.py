@@ -26,8 +26,11 @@ THINK_OPEN = "<think>"
 THINK_CLOSE = "</think>"
 MAX_LOOKS = 8
 """Heredocs of one block that may turn out to shield nothing before no more are looked at: a bound on the work."""
+MARGIN = 3
+"""Spaces that may stand before a fence; inside an item of a list that many more than before the item's text."""
 
-_OPENING = re.compile(r"^(?P<indent> {0,3})(?P<fence>`{3,}(?=[^`]*$)|~{3,})(?P<info>.*)$")
+_OPENING = re.compile(r"^(?P<indent> *)(?P<fence>`{3,}(?=[^`]*$)|~{3,})(?P<info>.*)$")
+_ITEM = re.compile(r"^ *(?:[-*+]|\d{1,9}[.)]) {1,4}(?=\S)")
 _ONE_LINE = re.compile(r"^ {0,3}(?:(?P<ticks>`{3,})[^`]+(?P=ticks)|(?P<tildes>~{3,})[^~]+(?P=tildes))\s*$")
 _HEREDOC = re.compile(
     r"(?<!<)<<(?!<)(?P<dash>-?)[ \t]*"
@@ -86,13 +89,18 @@ class Heredoc:
         return (line.lstrip("\t") if self.tabs else line) == self.word
 
 
-def take_apart(text: str) -> Scan:
-    """Take a reply apart, in time linear in its length."""
+def take_apart(text: str, *, loose: bool = False) -> Scan:
+    """Take a reply apart, in time linear in its length.
+
+    Args:
+        text: The reply.
+        loose: Blocks may be indented as far as the item of a list that they stand in.
+    """
     lines = text.split("\n")
     out = Scan()
     seen = out.lines
     ends = Ends(lines)
-    i = 0
+    i = item = 0
     while i < len(lines):
         line = lines[i]
         if THINK_OPEN in line or THINK_CLOSE in line:
@@ -107,11 +115,15 @@ def take_apart(text: str) -> Scan:
                 break
             i = thought.end
             lines[i] = line = thought.text
+        bare = line
+        if loose:
+            item = _item(line, item)
+            bare = _ITEM.sub(lambda marker: " " * len(marker[0]), line)
         if _on_one_line(line):
             out.fences.append(Fence("", line.strip().strip("`~").strip(), one_line=True))
-        elif opening := _OPENING.match(line):
+        elif opening := _opens(bare, item):
             info = opening["info"].strip()
-            end = _closing(lines, i, opening, ends if is_shell(info) else None)
+            end = _closing(lines, i, opening, ends if is_shell(info) or (loose and _is_console(info)) else None)
             if end is None:
                 out.open_fence, out.open_info = True, info
                 seen += lines[i:]
@@ -132,8 +144,35 @@ def take_apart(text: str) -> Scan:
 
 def is_shell(info: str) -> bool:
     """Whether a block with this info string is one for the shell (the first word counts; none counts too)."""
-    word = info.split(maxsplit=1)[0].lower() if info else ""
-    return word in ("", "bash", "sh", "shell")
+    return _tag(info) in ("", "bash", "sh", "shell")
+
+
+def _tag(info: str) -> str:
+    return info.split(maxsplit=1)[0].lower() if info else ""
+
+
+def _is_console(info: str) -> bool:
+    return _tag(info) == "console"
+
+
+def _opens(line: str, item: int) -> re.Match[str] | None:
+    """The fence that opens a block on this line, inside an item of a list whose text begins at column `item`."""
+    opening = _OPENING.match(line)
+    return opening if opening is not None and len(opening["indent"]) <= item + MARGIN else None
+
+
+def _item(line: str, before: int) -> int:
+    """Column at which the text of the list item begins that a line stands in; 0 outside of lists.
+
+    Args:
+        line: One outside of blocks.
+        before: That of the line before.
+    """
+    if not line.strip():
+        return before
+    if marker := _ITEM.match(line):
+        return len(marker[0])
+    return before if line.startswith(" ") else 0
 
 
 def heredocs(line: str) -> list[Heredoc]:
@@ -166,16 +205,17 @@ class Ends:
 def _closing(lines: list[str], start: int, opening: re.Match[str], ends: Ends | None) -> int | None:
     """Index of the line that closes the block opened at `start`; heredocs are looked at where `ends` is given."""
     indent, fence = len(opening["indent"]), opening["fence"]
+    margin = MARGIN if indent <= MARGIN else indent + MARGIN
     looks = MAX_LOOKS
     i = start + 1
     while i < len(lines):
-        if _closes(lines[i], fence):
+        if _closes(lines[i], fence, margin):
             return i
         after = i + 1
         if ends is not None and looks:
             for heredoc in heredocs(lines[i]):
                 end = ends.after(after, heredoc, indent)
-                if end is None or not _sound(lines[after:end], heredoc):
+                if end is None or not _sound(lines[after:end], heredoc, margin):
                     looks -= 1
                     break
                 after = end + 1
@@ -221,9 +261,9 @@ def _without_thoughts(lines: list[str], start: int) -> _Thoughtless:
         opened = lines[i].find(THINK_OPEN, at)
 
 
-def _closes(line: str, fence: str) -> bool:
+def _closes(line: str, fence: str, margin: int = MARGIN) -> bool:
     text = line.strip()
-    return len(text) >= len(fence) and not text.strip(fence[0]) and len(line) - len(line.lstrip(" ")) <= 3
+    return len(text) >= len(fence) and not text.strip(fence[0]) and len(line) - len(line.lstrip(" ")) <= margin
 
 
 def _on_one_line(line: str) -> bool:
@@ -231,20 +271,20 @@ def _on_one_line(line: str) -> bool:
     return _ONE_LINE.match(line) is not None and bool(line.strip("`~ \t"))
 
 
-def _sound(body: list[str], heredoc: Heredoc) -> bool:
-    """Whether these lines can be the text of the heredoc (see the module's text)."""
+def _sound(body: list[str], heredoc: Heredoc, margin: int) -> bool:
+    """Whether these lines can be the text of the heredoc (see the module's text), in a block of this margin."""
     fence, count = "", 0
     for line in body:
         if any(inner.word == heredoc.word for inner in heredocs(line)):
             return False
         if "```" not in line and "~~~" not in line:
             continue
-        if _on_one_line(line) or not (opening := _OPENING.match(line)):
+        if _on_one_line(line) or not (opening := _opens(line, margin - MARGIN)):
             continue
         count += 1
         if not fence:
             fence = opening["fence"]
-        elif _closes(line, fence):
+        elif _closes(line, fence, margin):
             fence = ""
     return not fence or count == 1
 
@@ -279,10 +319,20 @@ def _dedent(line: str, indent: int) -> str:
 # 10. Neither block nor stop word is malformed.
 #
 # A malformed reply costs a turn, changes nothing, and is answered with its reason; each kind is counted.
+#
+# A `loose` reading (`ClawGym-v1`) takes these forms beside, which mean nothing else:
+#
+# - rule 4: a block indented as far as the list item that it stands in, and a block tagged `console` without a prompt on
+#   any line of it (with prompts it shows what was typed and printed: no command)
+# - rule 5: attributes behind the tag (`title="a.sh"`, `{.numberLines}`) or a comment; a command there stays malformed
+# - rule 9: `TASK_COMPLETE.`, `**TASK_COMPLETE**`, `**TASK_COMPLETE.**`, `**TASK_COMPLETE**.`
 
 STOP_WORD = "TASK_COMPLETE"
 """Alone on a line outside all blocks, it submits."""
 
+_STOPS = frozenset([f"{STOP_WORD}.", f"**{STOP_WORD}**", f"**{STOP_WORD}.**", f"**{STOP_WORD}**."])
+_ATTRIBUTES = re.compile(r"(?:\s+(?:\{[^{}]*\}|[a-z][\w.-]*=(?:\"[^\"]*\"|'[^']*'|[^\s\"'=]+)))*(?:\s+#.*)?", re.ASCII)
+_PROMPT = re.compile(r"^\s*(?:[$%#>]|>>>|(?:\([\w.-]+\)\s*)?[\w.-]+@[\w.-]+[^$#%]*[$#%]|\([\w.-]+\)\s*[$#%])(?:\s|$)")
 _PROSE_STOP = re.compile(r"echo\s+(?P<quote>[\"']?)task[ _]+completed?\.?(?P=quote)\s*(?:\s#.*)?", re.IGNORECASE)
 
 
@@ -391,30 +441,35 @@ def malformed(kind: MalformedKind) -> Malformed:
     return Malformed(REASONS[kind], kind)
 
 
-def parse(reply: str) -> Action:
-    """Read a reply by the rules at the top of this module. Never raises for a `str`."""
+def parse(reply: str, *, loose: bool = False) -> Action:
+    """Read a reply by the rules at the top of this module. Never raises for a `str`.
+
+    Args:
+        reply: As the agent wrote it.
+        loose: Take further forms of a block and of the stop word.
+    """
     if not encodable(reply):
         return malformed(MalformedKind.NOT_TEXT)
-    scan = take_apart(reply.replace("\r\n", "\n"))
+    scan = take_apart(reply.replace("\r\n", "\n"), loose=loose)
     if scan.open_thought:
         return malformed(MalformedKind.UNCLOSED_THINK)
     if scan.open_fence:
         return malformed(MalformedKind.UNCLOSED_FENCE)
     if not scan.visible:
         return malformed(MalformedKind.EMPTY)
-    blocks = [fence for fence in scan.fences if is_shell(fence.info)]
+    blocks = [fence for fence in scan.fences if is_shell(fence.info) or (loose and _is_typed(fence))]
     if len(blocks) > 1:
         return malformed(MalformedKind.SEVERAL_BLOCKS)
-    stop = any(line.strip() == STOP_WORD for line in scan.prose)
+    stop = any(_stops(line, loose=loose) for line in scan.prose)
     if blocks:
-        return command_of(blocks[0], stop, scan.visible)
+        return command_of(blocks[0], stop, scan.visible, loose=loose)
     if stop:
         return Submit(scan.visible)
     return malformed(MalformedKind.OTHER_LANGUAGE if scan.fences else MalformedKind.NO_ACTION)
 
 
 def parse_with_user(reply: str, *, whole: bool = True) -> Action | Message:
-    """Read a reply where a user listens: by the rules of `parse`, but what asks for nothing is a message to the user.
+    """Read a reply where a user listens: a loose `parse`, but what asks for nothing is a message to the user.
 
     A reply that names the stop word and does not stand it alone on a line means to submit, so it stays malformed.
 
@@ -422,25 +477,37 @@ def parse_with_user(reply: str, *, whole: bool = True) -> Action | Message:
         reply: As the agent wrote it.
         whole: False for a reply that was cut at the token limit: half a sentence is no message.
     """
-    action = parse(reply)
+    action = parse(reply, loose=True)
     if not isinstance(action, Malformed) or action.kind not in (MalformedKind.NO_ACTION, MalformedKind.OTHER_LANGUAGE):
         return action
     if not whole:
         return malformed(MalformedKind.CUT)
-    text = take_apart(reply.replace("\r\n", "\n")).visible
+    text = take_apart(reply.replace("\r\n", "\n"), loose=True).visible
     if STOP_WORD in text:
         return Malformed(f"to submit, write {STOP_WORD} alone on a line", MalformedKind.NO_ACTION)
     return Message(text)
 
 
 def without_stop_word(text: str) -> str:
-    """What a submitting reply says beside the stop word."""
-    return "\n".join(line for line in text.split("\n") if line.strip() != STOP_WORD).strip()
+    """What a submitting reply says beside the stop word, in any of its forms."""
+    return "\n".join(line for line in text.split("\n") if not _stops(line, loose=True)).strip()
 
 
-def command_of(block: Fence, stop: bool, message: str) -> Action:
+def _stops(line: str, *, loose: bool) -> bool:
+    """Whether a line outside all blocks is the stop word."""
+    word = line.strip()
+    return word == STOP_WORD or (loose and word in _STOPS)
+
+
+def _is_typed(block: Fence) -> bool:
+    """Whether a block tagged `console` holds commands alone."""
+    return _is_console(block.info) and not any(map(_PROMPT.match, block.body.split("\n")))
+
+
+def command_of(block: Fence, stop: bool, message: str, *, loose: bool = False) -> Action:
     """What one shell block asks for, by rules 5 to 8; `stop` says that the stop word stood beside it."""
-    if block.one_line or len(block.info.split()) > 1:
+    behind = block.info[len(_tag(block.info)) :]
+    if block.one_line or (behind and not (loose and _ATTRIBUTES.fullmatch(behind))):
         return malformed(MalformedKind.ONE_LINE_FENCE)
     code = [line.strip() for line in block.body.split("\n")]
     code = [line for line in code if line and not line.startswith("#")]

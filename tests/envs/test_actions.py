@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from envs.actions import Command, Malformed, MalformedKind, Submit, parse
+from envs.actions import Command, Malformed, MalformedKind, Submit, parse, without_stop_word
 from tests.shared_data import shared
 
 
@@ -330,3 +330,90 @@ def test_a_tilde_fence_carries_any_text_without_tildes(text: str) -> None:
     action = parse(f"~~~~~bash\n: x\n{text}\n~~~~~")
     if "~~~~~" not in text and "think>" not in text:
         assert action == Command(f": x\n{text}", False, f"~~~~~bash\n: x\n{text}\n~~~~~")
+
+
+# -- A loose reading (ClawGym-v1) --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("word", ["TASK_COMPLETE.", "**TASK_COMPLETE**", " **TASK_COMPLETE.** ", "**TASK_COMPLETE**."])
+def test_a_loose_reading_knows_the_stop_word_in_bold_and_with_a_full_stop(word: str) -> None:
+    assert parse(f"Done.\n{word}", loose=True) == Submit(f"Done.\n{word}".strip())
+    assert parse(f"```bash\nls\n```\n{word}", loose=True) == Command("ls", True, f"```bash\nls\n```\n{word}".strip())
+    assert kind(f"Done.\n{word}") is MalformedKind.NO_ACTION
+    assert without_stop_word(f"Done.\n{word}") == "Done."
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "I write TASK_COMPLETE.",
+        "*TASK_COMPLETE*",
+        "**TASK_COMPLETE",
+        "TASK_COMPLETE..",
+        "`TASK_COMPLETE`",
+        "**Task_complete**",
+    ],
+)
+def test_what_only_names_the_stop_word_submits_in_no_reading(said: str) -> None:
+    action = parse(said, loose=True)
+    assert isinstance(action, Malformed) and action.kind is MalformedKind.NO_ACTION
+
+
+LOOSE_BLOCKS = {
+    "attributes": '```bash title="a.sh" {.numberLines} start=1\nls\n```',
+    "comment": "```bash # list\nls\n```",
+    "numbered": "10. Look:\n\n    ```bash\n    ls\n    ```",
+    "nested": "- a\n  - b\n    - c\n      ```sh\n      ls\n      ```\nThen.",
+    "closed-at-the-margin": "10. Look:\n    ```bash\n    ls\n```",
+    "on-the-line-of-its-item": "- ```bash\n  ls\n  ```",
+    "console": "```console\nls\n```",
+}
+
+
+@pytest.mark.parametrize("name", LOOSE_BLOCKS)
+def test_a_loose_reading_takes_more_forms_of_a_block(name: str) -> None:
+    reply = LOOSE_BLOCKS[name]
+    assert parse(reply, loose=True) == Command("ls", False, reply)
+    assert isinstance(parse(reply), Malformed)
+
+
+def test_an_indented_block_is_one_where_another_stands_in_the_margin() -> None:
+    both = "```bash\nls\n```\n1. or\n\n    ```bash\n    pwd\n    ```"
+    loose, strict = parse(both, loose=True), parse(both)
+    assert isinstance(loose, Malformed) and loose.kind is MalformedKind.SEVERAL_BLOCKS
+    assert isinstance(strict, Command) and strict.text == "ls"
+
+
+def test_heredocs_and_inner_fences_of_an_indented_block_stay_whole() -> None:
+    text = "cat > a.md <<'EOF'\n```\ncode\n```\nEOF\nls"
+    indented = "\n".join(f"     {line}" for line in f"```bash\n{text}\n```".split("\n"))
+    action = parse(f"1. a\n   - b:\n{indented}", loose=True)
+    assert isinstance(action, Command) and action.text == text
+
+
+@pytest.mark.parametrize(
+    ("reply", "wanted"),
+    [
+        ("```console\n$ ls\na.txt\n```", MalformedKind.OTHER_LANGUAGE),
+        ("```console\nme@box:~/a$ ls\n```", MalformedKind.OTHER_LANGUAGE),
+        ("```console\n(venv) % ls\n```", MalformedKind.OTHER_LANGUAGE),
+        ("```console\n# ls\na.txt\n```", MalformedKind.OTHER_LANGUAGE),
+        ("```bash ls -la\npwd\n```", MalformedKind.ONE_LINE_FENCE),
+        ("```bash X=1 ./run\nls\n```", MalformedKind.ONE_LINE_FENCE),
+        ('```bash title="a"\n```', MalformedKind.EMPTY_BLOCK),
+        ("No list.\n\n    ```bash\n    ls\n    ```", MalformedKind.NO_ACTION),
+        ("- a\n\nNo item.\n    ```bash\n    ls\n    ```", MalformedKind.NO_ACTION),
+        ("- a\n          ```bash\n          ls\n          ```", MalformedKind.NO_ACTION),
+        ("1. a\n    ```bash\n    ls", MalformedKind.UNCLOSED_FENCE),
+    ],
+)  # fmt: skip
+def test_a_loose_reading_guesses_nothing(reply: str, wanted: MalformedKind) -> None:
+    action = parse(reply, loose=True)
+    assert isinstance(action, Malformed) and action.kind is wanted
+
+
+@given(st.text(alphabet="`~ -*1.\nlsbash<>EOF$TASK_COMPLETE", max_size=120))
+def test_a_strict_command_is_never_read_as_another_command(reply: str) -> None:
+    strict, loose = parse(reply), parse(reply, loose=True)
+    if isinstance(strict, Command) and isinstance(loose, Command):
+        assert strict.text == loose.text
