@@ -378,6 +378,18 @@ class MalformedKind(StrEnum):
     """The command is longer than the sandbox takes (decided by the environment)."""
     CUT = "cut"
     """An answer that the sampler cut at its token limit: it is not whole."""
+    NO_CALL = "no_call"
+    """No tool call, where the agent acts by them (this one and the next five: see `envs.calls`)."""
+    SEVERAL_CALLS = "several_calls"
+    """Two or more tool calls."""
+    UNCLOSED_CALL = "unclosed_call"
+    """A tool call that does not end."""
+    BAD_CALL = "bad_call"
+    """A tool call that is no JSON, or no call."""
+    UNKNOWN_TOOL = "unknown_tool"
+    """A call of a tool that there is not."""
+    BAD_ARGUMENTS = "bad_arguments"
+    """A call with other arguments than the tool takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -432,6 +444,12 @@ REASONS = {
     MalformedKind.NO_ACTION: f"no bash block and no {STOP_WORD}",
     MalformedKind.TOO_LONG: "the command is too long",
     MalformedKind.CUT: "the reply was cut at its token limit before it was whole; be briefer",
+    MalformedKind.NO_CALL: "no tool call",
+    MalformedKind.SEVERAL_CALLS: "more than one tool call; nothing was run",
+    MalformedKind.UNCLOSED_CALL: "the tool call does not end",
+    MalformedKind.BAD_CALL: "the tool call cannot be read",
+    MalformedKind.UNKNOWN_TOOL: "there is no such tool",
+    MalformedKind.BAD_ARGUMENTS: "the tool takes other arguments",
 }
 """One short line for each kind."""
 
