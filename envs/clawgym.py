@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from envs.actions import Action, ActionKind, Command, Malformed, Submit, parse
+from envs.actions import Action, ActionKind, Command, Malformed, Submit
 from envs.episode import AgentErrors, Exchange
-from envs.prompts import listing
+from envs.prompts import PromptStyle, in_words, listing
+from envs.protocol import protocol as named_protocol
 from envs.rewards import ObservationClass, anchor, workspace_hash
 from envs.sandboxed import SandboxedEnv, TaskSource
 from sandboxes.sandbox import CommandResult, Snapshot
@@ -17,7 +18,7 @@ from tasks.task import Task
 
 
 class ClawGymEnv(SandboxedEnv):
-    """Shell tasks: the agent writes one bash block a turn and is shown what it did.
+    """Shell tasks: the agent writes one bash block a turn, or calls a tool, and is shown what it did.
 
     The signal of a turn is the change of the rate over the *file* assertions, taken on the host from the workspace's
     snapshot after the turn. A turn that only submits has none (a signal there would reward stopping), a malformed turn
@@ -27,18 +28,27 @@ class ClawGymEnv(SandboxedEnv):
     With a pool, each episode has a sandbox of the pool, from its `reset` to its end.
     """
 
-    def __init__(self, tasks: TaskSource = "library", task: str | Task | None = None, **settings: Any) -> None:
+    def __init__(
+        self,
+        tasks: TaskSource = "library",
+        task: str | Task | None = None,
+        *,
+        protocol: str = "text",
+        **settings: Any,
+    ) -> None:
         """Load the tasks; the sandbox is opened at the first `reset`.
 
         Args:
             tasks: Where tasks come from.
             task: A task, or the id of one of `tasks`, for every episode.
+            protocol: How replies say what to do: `text` (a bash block, a stop word) or `tools` (tool calls).
             **settings: `sandbox` as in `SandboxedEnv`, all others as in `ConversationEnv`.
 
         Raises:
             tasks.task.TaskError: The tasks could not be loaded.
             ValueError: A setting is not among its choices, or has no effect.
         """
+        self.protocol = named_protocol(protocol)
         super().__init__(tasks, task=task, **settings)
 
     @classmethod
@@ -83,7 +93,10 @@ class ClawGymEnv(SandboxedEnv):
 
     def _parsed(self, reply: str) -> Action:
         """What a reply asks for."""
-        return parse(reply)
+        return self.protocol.parse(reply)
+
+    def _style(self, style: str | PromptStyle) -> PromptStyle:
+        return in_words(super()._style(style), self.protocol.words)
 
     def _run(self, command: str) -> CommandResult:
         """Run a command; take the workspace after it, and what the turn earned."""

@@ -7,6 +7,7 @@ import json
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
+from copy import copy
 from dataclasses import dataclass
 from functools import cache
 from typing import ClassVar
@@ -132,16 +133,67 @@ LEFT_OUT = " [cut]"
 """Ends a line behind which something is missing."""
 
 
+@dataclass(frozen=True, slots=True)
+class Wording:
+    """How the agent is told to act: what the styles of shell tasks say otherwise under another protocol.
+
+    Attributes:
+        act: How to run a command.
+        submit: How to say that the task is done.
+        remind: What is understood, after a reply that was not.
+        remind_with_user: The same where a user answers.
+        nothing: What a reply is without that asks for nothing.
+        again: To submit once more.
+        beside: What is given to the model beside all messages; a part of the hash of a style.
+    """
+
+    act: str
+    submit: str
+    remind: str
+    remind_with_user: str
+    nothing: str
+    again: str
+    beside: str = ""
+
+
+IN_TEXT = Wording(
+    act=(
+        "Each of your replies is one turn. To run a command, write exactly one block:\n"
+        "\n"
+        "```bash\n"
+        "your command\n"
+        "```\n"
+        "\n"
+        "You are then shown its exit code and output. A block may hold several lines, and heredocs; a block that "
+        "contains code fences needs a longer fence around it (````)."
+    ),
+    submit=(
+        f"When the task is done, write {STOP_WORD} alone on a line, outside any block. With a block in the same "
+        "reply, the command runs first."
+    ),
+    remind=f"Write one ```bash block with your command, or {STOP_WORD} alone on a line when the task is done.",
+    remind_with_user=(
+        f"Write one ```bash block with your command, a message to the user without any block, or {STOP_WORD} alone "
+        "on a line when the task is done."
+    ),
+    nothing="a block",
+    again=f"write {STOP_WORD}",
+)
+"""The agent writes a block of bash, and a stop word."""
+
+
 class PromptStyle(ABC):
     """One wording. Stateless: the same arguments always give the same text.
 
     Attributes:
         name: Names it in settings and records.
         raw: Its messages are one running text for a base model: no chat template goes around them.
+        words: How the agent is told to act (see `in_words`).
     """
 
     name: ClassVar[str]
     raw: ClassVar[bool] = False
+    words: Wording = IN_TEXT
 
     @abstractmethod
     def system(self, task: Task) -> str:
@@ -176,7 +228,7 @@ class PromptStyle(ABC):
 
     def further(self) -> list[str]:
         """Samples of what a style writes beside the above, for its hash."""
-        return []
+        return [self.words.beside] if self.words.beside else []
 
     def hash(self) -> str:
         """16 hex digits that change whenever what the style writes changes."""
@@ -193,19 +245,11 @@ class Standard(PromptStyle):
         return (
             "You work in a Linux shell, in a small workspace of files, and carry out one task.\n"
             "\n"
-            "Each of your replies is one turn. To run a command, write exactly one block:\n"
-            "\n"
-            "```bash\n"
-            "your command\n"
-            "```\n"
-            "\n"
-            "You are then shown its exit code and output. A block may hold several lines, and heredocs; a block that "
-            "contains code fences needs a longer fence around it (````). The directory and the variables of the shell "
+            f"{self.words.act} The directory and the variables of the shell "
             "are kept from one command to the next. There is no network and no interactive program, and a command is "
             f"stopped after {task.budget.command_seconds:g} seconds.\n"
             "\n"
-            f"When the task is done, write {STOP_WORD} alone on a line, outside any block. With a block in the same "
-            f"reply, the command runs first. You have {task.budget.max_turns} turns."
+            f"{self.words.submit} You have {task.budget.max_turns} turns."
         )
 
     def first(self, task: Task, listing: Sequence[str]) -> str:
@@ -230,10 +274,7 @@ class Standard(PromptStyle):
 
     def feedback(self, reason: str) -> str:
         """The reason, and the two forms that are understood."""
-        return (
-            f"Nothing was run: {reason}.\n"
-            f"Write one ```bash block with your command, or {STOP_WORD} alone on a line when the task is done."
-        )
+        return f"Nothing was run: {reason}.\n{self.words.remind}"
 
 
 class Compact(PromptStyle):
@@ -277,6 +318,16 @@ def prompt_style(style: str | PromptStyle) -> PromptStyle:
     if style not in STYLES:
         raise ValueError(f"there is no prompt style '{style}': choose one of {', '.join(STYLES)}")
     return STYLES[style]
+
+
+@cache
+def in_words(style: PromptStyle, words: Wording) -> PromptStyle:
+    """A style of shell tasks in the words of a protocol."""
+    if style.words == words:
+        return style
+    other = copy(style)
+    object.__setattr__(other, "words", words)  # a style may be a frozen dataclass
+    return other
 
 
 def listing(files: Snapshot) -> list[str]:

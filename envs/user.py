@@ -11,10 +11,10 @@ import hashlib
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from envs.actions import STOP_WORD, ActionKind, Message, Submit, parse_with_user, without_stop_word
+from envs.actions import ActionKind, Message, Submit, without_stop_word
 from envs.clawgym import ClawGymEnv
 from envs.episode import CutReply, Exchange
-from envs.prompts import Compact, Header, Headers, PromptStyle, Standard, in_a_line
+from envs.prompts import Compact, Header, Headers, PromptStyle, Standard, in_a_line, in_words
 from envs.rewards import ObservationClass, anchor
 from envs.sandboxed import TaskSource
 from sandboxes.sandbox import CommandResult
@@ -57,7 +57,7 @@ class UserStyle(PromptStyle):
 
     def further(self) -> list[str]:
         """What the user said, and what becomes of a heading."""
-        return [self.user("words"), self.headers.neutral(self.heading)]
+        return [*super().further(), self.user("words"), self.headers.neutral(self.heading)]
 
     @property
     def headers(self) -> Headers:
@@ -75,19 +75,15 @@ class StandardUser(UserStyle, Standard):
         return (
             f"{super().system(task)}\n"
             "\n"
-            "The person who gave you the task is there and answers. A reply without a block is a message to them: ask "
-            f'what you need to know, one thing at a time. Their words stand under "{self.heading}". They may also '
-            "speak up by themselves, and ask for more before they take your work; what they say then belongs to the "
-            f"task, and you write {STOP_WORD} again when it is done. A message takes a turn."
+            f"The person who gave you the task is there and answers. A reply without {self.words.nothing} is a message "
+            f'to them: ask what you need to know, one thing at a time. Their words stand under "{self.heading}". They '
+            "may also speak up by themselves, and ask for more before they take your work; what they say then belongs "
+            f"to the task, and you {self.words.again} again when it is done. A message takes a turn."
         )
 
     def feedback(self, reason: str) -> str:
         """The reason, and the three forms that are understood."""
-        return (
-            f"Nothing was run: {reason}.\n"
-            f"Write one ```bash block with your command, a message to the user without any block, or {STOP_WORD} alone "
-            "on a line when the task is done."
-        )
+        return f"Nothing was run: {reason}.\n{self.words.remind_with_user}"
 
 
 class CompactUser(UserStyle, Compact):
@@ -158,7 +154,7 @@ class ClawGymUserEnv(ClawGymEnv):
         return "has no user (the key `user`): ClawGym-v0 plays it" if task.user is None else None
 
     def _style(self, style: str | PromptStyle) -> PromptStyle:
-        return user_style(style)
+        return in_words(user_style(style), self.protocol.words)
 
     def _choose(self, seed: int | None, options: dict[str, Any] | None) -> None:
         super()._choose(seed, options)
@@ -168,7 +164,7 @@ class ClawGymUserEnv(ClawGymEnv):
         self._dialogue = Dialogue(self.task.user, self.task.intent, self.speaker, self._seed)
 
     def _exchange(self, reply: str) -> Exchange:
-        action = parse_with_user(reply, whole=not isinstance(reply, CutReply))
+        action = self.protocol.parse_with_user(reply, whole=not isinstance(reply, CutReply))
         if isinstance(action, Message):
             self._last = ObservationClass.USER
             did, words = Exchange("", ActionKind.MESSAGE, signal=self._no_change), action.text

@@ -32,6 +32,7 @@ from gymnasium.wrappers import (
 
 from envs.conversation import ConversationEnv
 from envs.episode import Ending, StopReason
+from envs.protocol import Protocol
 from tasks.task import Task
 
 _REFUSED: dict[type, str] = {
@@ -111,6 +112,11 @@ class WrappedConversation(Wrapper[str, str, str, str], RecordConstructorArgs):
     def system_prompt(self) -> str:
         """See `ConversationEnv.system_prompt`."""
         return self.conversation.system_prompt
+
+    @property
+    def protocol(self) -> Protocol:
+        """See `ConversationEnv.protocol`."""
+        return self.conversation.protocol
 
     @property
     def raw_prompts(self) -> bool:
