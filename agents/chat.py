@@ -134,14 +134,7 @@ class ChatTemplate:
         self._first_system, self._first_user = self._split_first()
         self._seams: dict[int, _Seam] = {0: self._seam(0)}
         self._numbered = self._seam(1) != self._seams[0]
-        try:
-            self.headers = Headers(self._text_headers())
-        except HeaderError as error:
-            raise ChatError(
-                f"the chat template says in ordinary text who speaks: {error}. What a command prints could speak as "
-                "the assistant. Make its headers special tokens of the tokenizer (additional_special_tokens), or give "
-                "the tokenizer another chat template."
-            ) from error
+        self.headers = self._headers(self._text_headers())
 
     @cached_property
     def overrun(self) -> str | None:
@@ -180,26 +173,24 @@ class ChatTemplate:
             return self._encode([(self._first_plain, user)])
         return self._encode([(self._first_system, system), (self._first_user, user)])
 
-    def following(self, content: str, *, ended: bool, turn: int = 0) -> list[int]:
+    def following(self, content: str, *, ended: bool, turn: int = 0, reply: str = "") -> list[int]:
         """Ids between a reply and the next one: the environment's message in the template's clothes.
 
         Args:
             content: The message.
             ended: The reply ended with an end-of-turn id; if not, the template's own is put in first.
             turn: Index of the reply, for templates that number their turns.
+            reply: Its text, where the message depends on it (`agents.chat_tools`).
         """
-        seam = self._at(turn)
-        ids = self._encode([(seam.frame, self._neutral(content))], behind=True)
-        return ids if ended else [*seam.closing, *ids]
+        return self._joined(self._at(turn), self._neutral(content), ended=ended)
 
     def forged(self, *messages: str) -> int:
         """How many headers of the template messages from outside hold: each is shown with a backslash in it."""
         return sum(self.headers.forged(self._neutral(message)) for message in messages) if self.headers else 0
 
-    def ends(self, token: int, turn: int = 0) -> bool:
+    def ends(self, token: int, turn: int = 0, reply: str = "") -> bool:
         """Whether a reply that was sampled up to `token` needs no end-of-turn id of the template any more."""
-        seam = self._at(turn)
-        return token in self.eos_ids and (not seam.shared or token == seam.closing[-1])
+        return self._closed_by(token, self._at(turn))
 
     def text(self, ids: Sequence[int]) -> str:
         """A reply as text for the environment, without end-of-turn ids at its end."""
@@ -207,6 +198,23 @@ class ChatTemplate:
         while end and ids[end - 1] in self.eos_ids:
             end -= 1
         return self.tokenizer.decode(list(ids[:end]), skip_special_tokens=False, clean_up_tokenization_spaces=False)
+
+    def _joined(self, seam: _Seam, content: str, *, ended: bool) -> list[int]:
+        ids = self._encode([(seam.frame, content)], behind=True)
+        return ids if ended else [*seam.closing, *ids]
+
+    def _closed_by(self, token: int, seam: _Seam) -> bool:
+        return token in self.eos_ids and (not seam.shared or token == seam.closing[-1])
+
+    def _headers(self, found: Iterable[Header]) -> Headers:
+        try:
+            return Headers(found)
+        except HeaderError as error:
+            raise ChatError(
+                f"the chat template says in ordinary text who speaks: {error}. What a command prints could speak as "
+                "the assistant. Make its headers special tokens of the tokenizer (additional_special_tokens), or give "
+                "the tokenizer another chat template."
+            ) from error
 
     def _neutral(self, message: str) -> str:
         """A message without headers of the template, also where only the tokenizer's normalising makes them."""
@@ -220,7 +228,7 @@ class ChatTemplate:
                 return normal
         return shown
 
-    def _render(self, messages: list[dict[str, str]], generate: bool = True) -> str:
+    def _render(self, messages: list[dict[str, Any]], generate: bool = True) -> str:
         try:
             text = self.tokenizer.apply_chat_template(
                 messages, tokenize=False, add_generation_prompt=generate, **self._settings
@@ -244,9 +252,9 @@ class ChatTemplate:
         before, _, after = text.partition(slot)
         return before, after
 
-    def _frame(self, messages: list[dict[str, str]], slot: str) -> _Frame:
+    def _frame(self, messages: list[dict[str, Any]], slot: str) -> _Frame:
         before, after = self._cut(self._render(messages), slot)
-        padded = [_message(m["role"], m["content"].replace(slot, _wide(slot))) for m in messages]
+        padded = [{**message, "content": message["content"].replace(slot, _wide(slot))} for message in messages]
         wide_before, wide_after = self._cut(self._render(padded), slot)
         return self._framed(before, after, (wide_before == before, wide_after == after))
 
@@ -287,12 +295,21 @@ class ChatTemplate:
         if at is None:
             # The template writes no end-of-turn id after a reply: what it writes follows whatever was sampled.
             return _Seam((), self._framed(before, frame.after, frame.strips), False)
-        closing, rest = ids[: at + 1], ids[at + 1 :]
+        opening = self._opening(before, ids[at + 1 :], frame)
+        return _Seam(tuple(ids[: at + 1]), opening, self._first_plain.before.endswith(before))
+
+    def _opening(self, before: str, rest: list[int], frame: _Frame) -> _Frame:
+        """The frame of a message that stands behind the end-of-turn id of a reply.
+
+        Args:
+            before: What the template puts between reply and message.
+            rest: Its ids behind the end-of-turn id.
+            frame: Of the message, with all that stands before it.
+        """
         # Drop characters up to the end-of-turn literal, so that what is left encodes to the rest.
         for cut in range(len(before) + 1):
             if self._behind(before[cut:]) == rest:
-                opening = self._framed(before[cut:], frame.after, frame.strips)
-                return _Seam(tuple(closing), opening, self._first_plain.before.endswith(before))
+                return self._framed(before[cut:], frame.after, frame.strips)
         raise ChatError(f"cannot separate the end-of-turn token from the rest of the template: {before!r}")
 
     def _text_headers(self) -> Iterator[Header]:
@@ -463,6 +480,7 @@ class Conversation:
         self._prompt: list[int] = []
         self._past: list[Exchanged] = []
         self._reply: list[int] = []
+        self._said = ""
         self._keep: int | None = None
         self._turn = 0
         self.forged = 0
@@ -485,8 +503,10 @@ class Conversation:
         self.ids += ids
         self._reply = list(ids)
         self._open = False
-        self._ended = finish is FinishReason.STOP and bool(ids) and self.template.ends(ids[-1], self._turn)
-        return self.template.text(ids)
+        self._said = self.template.text(ids)
+        stopped = finish is FinishReason.STOP and bool(ids)
+        self._ended = stopped and self.template.ends(ids[-1], self._turn, self._said)
+        return self._said
 
     def observe(self, content: str, line: str | None = None) -> list[int]:
         """Append the environment's message; returns its ids in full, up to the next generation prompt.
@@ -497,13 +517,13 @@ class Conversation:
         """
         if self._open or not self.ids:
             raise ChatError("observe() comes after a reply")
-        added = self.template.following(content, ended=self._ended, turn=self._turn)
+        added = self._following(content)
         if self._keep is None:
             self.ids += added
         else:
             if line is None:
                 raise ChatError("this conversation shows older observations as lines: observe() needs the line, too")
-            cut = self.template.following(line, ended=self._ended, turn=self._turn)
+            cut = self._following(line)
             self.short = cut if len(cut) < len(added) else None  # a line that is no shorter gains nothing
             self._past.append(Exchanged(self._reply, added, self.short))
             self.ids = shown(self._prompt, self._past, self._keep)
@@ -511,6 +531,9 @@ class Conversation:
         self._turn += 1
         self._open = True
         return added
+
+    def _following(self, content: str) -> list[int]:
+        return self.template.following(content, ended=self._ended, turn=self._turn, reply=self._said)
 
 
 def _wide(slot: str) -> str:

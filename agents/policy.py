@@ -171,6 +171,7 @@ class Request:
         fork_of: Another conversation that begins alike, whose cache an engine may copy.
         top: Likeliest ids that `Completion.top_means` looks at; 0 asks for none. It costs an engine a look at every
             position.
+        protocol: How the reply says what to do (`envs.protocol`), for policies that are no model of ids.
     """
 
     conversation: str
@@ -182,6 +183,7 @@ class Request:
     stops: tuple[str, ...] = ()
     fork_of: str | None = None
     top: int = 0
+    protocol: str = "text"
 
     def cap(self, sampling: Sampling) -> int:
         """Most ids of the reply: the request's own cap, else the sampling's."""

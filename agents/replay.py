@@ -12,15 +12,16 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from agents.chat import ChatTemplate, Conversation
-from agents.policies.scripted import fenced
+from agents.chat_tools import template_of
 from agents.policy import FinishReason
-from agents.trajectory import NOTED, OWN_REWARD, USER, Trajectory, Turn, env_for, setting_of
+from agents.trajectory import NOTED, OWN_REWARD, PROTOCOL, USER, Trajectory, Turn, env_for, setting_of
 from agents.users import RecordedUser, UnlikeThen
-from envs.actions import STOP_WORD, ActionKind
+from envs.actions import STOP_WORD, ActionKind, fenced
 from envs.clawgym import ClawGymEnv
 from envs.conversation import ConversationEnv
 from envs.episode import CutReply, StopReason
 from envs.mixed import kind_of_env
+from envs.protocol import protocol
 from envs.sandboxed import Place
 from sandboxes.sandbox import SandboxError
 from tasks.assertions.grade import GradeError
@@ -134,7 +135,8 @@ def template_for(recorded: Trajectory, tokenizer: Any) -> ChatTemplate:
     ends = {turn.ids[-1] for turn in recorded.turns if turn.ids and turn.finish is FinishReason.STOP}
     eos = getattr(tokenizer, "eos_token_id", None)
     raw = recorded.environment.get("prompt_style") == "base"
-    return ChatTemplate(tokenizer, ends | ({eos} if eos is not None else set()), raw=raw)
+    spoken = protocol(recorded.environment.get(PROTOCOL, "text"))
+    return template_of(tokenizer, ends | ({eos} if eos is not None else set()), spoken, raw=raw)
 
 
 def _check(recorded: Trajectory, task: Task, template: ChatTemplate | None, any_task: bool) -> None:

@@ -121,9 +121,11 @@ _BY_CLASS = {kind.__name__: kind for kind in _SHIPPED if kind is not MixedEnv}
 """Those that ship stand in records under the names of their classes."""
 _KEYS = ("env", "prompt_hash", "prompt_style", "max_turns", "reward", "turn_penalty", "subtract_baseline",
          "agent_errors", "allow_exposed_judges", "allow_shared_judges", "verifier_network",
-         "keep_observations", "tools", "revise", "stops")  # fmt: skip
+         "keep_observations", "tools", "revise", "stops", "protocol")  # fmt: skip
 KEEP = "keep_observations"
 """The key that says how many observations stand in full in a prompt; without it all of them."""
+PROTOCOL = "protocol"
+"""The key that says how replies said what to do; without it as text."""
 WRAPPERS = "wrappers"
 """The key that names wrappers of Gymnasium that may have changed rewards or observations, the outermost first."""
 USER = "user"
@@ -161,6 +163,8 @@ def setting_of(env: ConversationEnv | WrappedConversation) -> dict[str, Any]:
         **({OWN_REWARD: True} if own else {}),
         **({WRAPPERS: wrapped.acting} if wrapped is not None and wrapped.acting else {}),
     }
+    if env.protocol.tools:
+        setting[PROTOCOL] = env.protocol.name
     if isinstance(env, ClawGymUserEnv) and env.speaker is not None:
         setting[USER] = env.speaker.label
     if isinstance(env, AnswerEnv):

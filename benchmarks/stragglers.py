@@ -34,11 +34,10 @@ import requests
 
 from agents.chat import ChatTemplate, Conversation
 from agents.policies.openai import OpenAIPolicy
-from agents.policies.scripted import fenced
 from agents.policy import Completion, Request, Sampling
 from agents.rollout import Job, RolloutEngine
 from benchmarks.peers import verifiers_loop
-from envs.actions import STOP_WORD, ActionKind, Submit, parse
+from envs.actions import STOP_WORD, ActionKind, Submit, fenced, parse
 from envs.conversation import ConversationEnv, Exchange
 from tasks.assertions.base import Outcome
 from tasks.task import Task

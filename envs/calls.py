@@ -80,20 +80,26 @@ TOOLS = {tool.name: tool for tool in (BASH, SUBMIT)}
 # -- Calls in a reply --------------------------------------------------------------------------------------------------
 # Models write a call as their chat template taught them. The forms that are read:
 #
-#   Hermes, Qwen   <tool_call>{"name": "bash", "arguments": {"command": "ls"}}</tool_call>
+#   Hermes, Qwen 3 <tool_call>{"name": "bash", "arguments": {"command": "ls"}}</tool_call>
+#   Qwen 3.5       <tool_call><function=bash><parameter=command>ls</parameter></function></tool_call>, tag by line
 #   Mistral        [TOOL_CALLS] [{"name": "bash", "arguments": {"command": "ls"}, "id": "a1b2c3d4e"}]
 #                  [TOOL_CALLS]bash[ARGS]{"command": "ls"}
 #   Llama 3        {"name": "bash", "parameters": {"command": "ls"}}, as the whole reply or behind <|python_tag|>
 #
 # Each begins with a mark that means nothing else, so a reply in any of them is read, whatever the policy's template
 # is. What stands between the marks is read as JSON from its first character: a command may hold any text, the mark
-# that ends a call too. Line breaks may stand in a text of the JSON as they are; a key may not come twice.
+# that ends a call too. Line breaks may stand in a text of the JSON as they are; a key may not come twice. An argument
+# between tags ends with the first `</parameter>` behind which the next one or the end of the function stands.
 #
 # Thoughts (`<think>...</think>` outside a call) are left out first, with the calls that are drafted in them.
 
 _MARK_OPEN, _MARK_CLOSE = "<tool_call>", "</tool_call>"
 _SPACE = re.compile(r"\s*")
 _NAMED = re.compile(r"\s*(?P<name>[\w.-]+)(?:\[CALL_ID\](?P<id>[\w-]+))?\[ARGS\]\s*")
+_FUNCTION = re.compile(r"\s*<function=(?P<name>[^\s<>]+)>\s*")
+_PARAMETER = re.compile(r"<parameter=(?P<name>[^\s<>]+)>\n?")
+_PARAMETER_END = re.compile(r"\n?</parameter>(?=\s*(?:<parameter=|</function>))\s*")
+_FUNCTION_END = re.compile(r"</function>\s*</tool_call>")
 _SHOWABLE = re.compile(r"[\w.-]{1,40}", re.ASCII)
 
 
@@ -157,7 +163,7 @@ def read_calls(reply: str) -> Calls:
             continue
         out.begin, blank = (mark.start() if out.begin is None else out.begin), False
         try:
-            calls, at = _FORMS.get(mark[0], _bare)(reply, mark.end())
+            calls, at = FORMS.get(mark[0], _bare)(reply, mark.end())
             out.calls += calls
         except _Fault as fault:
             drafts += 1
@@ -176,12 +182,31 @@ def _end_of_thought(reply: str, at: int) -> int | None:
 
 
 def _hermes(text: str, at: int) -> tuple[list[Call], int]:
+    if function := _FUNCTION.match(text, at):
+        return _tagged(text, function)
     value, end = _json(text, at)
     behind = _SPACE.match(text, end)
     assert behind is not None
     if not text.startswith(_MARK_CLOSE, behind.end()):
         raise _fault(MalformedKind.UNCLOSED_CALL)
     return [_call(value)], behind.end() + len(_MARK_CLOSE)
+
+
+def _tagged(text: str, function: re.Match[str]) -> tuple[list[Call], int]:
+    arguments: dict[str, Any] = {}
+    at = function.end()
+    while parameter := _PARAMETER.match(text, at):
+        end = _PARAMETER_END.search(text, parameter.end())
+        if end is None:
+            raise _fault(MalformedKind.UNCLOSED_CALL)
+        if parameter["name"] in arguments:
+            raise _Fault(MalformedKind.BAD_CALL, "the tool call has a key twice")
+        arguments[parameter["name"]] = text[parameter.end() : end.start()]
+        at = end.end()
+    closed = _FUNCTION_END.match(text, at)
+    if closed is None:
+        raise _fault(MalformedKind.UNCLOSED_CALL)
+    return [Call(function["name"], arguments)], closed.end()
 
 
 def _mistral(text: str, at: int) -> tuple[list[Call], int]:
@@ -202,13 +227,13 @@ def _bare(text: str, at: int) -> tuple[list[Call], int]:
     return [_call(value)], end
 
 
-_FORMS: Mapping[str, Callable[[str, int], tuple[list[Call], int]]] = {
+FORMS: Mapping[str, Callable[[str, int], tuple[list[Call], int]]] = {
     _MARK_OPEN: _hermes,
     "[TOOL_CALLS]": _mistral,
     "<|python_tag|>": _bare,
 }
 """What begins a call, and what reads it: from behind the mark to its end."""
-_MARKS = re.compile("|".join(map(re.escape, (THINK_OPEN, THINK_CLOSE, *_FORMS))))
+_MARKS = re.compile("|".join(map(re.escape, (THINK_OPEN, THINK_CLOSE, *FORMS))))
 _BARE = re.compile(r"\s*(?=\{)")
 """Where nothing was said before, a brace begins a call."""
 
@@ -346,6 +371,14 @@ def _command(text: str, said: str) -> Action:
     if not any(line and not line.startswith("#") for line in code):
         return Malformed("the command is empty", MalformedKind.EMPTY_BLOCK)
     return malformed(MalformedKind.NOT_TEXT) if "\0" in text else Command(text, message=said)
+
+
+def arguments_of(text: str) -> dict[str, Any] | str:
+    """Arguments as endpoints send them, in a text: the JSON object in it, or the text where it holds none."""
+    try:
+        return _object(text) if text.strip() else {}
+    except _Fault:
+        return text
 
 
 # -- A call as a reply -------------------------------------------------------------------------------------------------

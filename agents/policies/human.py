@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from agents.policies.scripted import ByteTokenizer, fenced, spoken
+from agents.policies.scripted import ByteTokenizer, spoken
 from agents.policy import Abilities, Completion, PolicyError, Request, Sampling
 from envs.__main__ import incomplete
-from envs.actions import STOP_WORD
+from envs.actions import STOP_WORD, Command, Submit, fenced, parse, without_stop_word
+from envs.protocol import protocol
 
 HELP = f"""Type a reply of any number of lines and end it with a line that holds only a full stop (".."
 for a line that is meant to be "."). "$ ls" as the first line sends the command "ls" in a block of its own;
-it goes on while a quote or a heredoc is open. Ctrl-D at the start of a reply gives up: {STOP_WORD} is sent."""
+it goes on while a quote or a heredoc is open. Ctrl-D at the start of a reply gives up: {STOP_WORD} is sent.
+Where the agent calls tools, a block and {STOP_WORD} become calls."""
 
 
 class HumanPolicy:
@@ -67,6 +69,7 @@ class HumanPolicy:
                 self._helped = True
             self._write(self.tokenizer.decode(new, skip_special_tokens=True))
             text = self._typed()
+        text = _as_calls(text, request.protocol)
         cap = request.cap(sampling)
         reply, finish = spoken(self.tokenizer, text, request.stops, cap)
         if finish == "length":
@@ -96,3 +99,16 @@ class HumanPolicy:
         if command:
             return fenced("\n".join(lines))
         return "\n".join("." if line == ".." else line for line in lines)
+
+
+def _as_calls(typed: str, name: str) -> str:
+    """What a person typed, as calls of a protocol with tools; as it is without tools, or where it asks for nothing."""
+    spoken_in = protocol(name)
+    if not spoken_in.tools:
+        return typed
+    match parse(typed):
+        case Command(command, then_submit=False):
+            return spoken_in.command(command)
+        case Submit(text):
+            return spoken_in.submission(without_stop_word(text))
+    return typed

@@ -6,13 +6,14 @@ import json
 import os
 import re
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
+from agents.policies.messages import messages_of, reply_ids, with_calls
 from agents.policies.remote import Outage, RemoteStream, together
-from agents.policies.scripted import ByteTokenizer
+from agents.policies.scripted import TOOLS_TURN, ByteTokenizer
 from agents.policy import (
     LEAST_REPLY,
     Abilities,
@@ -23,48 +24,10 @@ from agents.policy import (
     Request,
     Sampling,
 )
+from envs.calls import Call, arguments_of, written
 from tasks.endpoints.chat import FILTERED, FINISH, KEY_VARIABLE, details
 from tasks.endpoints.flight import Flight
 from tasks.endpoints.http import RETRIES, TOO_LARGE, HttpError, JsonClient, plain_text
-
-# -- Messages out of the ids of a `ByteTokenizer` conversation, for engines that take text ----------------------------
-# Exact, because control ids never come from content: `agents.chat` keeps them out of messages, and a policy at text
-# level encodes its replies as bytes (`reply_ids`).
-
-Message = dict[str, str]
-START, END = ByteTokenizer.all_special_ids
-_NEXT = "assistant\n"
-
-
-def messages_of(ids: Sequence[int], tokenizer: ByteTokenizer) -> list[Message]:
-    """The messages of a conversation that waits for a reply.
-
-    Args:
-        ids: As `agents.chat.Conversation` keeps them, up to the header of the next reply.
-        tokenizer: Turns bytes into text; bytes that are no UTF-8 are replaced.
-
-    Returns:
-        Role and content of each message, without the empty reply at the end.
-
-    Raises:
-        ValueError: There are no turns in them (a running text, for base models), or they do not end as they should.
-    """
-    starts = [at for at, token in enumerate(ids) if token == START]
-    if not starts or starts[0] or tokenizer.decode(ids[starts[-1] + 1 :]) != _NEXT:
-        raise ValueError("the ids are no turns that wait for a reply (a prompt of running text has no messages)")
-    messages = []
-    for start, end in zip(starts, starts[1:], strict=False):
-        turn = list(ids[start + 1 : end])
-        role, _, content = tokenizer.decode(turn[: turn.index(END)]).partition("\n")
-        messages.append({"role": role, "content": content})
-    return messages
-
-
-def reply_ids(text: str, *, ended: bool) -> list[int]:
-    """A reply as ids: its bytes, whatever literals it holds, and the end-of-turn id if it `ended` or is empty."""
-    ids = list(text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode())
-    return [*ids, END] if ended or not ids else ids
-
 
 # -- OpenAIPolicy: any OpenAI-compatible chat endpoint behind the Policy protocol. For measuring, not for training ----
 # It works at text level: its ids are bytes (`ByteTokenizer`), which it turns back into messages for the server. What
@@ -76,7 +39,7 @@ def reply_ids(text: str, *, ended: bool) -> list[int]:
 
 LEFT_OUT = frozenset({"temperature", "seed"})
 """Keys that are set here, and that a server may refuse to know: `None` leaves them out."""
-OURS = frozenset({"model", "messages", "stop", "n", "stream"}) | LEFT_OUT
+OURS = frozenset({"model", "messages", "tools", "stop", "n", "stream"}) | LEFT_OUT
 CAPS = ("max_tokens", "max_completion_tokens")
 """What the cap on a reply is called: the second where a server says so."""
 
@@ -85,7 +48,10 @@ _TOO_LONG = re.compile(r"context (length|window|size)|prompt is too long|too man
 
 
 _THOUGHTS = frozenset({"thinking", "redacted_thinking", "reasoning"})
-_Asked = tuple[Request, list[Message]]
+_Asked = tuple[Request, dict[str, Any]]
+"""A request, and what of its body comes from the conversation."""
+_CALLED = frozenset({"tool_calls", "tool_call", "tool_use"})
+"""What servers call the end of a reply that calls a tool."""
 
 
 class Unanswered(PolicyError):
@@ -207,19 +173,22 @@ class OpenAIPolicy:
     # -- one request --------------------------------------------------------------------------------------------------
 
     def _asked(self, request: Request) -> _Asked:
-        """A request with its messages."""
+        """A request with its messages, and the tools that they may call."""
         if request.control is not None:
             raise ValueError(f"{self.model}: a chat endpoint cannot be told to put ids into a reply: use no control")
         if request.stops:
             raise ValueError(f"{self.model}: stop texts belong to prompts of running text; a chat endpoint has none")
-        return request, messages_of(request.prompt_ids, self.tokenizer)
+        messages = messages_of(request.prompt_ids, self.tokenizer)
+        if messages[0]["role"] != TOOLS_TURN:
+            return request, {"messages": messages}
+        return request, {"messages": with_calls(messages[1:]), "tools": json.loads(messages[0]["content"])}
 
     def _reply(self, sampling: Sampling, asked: _Asked, flight: Flight) -> Completion:
-        request, messages = asked
+        request, conversation = asked
         body = {
             **self.extra,
+            **conversation,
             "model": self.model,
-            "messages": messages,
             "temperature": sampling.temperature,
             "seed": request.seed,
         }
@@ -228,7 +197,7 @@ class OpenAIPolicy:
         cap = wanted = request.cap(sampling)
         while completion is None:
             try:
-                completion = self._completion(self._post(body, cap, flight))
+                completion = self._completion(self._post(body, cap, flight), tools="tools" in conversation)
             except HttpError as error:
                 if _too_long(error) and cap > LEAST_REPLY:
                     cap = max(LEAST_REPLY, cap // 2)  # few servers say how much room is left: half as much may fit
@@ -259,19 +228,20 @@ class OpenAIPolicy:
         self._cap = CAPS[1]
         return self._client.post("chat/completions", {**body, self._cap: cap}, flight=flight)
 
-    def _completion(self, answer: dict[str, Any]) -> Completion:
+    def _completion(self, answer: dict[str, Any], *, tools: bool) -> Completion:
         choice, message = self._only_choice(answer)
         notes = self._note(answer, message)
         reason = choice.get("finish_reason")
         said = reason.lower() if isinstance(reason, str) else ""
         if said in FILTERED:
             raise Unanswered(f"{self.model}: the server's content filter withheld the reply")
-        if said == "tool_calls" or message.get("tool_calls"):
+        called = said in _CALLED or bool(message.get("tool_calls"))
+        if called and not tools:
             raise PolicyError(
                 f"{self.model}: the server answered with a tool call, and none was offered: its parser took the text "
                 "for one. Switch that off, at the server"
             )
-        ended = True if said == "refusal" else FINISH.get(said)
+        ended = True if said in ("refusal", *_CALLED) else FINISH.get(said)
         if ended is None:
             shown = plain_text(reason) if isinstance(reason, str) else reason
             raise PolicyError(
@@ -282,9 +252,30 @@ class OpenAIPolicy:
             notes["refused"] = 1.0
         if text is None and (not ended or "reasoning_chars" in notes):
             text = ""  # it thought, and said nothing
+        if called:
+            text = written([*self._calls(message)], text or "")
         if text is None:
             raise PolicyError(f"{self.model}: the reply's content is {type(message.get('content')).__name__}, not text")
         return _unknown(reply_ids(text, ended=ended), FinishReason.STOP if ended else FinishReason.LENGTH, notes)
+
+    def _calls(self, message: dict[str, Any]) -> Iterator[Call]:
+        """The calls of a reply; what a model wrote for arguments stays as it is where it is no JSON.
+
+        Raises:
+            PolicyError: The server sent something else.
+        """
+        calls = message.get("tool_calls")
+        if not isinstance(calls, list) or not calls:
+            raise PolicyError(f"{self.model}: the server says that the reply calls a tool, and sent no call")
+        for call in calls:
+            function = call.get("function") if isinstance(call, dict) else None
+            function = function if isinstance(function, dict) else {}
+            name, arguments = function.get("name"), function.get("arguments")
+            if not isinstance(name, str) or not isinstance(arguments, str | dict | None):
+                raise PolicyError(f"{self.model}: the server sent a tool call without a function's name and arguments")
+            given = call.get("id")
+            told = arguments_of(arguments) if isinstance(arguments, str) else arguments or {}
+            yield Call(name, told, given if isinstance(given, str) and given else None)
 
     def _text(self, message: dict[str, Any], notes: dict[str, float]) -> str | None:
         """What the reply says; reasoning and refusals among its parts are noted.

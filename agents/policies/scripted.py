@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import jinja2
 
 from agents.policy import Completion, FinishReason, PolicyError, Request, Sampling
 from agents.trajectory import Trajectory
-from envs.actions import STOP_WORD, fenced
+from envs.actions import fenced as fenced  # programs import it from here
+from envs.calls import Call, written
+from envs.protocol import protocol
 from tasks.assertions.on_files import TooSlow
 from tasks.oracle import NotRead, Saying, command_of, names_of, read, resolve
 
@@ -20,6 +23,8 @@ if TYPE_CHECKING:
 # -- ByteTokenizer: one id per byte and three control ids, so that scripted policies need no model and no download ----
 
 _CONTROLS = ("<|im_start|>", "<|im_end|>")
+TOOLS_TURN = "tools"
+"""The role of the turn that says which tools there are."""
 
 
 class ByteTokenizer:
@@ -69,21 +74,35 @@ class ByteTokenizer:
 
     def apply_chat_template(
         self,
-        conversation: Sequence[dict[str, str]],
+        conversation: Sequence[dict[str, Any]],
         *,
         tokenize: bool = False,
         add_generation_prompt: bool = False,
         chat_template: str | None = None,
+        tools: Sequence[dict[str, Any]] | None = None,
         **kwargs: object,
     ) -> str:
-        """ChatML as text, or what another template makes of the conversation."""
+        """ChatML as text, or what another template makes of the conversation.
+
+        Tools stand in a turn of their own before all others, as JSON; calls below what the assistant says.
+        """
         if tokenize:
             raise ValueError("ByteTokenizer renders text only; encode it with encode()")
         if chat_template is not None:
             template = jinja2.Template(chat_template)
             return template.render(messages=conversation, add_generation_prompt=add_generation_prompt, **kwargs)
-        turns = [f"<|im_start|>{turn['role']}\n{turn['content']}<|im_end|>\n" for turn in conversation]
-        return "".join(turns) + ("<|im_start|>assistant\n" if add_generation_prompt else "")
+        turns = [(turn["role"], written(list(calls_of(turn)), turn["content"])) for turn in conversation]
+        if tools:
+            turns.insert(0, (TOOLS_TURN, json.dumps(tools)))
+        text = "".join(f"<|im_start|>{role}\n{content}<|im_end|>\n" for role, content in turns)
+        return text + ("<|im_start|>assistant\n" if add_generation_prompt else "")
+
+
+def calls_of(message: Mapping[str, Any]) -> Iterator[Call]:
+    """The calls of an assistant's message, as chat templates and chat endpoints have them (`tool_calls`)."""
+    for call in message.get("tool_calls") or ():
+        function = call["function"]
+        yield Call(function["name"], function["arguments"], call.get("id"))
 
 
 # -- Policies without a model: the task's own oracle, nothing at all, and a recorded trajectory again -----------------
@@ -190,18 +209,20 @@ class OraclePolicy(ScriptedPolicy):
                 raise PolicyError(f"task '{task.id}': oracle command {turn} {error}") from error
         if turn < len(commands):
             text = resolve(command_of(commands[turn]), known)
-            self._said[request.conversation] = text if isinstance(commands[turn], Saying) else fenced(text)
-            return self._said[request.conversation]
+            said = text if isinstance(commands[turn], Saying) else protocol(request.protocol).command(text)
+            ids = self.tokenizer.encode(said, add_special_tokens=False)
+            self._said[request.conversation] = self.tokenizer.decode(ids, skip_special_tokens=True)
+            return said
         answer = task.oracle.answer
-        return STOP_WORD if answer is None else f"{resolve(answer, known)}\n{STOP_WORD}"
+        return protocol(request.protocol).submission("" if answer is None else resolve(answer, known))
 
 
 class NoOpPolicy(ScriptedPolicy):
     """Submits at once: what a task is worth without any work."""
 
     def text(self, task: Task, turn: int, request: Request) -> str:
-        """The word that submits."""
-        return STOP_WORD
+        """What submits."""
+        return protocol(request.protocol).submission()
 
 
 class ReplayPolicy(ScriptedPolicy):

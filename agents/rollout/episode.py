@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from agents.chat import ChatTemplate, Conversation
+from agents.chat_tools import protocol_of
 from agents.policy import Completion, FinishReason, PolicyError, Request, Sampling, shrunk
 from agents.seeds import derive_seed
 from agents.trajectory import FORGED, LOSSES, Trajectory, Turn, setting_of
@@ -152,7 +153,10 @@ class Episode:
             cap = fits
         seed = derive_seed(self.job.seed, self.job.task.id, self.job.attempt, turn)
         stops = tuple(getattr(self.env, "stops", ())) if self.env.raw_prompts else ()
-        self.asked = Request(self.name, self.conversation.ids, seed, max_tokens=cap, first_turn=turn == 0, stops=stops)
+        self.asked = Request(
+            self.name, self.conversation.ids, seed, max_tokens=cap, first_turn=turn == 0, stops=stops,
+            protocol=protocol_of(self.env).name,
+        )  # fmt: skip
         return self.asked
 
     def replied(self, completion: Completion, seconds: float) -> str:

@@ -8,11 +8,14 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 
 from agents.chat import ChatTemplate
+from agents.chat_tools import protocol_of, template_of
 from agents.policy import Policy, Sampling, TaskAware
 from agents.rollout.environments import Environments
 from agents.rollout.episode import Episode, Job, Step
 from agents.rollout.progress import RolloutState, Timing
 from agents.trajectory import Trajectory
+from envs.conversation import ConversationEnv
+from envs.wrapping import WrappedConversation
 from sandboxes.sandbox import SandboxError
 from tasks.assertions.grade import GradeError
 
@@ -104,7 +107,8 @@ class Player:
     template: ChatTemplate
     max_context: int | None
     check: Callable[[], None]
-    _raw_template: ChatTemplate | None = None
+    _others: dict[tuple[bool, str], ChatTemplate] = field(default_factory=dict)
+    """Templates of environments that speak otherwise."""
 
     def wake(self) -> None:
         """From another thread: look whether the engine was closed."""
@@ -114,7 +118,7 @@ class Player:
         job, index = run.jobs[run.next], run.next
         run.next += 1
         opening = self.environments.open(job, run.lane)
-        template = self._raw() if opening.env.raw_prompts else self.template
+        template = self._template(opening.env)
         name = f"{index}:{job.task.id}:{job.attempt}" + (f"/{run.lane}" if run.lane else "")
         while any(episode.name == name for episode in run.live.values()):  # an unfinished one of another call
             name += "'"
@@ -122,11 +126,15 @@ class Player:
         self.begin(episode)
         return episode, opening.step
 
-    def _raw(self) -> ChatTemplate:
-        """For environments whose messages are one running text."""
-        if self._raw_template is None:
-            self._raw_template = ChatTemplate(self.policy.tokenizer, self.policy.eos_ids, raw=True)
-        return self._raw_template
+    def _template(self, env: ConversationEnv | WrappedConversation) -> ChatTemplate:
+        """How an environment's messages become ids: as one running text, with tools, or as a plain chat."""
+        protocol = protocol_of(env)
+        if not env.raw_prompts and not protocol.tools:
+            return self.template
+        key = env.raw_prompts, protocol.name
+        if key not in self._others:
+            self._others[key] = template_of(self.policy.tokenizer, self.policy.eos_ids, protocol, raw=key[0])
+        return self._others[key]
 
     def play(self, runs: Sequence[Run]) -> None:
         """Play every job of every call."""

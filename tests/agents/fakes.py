@@ -7,8 +7,9 @@ import time
 from collections import Counter
 from typing import Any
 
-from envs.actions import ActionKind, Command, Submit, parse
+from envs.actions import ActionKind, Command, Submit
 from envs.conversation import ConversationEnv, Exchange
+from envs.protocol import protocol as named_protocol
 from sandboxes.sandbox import EntryKind, FileEntry, SandboxError
 from tasks.assertions.base import Outcome
 from tasks.task import Task
@@ -33,6 +34,7 @@ class FakeEnv(ConversationEnv):
     Args:
         word: Begins every observation.
         seconds: How long a step takes, by its thread's luck.
+        protocol: How replies say what to do.
         failures: Calls that raise SandboxError, once each per count: `{"step": 1}`.
     """
 
@@ -40,8 +42,14 @@ class FakeEnv(ConversationEnv):
     lock = threading.Lock()
 
     def __init__(
-        self, word: str = "ok", seconds: float = 0.0, failures: Counter[str] | None = None, **settings: Any
+        self,
+        word: str = "ok",
+        seconds: float = 0.0,
+        failures: Counter[str] | None = None,
+        protocol: str = "text",
+        **settings: Any,
     ) -> None:
+        self.protocol = named_protocol(protocol)
         super().__init__((), **{"prompt_style": "compact", **settings})
         self._word, self._seconds = word, seconds
         self._failures: Counter[str] = failures if failures is not None else Counter()
@@ -62,7 +70,7 @@ class FakeEnv(ConversationEnv):
     def _exchange(self, reply: str) -> Exchange:
         self._break("step")
         time.sleep(self._seconds * (hash(reply) % 7) / 7)
-        match parse(reply):
+        match self.protocol.parse(reply):
             case Submit(text):
                 return Exchange("", ActionKind.SUBMIT, final_message=text)
             case Command(text, then_submit, message):

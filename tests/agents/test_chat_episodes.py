@@ -63,10 +63,10 @@ def play(
     wanted = {tokens.eos_token: 5.5, **(likes or {})}
     known = {word: tokens.convert_tokens_to_ids(word) for word in wanted}
     model = speaker(len(tokens), {known[word]: amount for word, amount in wanted.items()})
-    control = settings.pop("control", None)
+    control, make_env = settings.pop("control", None), settings.pop("make_env", FakeEnv)
     policy = Recorder(TransformersPolicy(model, tokens, **settings), control)
     jobs = [Job(task(budget={"max_turns": 3}), attempt, seed=0) for attempt in range(3)]
-    with RolloutEngine(policy, FakeEnv, slots=2, workers=1) as engine:
+    with RolloutEngine(policy, make_env, slots=2, workers=1) as engine:
         played = engine.run(jobs, Sampling(temperature, cap)).trajectories
     return model, played, [policy.said[f"{job}:first:{job}"] for job in range(3)]
 

@@ -36,6 +36,11 @@ def llama_tagged(arguments: object, name: str = "bash") -> str:
     return f"<|python_tag|>{llama(arguments, name)}"
 
 
+def tagged(arguments: dict[str, str], name: str = "bash") -> str:
+    inside = "".join(f"<parameter={key}>\n{value}\n</parameter>\n" for key, value in arguments.items())
+    return f"<tool_call>\n<function={name}>\n{inside}</function>\n</tool_call>"
+
+
 FORMS = {form.__name__: form for form in (hermes, mistral, mistral_new, llama, llama_tagged)}
 every_form = pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
 Form = Callable[..., str]
@@ -47,8 +52,8 @@ def kind(action: Action | Message) -> MalformedKind:
     return action.kind
 
 
-@every_form
-@pytest.mark.parametrize("command", ["ls", HARD, "a\r\nb", "日本 🙂"])
+@pytest.mark.parametrize("form", [*FORMS.values(), tagged], ids=[*FORMS, "tagged"])
+@pytest.mark.parametrize("command", ["ls", HARD, "a\nb\n", "日本 🙂"])
 def test_a_call_of_bash_is_its_command_whole(form: Form, command: str) -> None:
     assert parse_call(form({"command": command})) == Command(command)
     assert parse_call(f"<think>first {form({'command': 'rm x'})}</think>\n{form({'command': command})}") == Command(
@@ -74,6 +79,30 @@ def test_what_stands_beside_a_call_is_kept_without_its_thoughts() -> None:
 @pytest.mark.parametrize("text", ['{"command": "ls"}', '{"command": "echo \\"a\\""}'])
 def test_arguments_may_be_json_in_a_text(text: str) -> None:
     assert parse_call(hermes(text)) == Command(json.loads(text)["command"])
+
+
+def test_arguments_between_tags() -> None:
+    assert parse_call(tagged({"command": "echo '</parameter>' </function>\n\nls\n"})) == Command(
+        "echo '</parameter>' </function>\n\nls\n"
+    )
+    assert parse_call(f"Done.\n{tagged({'answer': '42'}, 'submit')}") == Submit("Done.\n42")
+    assert parse_call(tagged({}, "submit")) == Submit("")
+    assert parse_call("<tool_call><function=bash><parameter=command>ls</parameter></function></tool_call>") == Command(
+        "ls"
+    )
+    whole = tagged({"command": "ls"})
+    wrong = {
+        whole[: whole.index("</parameter>")]: MalformedKind.UNCLOSED_CALL,
+        whole.replace("</function>", ""): MalformedKind.UNCLOSED_CALL,
+        whole.removesuffix("</tool_call>"): MalformedKind.UNCLOSED_CALL,
+        tagged({"command": "ls", "cwd": "."}): MalformedKind.BAD_ARGUMENTS,
+        tagged({}): MalformedKind.BAD_ARGUMENTS,
+        tagged({"command": "ls"}, "run"): MalformedKind.UNKNOWN_TOOL,
+        tagged({"command": "# no"}): MalformedKind.EMPTY_BLOCK,
+        whole.replace("</function>", "<parameter=command>\npwd\n</parameter>\n</function>"): MalformedKind.BAD_CALL,
+        whole * 2: MalformedKind.SEVERAL_CALLS,
+    }
+    assert {reply: kind(parse_call(reply)) for reply in wrong} == wrong
 
 
 def test_line_breaks_may_stand_in_a_text_as_they_are() -> None:
@@ -177,6 +206,8 @@ HOSTILE = {
     "calls": hermes({"command": "ls"}) * 8_000,
     "braces": "{" * 500_000,
     "spaces": "<tool_call>" + " " * 500_000,
+    "tags": "<tool_call><function=bash>" + "<parameter=a>b</parameter>" * 30_000,
+    "ends of tags": "<tool_call><function=bash><parameter=a>" + "</parameter> " * 60_000,
     "names": "[TOOL_CALLS]" + "a" * 500_000,
 }
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agents.chat import ChatTemplate, Conversation
-from agents.policies.openai import messages_of, reply_ids
+from agents.policies.messages import messages_of, reply_ids
 from agents.policies.scripted import ByteTokenizer
 from agents.policy import FinishReason
 

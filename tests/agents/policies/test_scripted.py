@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from agents.policies.scripted import NoOpPolicy, OraclePolicy, ReplayPolicy, fenced
+from agents.policies.scripted import NoOpPolicy, OraclePolicy, ReplayPolicy
 from agents.policy import FinishReason, Policy, PolicyError, Request, Sampling, TaskAware
 from agents.rollout import Job, RolloutEngine
 from agents.trajectory import Trajectory, Turn, read_jsonl, write_jsonl
-from envs.actions import Command, Submit, parse
+from envs.actions import Command, Submit, fenced, parse
 from tests.agents.fakes import FakeEnv, task
 
 SAMPLING = Sampling(0.0, 200)
