@@ -20,7 +20,7 @@ from agents.chat import _NEXT, _REPLY, _USER, ChatError, ChatTemplate, _message,
 from envs.actions import Command
 from envs.calls import BASH, parse_call, read_calls
 from envs.prompts import Header
-from envs.protocol import PROTOCOLS, Protocol
+from envs.protocol import DEFAULT_PROTOCOL, PROTOCOLS, Protocol
 
 _LAST = "SLOT4LAST"
 _CALL_ID = "call00001"
@@ -156,7 +156,7 @@ def template_of(
 
 def protocol_of(env: Any) -> Protocol:
     """How an agent acts in an environment; in one that does not say, by text."""
-    return getattr(env, "protocol", PROTOCOLS["text"])
+    return getattr(env, "protocol", PROTOCOLS[DEFAULT_PROTOCOL])
 
 
 def _called(command: str, name: str) -> dict[str, Any]:

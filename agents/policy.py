@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from pydantic import StrictFloat, StrictInt
 
+from envs.protocol import DEFAULT_PROTOCOL
 from tasks.endpoints import PolicyError
 
 if TYPE_CHECKING:
@@ -183,7 +184,7 @@ class Request:
     stops: tuple[str, ...] = ()
     fork_of: str | None = None
     top: int = 0
-    protocol: str = "text"
+    protocol: str = DEFAULT_PROTOCOL
 
     def cap(self, sampling: Sampling) -> int:
         """Most ids of the reply: the request's own cap, else the sampling's."""

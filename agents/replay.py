@@ -21,7 +21,7 @@ from envs.clawgym import ClawGymEnv
 from envs.conversation import ConversationEnv
 from envs.episode import CutReply, StopReason
 from envs.mixed import kind_of_env
-from envs.protocol import protocol
+from envs.protocol import DEFAULT_PROTOCOL, protocol
 from envs.sandboxed import Place
 from sandboxes.sandbox import SandboxError
 from tasks.assertions.grade import GradeError
@@ -135,7 +135,7 @@ def template_for(recorded: Trajectory, tokenizer: Any) -> ChatTemplate:
     ends = {turn.ids[-1] for turn in recorded.turns if turn.ids and turn.finish is FinishReason.STOP}
     eos = getattr(tokenizer, "eos_token_id", None)
     raw = recorded.environment.get("prompt_style") == "base"
-    spoken = protocol(recorded.environment.get(PROTOCOL, "text"))
+    spoken = protocol(recorded.environment.get(PROTOCOL, DEFAULT_PROTOCOL))
     return template_of(tokenizer, ends | ({eos} if eos is not None else set()), spoken, raw=raw)
 
 

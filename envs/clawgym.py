@@ -7,6 +7,7 @@ from typing import Any
 from envs.actions import Action, ActionKind, Command, Malformed, Submit
 from envs.episode import AgentErrors, Exchange
 from envs.prompts import PromptStyle, in_words, listing
+from envs.protocol import DEFAULT_PROTOCOL
 from envs.protocol import protocol as named_protocol
 from envs.rewards import ObservationClass, anchor, workspace_hash
 from envs.sandboxed import SandboxedEnv, TaskSource
@@ -33,7 +34,7 @@ class ClawGymEnv(SandboxedEnv):
         tasks: TaskSource = "library",
         task: str | Task | None = None,
         *,
-        protocol: str = "text",
+        protocol: str = DEFAULT_PROTOCOL,
         **settings: Any,
     ) -> None:
         """Load the tasks; the sandbox is opened at the first `reset`.

@@ -30,7 +30,7 @@ from envs.actions import ActionKind
 from envs.episode import AgentErrors, Ending, Exchange, ExitCode, LostTwice, Phase, StopReason, choice, time_limit
 from envs.prompts import PromptStyle
 from envs.prompts import prompt_style as named_style
-from envs.protocol import PROTOCOLS, Protocol
+from envs.protocol import DEFAULT_PROTOCOL, PROTOCOLS, Protocol
 from envs.rewards import BaselineError, RewardKind, reward_rule
 from envs.spaces import ACTION_LENGTH, OBSERVATION_LENGTH, UnicodeText
 from sandboxes.sandbox import JudgeIsolation
@@ -58,7 +58,7 @@ class ConversationEnv(gymnasium.Env[str, str]):
     """Where tasks come from if nothing is said."""
     judged_by: ClassVar[str | None] = None
     """Kind of assertion that judges the answer this environment asks for: in a mix it carries such tasks out."""
-    protocol: Protocol = PROTOCOLS["text"]
+    protocol: Protocol = PROTOCOLS[DEFAULT_PROTOCOL]
     """How replies say what to do, where that can be chosen (shell tasks)."""
     may_revise: ClassVar[bool] = False
     """Whether an answer may be revised. Where only one is right, saying that it is wrong would let the agent guess."""

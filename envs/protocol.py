@@ -110,6 +110,7 @@ class ToolProtocol(Protocol):
         return read_calls(reply).begin is not None
 
 
+DEFAULT_PROTOCOL = TextProtocol.name
 PROTOCOLS: dict[str, Protocol] = {one.name: one for one in (TextProtocol(), ToolProtocol())}
 """The protocols by name."""
 

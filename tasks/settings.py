@@ -145,12 +145,15 @@ class Settings:
 
 
 def written(settings: Any) -> dict[str, Any]:
-    """Settings as people write them: plain values, and 0 where that is how to say off."""
+    """Settings as people write them: plain values, and 0 where that is how to say off.
+
+    One that is not `recorded` is left out where it has its default: settings from before it came are written alike.
+    """
     out = {}
     for f in dataclasses.fields(settings):
-        value = getattr(settings, f.name)
-        value = rules_of(f).off if value is None else value
-        out[f.name] = plain(value)
+        value, rules = getattr(settings, f.name), rules_of(f)
+        if rules.recorded or value != default_of(f):
+            out[f.name] = plain(rules.off if value is None else value)
     return out
 
 

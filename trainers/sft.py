@@ -15,8 +15,8 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import fields
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -38,6 +38,7 @@ from sandboxes.guard import Parser
 from tasks.families.quickstart import ALL_WORDS
 from tasks.model import TaskError
 from tasks.sources import load_tasks
+from trainers.rollouts.manner import AUTO, SPOKEN
 from trainers.run.folder import disk_full, refuse_occupied, refuse_unwritable
 from trainers.warmstart.corpus import (
     Corpus,
@@ -190,36 +191,46 @@ def card_of_data(settings: SFTSettings) -> ModelCard:
     Raises:
         SFTConfigError: The data speaks otherwise than the model was made for, or in several ways, unasked.
     """
-    asked = None if settings.prompt_style == "auto" else settings.prompt_style
     if settings.data is None:
         return ModelCard(prompt_style=DEMONSTRATIONS)
     source = resolve_model(settings.model_name_or_path or "")
     own = find_card(source.location) if source.kind is not ModelKind.HUB else None
     spoken = spoken_in(Path(settings.data), passed_only=settings.passed_only)
-    styles = sorted({card.prompt_style for card in spoken})
-    if asked is not None and styles not in ([], [asked]):
-        raise SFTConfigError(f"prompt_style={asked}: the trajectories in {settings.data} speak {', '.join(styles)}")
-    if asked is None and len(styles) > 1:
-        raise SFTConfigError(
-            f"data={settings.data}: speaks {' and '.join(styles)}, and a policy is made for one prompt style. Give it "
-            "trajectories of one"
-        )
-    if asked is None and own is not None and styles not in ([], [own.prompt_style]):
-        raise SFTConfigError(
-            f"data={settings.data}: speaks {styles[0]}, and the model {settings.model_name_or_path} was made for "
-            f"{own.prompt_style}. To train it so all the same, say so: --prompt_style {styles[0]}"
-        )
+    style, protocol = (_agreed(name, settings, spoken, own) for name in SPOKEN)
+    plain = ModelCard(prompt_style=style, protocol=protocol)
     if len(spoken) == 1:
         (card,) = spoken
         if own is not None and (own.environment, own.prompt_hash) == (card.environment, card.prompt_hash):
             return own  # with its caps
         return card
-    if spoken:  # of several environments: common to them is the style, and maybe what became of older observations
+    if spoken:  # of several environments: common to them is how they speak, and maybe what became of old observations
         kept = {card.keep_observations for card in spoken}
-        return ModelCard(prompt_style=styles[0], keep_observations=kept.pop() if len(kept) == 1 else None)
-    if own is not None and asked in (None, own.prompt_style):
-        return own
-    return ModelCard(prompt_style=asked or ModelCard().prompt_style)
+        return replace(plain, keep_observations=kept.pop() if len(kept) == 1 else None)
+    return own if own is not None and (own.prompt_style, own.protocol) == (style, protocol) else plain
+
+
+def _agreed(name: str, settings: SFTSettings, spoken: Collection[ModelCard], own: ModelCard | None) -> str:
+    """How the data speaks in one setting of a card: as it says, else as was asked, else as the model was made for.
+
+    Raises:
+        SFTConfigError: These differ, unasked.
+    """
+    asked = None if getattr(settings, name) == AUTO else str(getattr(settings, name))
+    found = sorted({str(getattr(card, name)) for card in spoken})
+    if asked is not None and found not in ([], [asked]):
+        raise SFTConfigError(f"{name}={asked}: the trajectories in {settings.data} speak {', '.join(found)}")
+    if asked is None and len(found) > 1:
+        raise SFTConfigError(
+            f"data={settings.data}: speaks {' and '.join(found)}, and a policy is made for one "
+            f"{name.replace('_', ' ')}. Give it trajectories of one"
+        )
+    made_for = None if own is None else str(getattr(own, name))
+    if asked is None and made_for is not None and found not in ([], [made_for]):
+        raise SFTConfigError(
+            f"data={settings.data}: speaks {found[0]}, and the model {settings.model_name_or_path} was made for "
+            f"{made_for}. To train it so all the same, say so: --{name} {found[0]}"
+        )
+    return found[0] if found else asked or made_for or str(getattr(ModelCard(), name))
 
 
 def _corpus(settings: SFTSettings, tokenizer: Any, limit: int | None) -> Corpus:

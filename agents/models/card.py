@@ -11,6 +11,7 @@ from typing import Any
 
 import yaml
 
+from envs.protocol import DEFAULT_PROTOCOL
 from tasks.model import atomic_file
 
 # -- The one error of this folder -------------------------------------------------------------------------------------
@@ -166,6 +167,7 @@ class ModelCard:
         keep_observations: How many of the last observations its prompts showed in full, older ones as a line; `None` is
             all of them.
         max_episode_tokens: Most ids of an episode; `None` is no budget.
+        protocol: How its replies say what to do (`envs.protocol`).
     """
 
     prompt_style: str = DEFAULT_STYLE
@@ -179,6 +181,7 @@ class ModelCard:
     end_ids: tuple[int, ...] = ()
     keep_observations: int | None = None
     max_episode_tokens: int | None = None
+    protocol: str = DEFAULT_PROTOCOL
 
     def mismatch(self, environment: str, prompt_hash: str) -> str | None:
         """Why figures in an environment are not those of the policy as it was trained; `None` where they are.
@@ -189,8 +192,8 @@ class ModelCard:
             return None
         return (
             f"the policy was trained with other prompts (style {self.prompt_style}, hash {self.prompt_hash}) than it "
-            f"would get now ({prompt_hash}): prompt style, keep_observations, tools, revisions or the version differ, "
-            "and so may the figures"
+            f"would get now ({prompt_hash}): prompt style, protocol, keep_observations, tools, revisions or the "
+            "version differ, and so may the figures"
         )
 
     def other_stops(self, environment: str, stops: tuple[str, ...] | None) -> str | None:
@@ -281,6 +284,7 @@ def _card_of_run(run: Path) -> ModelCard | None:
             revise=settings.get("revise") if questions else None,
             keep_observations=settings.get("keep_observations") or None,
             max_episode_tokens=settings.get("max_episode_tokens") or None,
+            protocol=str(machine.get("protocol") or DEFAULT_PROTOCOL),
         )
     except (OSError, ValueError, AttributeError, yaml.YAMLError) as error:
         raise ValueError(f"{path}: does not say how the policy of this run was spoken to ({error})") from error

@@ -10,6 +10,7 @@ from typing import Any
 
 from agents.policies.opening import PolicyKind, PolicyName, read_name
 from agents.rollout import RolloutMode
+from envs.protocol import PROTOCOLS
 from envs.registry import environment_ids
 from sandboxes.guard import Parser
 from trainers.rollouts.manner import AUTO, DEFAULT_ENV
@@ -159,6 +160,7 @@ def _environment_arguments(add: Callable[..., Any]) -> None:
     add("--reward", default="shaped", help="shaped | binary | delta | one of your own")
     add("--agent_errors", default=TRAINING["agent_errors"].default, help=TRAINING["agent_errors"].metadata["help"])
     add("--prompt_style", default=AUTO, help="auto (what the policy was made for) | standard | compact | base")
+    add("--protocol", default=AUTO, choices=[AUTO, *PROTOCOLS], help=TRAINING["protocol"].metadata["help"])
     add(
         "--keep_observations",
         type=int,

@@ -90,7 +90,11 @@ def check(a: argparse.Namespace) -> Checked:
         check_body(body, a)
         manner = settle(a, card_of(named))
         settings = environment_settings(
-            a.env, tools=manner.tools, revise=manner.revise, keep_observations=manner.keep_observations
+            a.env,
+            tools=manner.tools,
+            revise=manner.revise,
+            keep_observations=manner.keep_observations,
+            protocol=manner.protocol,
         )
     except ValueError as error:
         raise EvaluateError(str(error)) from error
@@ -201,6 +205,7 @@ def settle(a: argparse.Namespace, card: ModelCard) -> Manner:
         max_turn_tokens=a.max_tokens,
         keep_observations=a.keep_observations,
         max_episode_tokens=a.max_episode_tokens,
+        protocol=a.protocol,
     )
     a.env, a.no_tools, a.revise = manner.env, not manner.tools, manner.revise
     a.max_turns, a.max_tokens = manner.max_turns, manner.max_turn_tokens

@@ -69,7 +69,8 @@ def _each(a: Namespace, run: Path, checkpoints: Sequence[Checkpoint]) -> Iterato
     """The step and the arguments of each evaluation; the start is spoken to as the checkpoints are."""
     start = copy.copy(a)
     start.model = str(read_mapping(run / CONFIG)["model_name_or_path"])
-    start.prompt_style = settle(start, read_card(checkpoints[0].folder)).prompt_style
+    manner = settle(start, read_card(checkpoints[0].folder))
+    start.prompt_style, start.protocol = manner.prompt_style, manner.protocol
     yield 0, start
     for checkpoint in checkpoints:
         of_step = copy.copy(a)

@@ -16,6 +16,7 @@ from typing import Any
 
 from rich.console import Console
 
+from agents.chat_tools import protocol_of, template_of
 from agents.escalate import Continued, attempt_of, stuck_turns
 from agents.policies.openai import OpenAIPolicy
 from agents.policies.opening import Actor, PolicyKind, PolicyName, open_policy
@@ -27,6 +28,7 @@ from agents.rollout.progress import RolloutProgress, Timing
 from agents.trajectory import Trajectory
 from agents.users import ModelUser
 from envs.conversation import ConversationEnv
+from envs.protocol import DEFAULT_PROTOCOL
 from envs.registry import environment
 from sandboxes import SandboxPool
 from tasks.assertions.grade import reset_timings, timing_table
@@ -40,7 +42,7 @@ from trainers.evaluation.resume import jobs_of, left_to_play, together
 from trainers.evaluation.shown import introduce, show, show_answers, show_episodes, speed, usage_line
 from trainers.evaluation.tokens import count
 from trainers.measure import Measurement, measure, side_rates, wrote_on
-from trainers.rollouts.manner import AUTO, differences, insist
+from trainers.rollouts.manner import AUTO, SPOKEN, differences, insist
 from trainers.run.folder import refuse_unwritable
 from trainers.run.machine import AHEAD, set_threads
 
@@ -66,10 +68,12 @@ def evaluate(a: argparse.Namespace, console: Console) -> int:
     try:
         made = make()
         prompt_hash = made.prompt_hash
+        if (spoken := protocol_of(made)).tools:
+            template_of(actor.policy.tokenizer, actor.policy.eos_ids, spoken)  # refuses one that carries no calls
     except ValueError as error:
         raise EvaluateError(str(error)) from error
     other = list(differences(actor.card, a.env, make))
-    if other and a.prompt_style == AUTO:
+    if other and all(getattr(a, name) == AUTO for name in SPOKEN):
         raise EvaluateError(insist(actor.card, other))
     record.begin(
         vars(a),
@@ -80,6 +84,7 @@ def evaluate(a: argparse.Namespace, console: Console) -> int:
         sandbox=checked.backend,
         prompt_style=checked.manner.prompt_style,
         prompt_hash=prompt_hash,
+        **({} if checked.manner.protocol == DEFAULT_PROTOCOL else {"protocol": checked.manner.protocol}),
     )
     introduce(a, checked, actor, other, console)
     for why in () if second is None else differences(second.card, a.env, make):

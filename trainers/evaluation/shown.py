@@ -15,6 +15,7 @@ from agents.models.card import ModelCard
 from agents.policies.openai import Usage
 from agents.policies.opening import Actor, PolicyKind
 from agents.rollout import RolloutResult
+from envs.protocol import DEFAULT_PROTOCOL
 from tasks.model import counted
 from tasks.splits import parted_twins
 from tasks.task import Task
@@ -28,10 +29,12 @@ from trainers.stats import mean_pass_at_k, wilson
 
 def introduce(a: argparse.Namespace, checked: Checked, actor: Actor, other: Sequence[str], console: Console) -> None:
     """What is about to be played, and what a reader of its figures should know."""
-    style, named = checked.manner.prompt_style, checked.named
+    manner, named = checked.manner, checked.named
+    style = manner.prompt_style
+    protocol = "" if manner.protocol == DEFAULT_PROTOCOL else f", protocol {manner.protocol}"
     console.print(
         f"{a.model}: {len(checked.tasks)} tasks x {a.samples} attempts, sandbox {checked.backend}, "
-        f"prompt style {style}",
+        f"prompt style {style}{protocol}",
         markup=False,
     )
     apart = (

@@ -14,11 +14,14 @@ from gymnasium import Env
 from agents.models.card import ModelCard
 from envs.conversation import ConversationEnv
 from envs.mixed import MixedEnv
+from envs.protocol import DEFAULT_PROTOCOL
 from envs.questions import AnswerEnv
-from envs.registry import id_of
+from envs.registry import environment, id_of, takes
 from envs.wrapping import WrappedConversation, as_conversation
 
 AUTO = "auto"
+SPOKEN = ("prompt_style", "protocol")
+"""Settings that are `auto` unless somebody asks: what differs from the card in them, asked for, is no mistake."""
 DEFAULT_ENV = "ClawGym-v0"
 
 
@@ -36,6 +39,7 @@ class Manner:
         keep_observations: How many of the last observations a prompt shows in full; `None` is all of them.
         max_episode_tokens: Most ids of an episode; `None` is no budget.
         asked: What was asked for and is not what the card says, for people.
+        protocol: How replies say what to do.
     """
 
     env: str
@@ -47,6 +51,7 @@ class Manner:
     keep_observations: int | None = None
     max_episode_tokens: int | None = None
     asked: tuple[str, ...] = ()
+    protocol: str = DEFAULT_PROTOCOL
 
 
 def manner_of(
@@ -60,15 +65,18 @@ def manner_of(
     max_turn_tokens: int | None = None,
     keep_observations: int | None = None,
     max_episode_tokens: int | None = None,
+    protocol: str = AUTO,
 ) -> Manner:
     """What was asked for, and of the rest what the card says. `None` and `auto` ask for nothing.
 
-    In another environment than the card's only style, cap and what becomes of older observations are taken from it.
+    In another environment than the card's only style, protocol (where it has one), cap and what becomes of older
+    observations are taken from it.
     """
     env = env or card.environment or DEFAULT_ENV
     own = env == card.environment
     trained = {
         "prompt_style": card.prompt_style,
+        "protocol": card.protocol if takes(environment(env), "protocol") else DEFAULT_PROTOCOL,
         "max_turn_tokens": card.max_turn_tokens,
         "keep_observations": card.keep_observations or (0 if card.prompt_hash else None),
         **({"tools": card.tools, "revise": card.revise, "max_turns": card.max_turns} if own else {}),
@@ -76,6 +84,7 @@ def manner_of(
     }
     asked = {
         "prompt_style": None if prompt_style == AUTO else prompt_style,
+        "protocol": None if protocol == AUTO else protocol,
         "max_turn_tokens": max_turn_tokens,
         "keep_observations": keep_observations,
         "tools": tools,
@@ -86,7 +95,7 @@ def manner_of(
     said = tuple(
         f"{name} {asked[name]} (in training {value})"
         for name, value in trained.items()
-        if value is not None and asked[name] not in (None, value) and (name != "prompt_style" or card.prompt_hash)
+        if value is not None and asked[name] not in (None, value) and (name not in SPOKEN or card.prompt_hash)
     )
     known = {name: trained.get(name) if value is None else value for name, value in asked.items()}
     return Manner(
@@ -99,6 +108,7 @@ def manner_of(
         int(known["keep_observations"] or 0) or None,
         int(known["max_episode_tokens"] or 0) or None,
         said,
+        str(known["protocol"]),
     )
 
 
@@ -148,6 +158,7 @@ def card_of_env(
         stops=stops_of(env),
         keep_observations=env.keep_observations,
         max_episode_tokens=max_episode_tokens,
+        protocol=env.protocol.name,
     )
 
 

@@ -12,6 +12,7 @@ from agents.policies.cuda import GraphStepper, prefill_read, roomy
 from agents.policies.draw import EagerStepper
 from agents.policies.slots import by_half
 from envs.prompts import LINE_CUT
+from envs.protocol import protocol
 from envs.questions import AnswerEnv
 from envs.registry import environment
 from trainers.passes import SHARE
@@ -303,7 +304,8 @@ def describe(run: Run) -> str:
         f"pool {len(run.tasks.pool)} tasks, held-out {len(run.tasks.held_out)} tasks{unseen_text(run.tasks)} "
         "(none in both)",
         f"confirmation at the end: {run.tasks.confirm_text}",
-        f"sandbox {run.backend}; policy {run.model_folder}; prompt style {run.prompt_style}",
+        f"sandbox {run.backend}; policy {run.model_folder}; prompt style {run.prompt_style}"
+        + (f", protocol {run.protocol}" if protocol(run.protocol).tools else ""),
         *([line] if (line := run.settings.preset.line()) else []),
         f"trained: {trained.text}; KL {_reference(run)}",
         f"{c.max_steps} steps of {c.generation_batch_size // c.num_generations} tasks x {c.num_generations} attempts",
@@ -323,7 +325,7 @@ def check_policy(run: Run) -> list[str]:
     Raises:
         ConfigError: It cannot carry the conversation, or has no tokens for the tags.
     """
-    found = check_tokenizer(run.source, raw=run.raw_prompts)
+    found = check_tokenizer(run.source, raw=run.raw_prompts, protocol=run.protocol)
     if run.t2po is None or not run.t2po.thinks:
         return found.lines
     if found.tokenizer is None:
@@ -420,7 +422,8 @@ def longest_episode(run: Run) -> int:
 def _first_prompt(run: Run) -> int:
     """Tokens of the longest first prompt."""
     said = MESSAGE_TOKENS.get(run.prompt_style, MESSAGE_TOKENS["standard"])
-    return said + max(len(task.intent) for task in run.tasks.everything) // CHARACTERS
+    offered = len(protocol(run.protocol).words.beside)
+    return said + (offered + max(len(task.intent) for task in run.tasks.everything)) // CHARACTERS
 
 
 def _reference(run: Run) -> str:

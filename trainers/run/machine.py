@@ -11,6 +11,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from envs.protocol import DEFAULT_PROTOCOL
 from envs.registry import environment, environments, takes
 from tasks.task import Task
 
@@ -22,7 +23,9 @@ AHEAD = 8
 """Tasks laid out while the policy decodes: 8 % more episodes a second on two cores, and as many more sandboxes."""
 
 
-def environment_settings(env: str, *, tools: bool, revise: int, keep_observations: int | None = None) -> dict[str, Any]:
+def environment_settings(
+    env: str, *, tools: bool, revise: int, keep_observations: int | None = None, protocol: str = DEFAULT_PROTOCOL
+) -> dict[str, Any]:
     """Keyword arguments that only some environments take, or only where they are asked for.
 
     Raises:
@@ -34,7 +37,12 @@ def environment_settings(env: str, *, tools: bool, revise: int, keep_observation
     if revise and not kind.may_revise:
         others = " and ".join(name for name, other in environments() if other.may_revise)
         raise ValueError(f"revise={revise}: only {others} let an answer be revised, not {env}")
-    history = {} if keep_observations is None else {"keep_observations": keep_observations}
+    if protocol != DEFAULT_PROTOCOL and not takes(kind, "protocol"):
+        others = " and ".join(name for name, other in environments() if takes(other, "protocol"))
+        raise ValueError(f"protocol={protocol}: {env} has one way to act; {others} can be played so")
+    history: dict[str, Any] = {} if keep_observations is None else {"keep_observations": keep_observations}
+    if protocol != DEFAULT_PROTOCOL:
+        history["protocol"] = protocol
     if takes(kind, "tools") and takes(kind, "revise"):
         return {"tools": tools, "revise": revise, **history}
     if not tools:

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from agents.chat import ChatError, ChatTemplate
+from agents.chat import ChatError
+from agents.chat_tools import template_of
 from agents.models.loading import (
     ModelKind,
     ModelSource,
@@ -17,6 +18,7 @@ from agents.models.loading import (
     local_tokenizer,
     resolve_model,
 )
+from envs.protocol import DEFAULT_PROTOCOL, PROTOCOLS
 from trainers.errors import ConfigError
 from trainers.settings import PolicyArguments
 from trainers.settings.checks import quantization_problem
@@ -258,12 +260,13 @@ class TokenizerCheck:
     lines: list[str]
 
 
-def check_tokenizer(source: ModelSource, *, raw: bool = False) -> TokenizerCheck:
+def check_tokenizer(source: ModelSource, *, raw: bool = False, protocol: str = DEFAULT_PROTOCOL) -> TokenizerCheck:
     """Render the chat template, find the ids that end a turn; looks into no network.
 
     Args:
         source: The policy.
         raw: The environment writes running text: the template stays out.
+        protocol: How replies say what to do.
 
     Raises:
         ConfigError: No conversation can be held with this tokenizer.
@@ -279,7 +282,7 @@ def check_tokenizer(source: ModelSource, *, raw: bool = False) -> TokenizerCheck
             f"tokenizer has {len(tokenizer)} ids: these are files of two models. Take both from one."
         )
     try:
-        template = ChatTemplate(tokenizer, ends, raw=raw)
+        template = template_of(tokenizer, ends, PROTOCOLS[protocol], raw=raw)
         template.first("", "a task")
     except ChatError as error:
         raise ConfigError(f"model_name_or_path={source.name}: {error}") from error

@@ -12,6 +12,7 @@ from agents.models.card import ModelCard, read_card
 from agents.models.loading import ModelKind, ModelSource
 from agents.t2po import T2POConfig
 from envs.conversation import ConversationEnv
+from envs.protocol import DEFAULT_PROTOCOL
 from envs.questions import AnswerEnv
 from envs.registry import environment
 from envs.rewards import RewardKind
@@ -27,7 +28,7 @@ from trainers.errors import ConfigError
 from trainers.heldout import HeldOut
 from trainers.processes import is_main
 from trainers.rollouts.curriculum import RulesError
-from trainers.rollouts.manner import AUTO, card_of_env, differences, insist
+from trainers.rollouts.manner import AUTO, SPOKEN, card_of_env, differences, insist, manner_of
 from trainers.rollouts.rules import IN_PROCESS, VLLM, make_rules
 from trainers.run.folder import GOES_ON, OCCUPIED, REPLACES, refuse_no_run, refuse_occupied, refuse_unwritable
 from trainers.run.machine import environment_settings, unfit_task
@@ -61,6 +62,7 @@ class Run:
         raw_prompts: The environment writes running text for a base model: no chat template goes around it.
         card: What the run's policies say about themselves.
         inherited: Settings that were taken from the policy's card, for people.
+        protocol: How replies say what to do.
     """
 
     settings: Settings
@@ -79,6 +81,7 @@ class Run:
     self_test: Coverage | None = None
     card: ModelCard = ModelCard()
     inherited: tuple[str, ...] = ()
+    protocol: str = DEFAULT_PROTOCOL
 
     def remarks(self) -> list[str]:
         """What a person may like to know as it starts, and need not act on."""
@@ -149,6 +152,7 @@ def prepare(settings: Settings) -> Run:
         curriculum_notes=curriculum_notes,
         self_test=coverage,
         inherited=tuple(inherited),
+        protocol=manner_of(card, env=env.env, protocol=env.protocol).protocol,
     )
     if config.sampler.startswith(VLLM) and run.peft is None and source.kind is not ModelKind.ADAPTER:
         raise ConfigError(
@@ -212,7 +216,7 @@ def _with_prompts(run: Run, card: ModelCard) -> Run:
         made.close()
     except ValueError as error:
         raise ConfigError(str(error)) from error
-    if other and env.prompt_style == AUTO:
+    if other and all(getattr(env, name) == AUTO for name in SPOKEN):
         raise ConfigError(f"model_name_or_path={run.source.name}: {insist(card, other)}")
     return run
 
@@ -410,7 +414,9 @@ def make_env_factory(run: Run, sandboxes: SandboxPool | None = None) -> Callable
         allow_shared_judges=env.allow_shared_judges,
         verifier_network=env.verifier_network,
         prompt_style=run.prompt_style,
-        **environment_settings(env.env, tools=env.tools, revise=env.revise, keep_observations=env.keep_observations),
+        **environment_settings(
+            env.env, tools=env.tools, revise=env.revise, keep_observations=env.keep_observations, protocol=run.protocol
+        ),
     )
 
 

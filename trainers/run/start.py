@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from agents.chat import ChatError
+from agents.chat_tools import template_of
 from agents.models.card import Damage, ModelError, damage_of, read_card
 from agents.models.loading import load_model, load_tokenizer
 from agents.policies.transformers import TransformersPolicy
@@ -18,6 +20,7 @@ from agents.policy import PolicyError, Sampling
 from agents.rollout import Job, RolloutEngine
 from agents.trajectory import Trajectory, read_jsonl
 from envs.conversation import ConversationEnv
+from envs.protocol import DEFAULT_PROTOCOL, protocol
 from envs.registry import environment
 from sandboxes import SandboxPool, SandboxUnavailable
 from tasks.model import TaskError
@@ -27,7 +30,7 @@ from trainers.errors import BestLostError, ConfigError, DamagedError, RunFolderE
 from trainers.guards.guard import LeftBehind
 from trainers.heldout.selection import random_states_kept, saved_weights
 from trainers.processes import from_main, is_main, together
-from trainers.rollouts.manner import manner_of
+from trainers.rollouts.manner import SPOKEN, manner_of
 from trainers.rollouts.partial import NO_RESUME, PARTIAL
 from trainers.run.callback import facts_of
 from trainers.run.machine import environment_settings
@@ -193,7 +196,7 @@ def load(run: Run, checkpoint: Checkpoint | None) -> tuple[Any, Any, RunRecord |
 
     Raises:
         ModelError: It cannot be loaded.
-        ConfigError: The T2PO switches do not fit it, or the checkpoint is not one that these settings go on from.
+        ConfigError: T2PO switches or protocol do not fit it, or these settings cannot go on from the checkpoint.
         BestLostError: The weights that the checkpoint calls its best are gone.
         RunFolderError: See `open_record`.
     """
@@ -204,7 +207,22 @@ def load(run: Run, checkpoint: Checkpoint | None) -> tuple[Any, Any, RunRecord |
     four_bit = policy.quantize == "4bit"
     model, tokenizer = load_model(run.model_folder, dtype=policy.dtype, trainable=True, four_bit=four_bit)
     check_t2po(run.t2po, tokenizer)
+    check_protocol(run, tokenizer)
     return model, tokenizer, open_record(run, checkpoint) if is_main() else None
+
+
+def check_protocol(run: Run, tokenizer: Any) -> None:
+    """Refuse a chat template that cannot carry the protocol of the run.
+
+    Raises:
+        ConfigError: It cannot.
+    """
+    spoken = protocol(run.protocol)
+    try:
+        if spoken.tools:
+            template_of(tokenizer, None, spoken)
+    except ChatError as error:
+        raise ConfigError(f"model_name_or_path={run.source.name}: {error}") from error
 
 
 def check_goes_on(run: Run, checkpoint: Checkpoint) -> None:
@@ -215,7 +233,7 @@ def check_goes_on(run: Run, checkpoint: Checkpoint) -> None:
         ConfigError: Its best was measured in another way, or its tasks came in another order.
     """
     state, card, env = checkpoint.state, read_card(checkpoint.folder), run.settings.env
-    said = ("prompt_style", "tools", "revise", "keep_observations")
+    said = (*SPOKEN, "tools", "revise", "keep_observations")
     asked = any(getattr(run.card, name) != getattr(card, name) for name in said)
     if (why := card.mismatch(env.env, run.card.prompt_hash)) and not asked:
         raise ConfigError(
@@ -256,6 +274,7 @@ def open_record(run: Run, checkpoint: Checkpoint | None) -> RunRecord:
         prompt_style=run.prompt_style,
         prompt_hash=run.prompt_hash,
         processes=config.world_size,
+        **({} if run.protocol == DEFAULT_PROTOCOL else {"protocol": run.protocol}),
     )
     return record
 
@@ -372,7 +391,11 @@ def _play(
         allow_shared_judges=True,
         verifier_network=next((e.environment.get("verifier_network") for e in then if e.environment), None),
         **environment_settings(
-            manner.env, tools=manner.tools, revise=manner.revise, keep_observations=manner.keep_observations
+            manner.env,
+            tools=manner.tools,
+            revise=manner.revise,
+            keep_observations=manner.keep_observations,
+            protocol=manner.protocol,
         ),
     )
     model: Any = trainer.accelerator.unwrap_model(trainer.model)

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from agents.models.loading import four_bit_problem
 from agents.rollout.engine import RolloutMode
+from envs.protocol import PROTOCOLS
 from envs.registry import BUILT_IN
 from sandboxes.sandbox import NAMES
 from tasks.settings import Settings, idle, setting, unless
@@ -105,6 +106,13 @@ class EnvArguments(Settings):
     )
     prompt_style: str = setting(
         "auto", "auto (what the policy was made for) | standard | compact | base (questions, base models)."
+    )
+    protocol: str = setting(
+        "auto",
+        "Shell tasks: auto (what the policy was made for) | text (a bash block, a stop word) | tools (tool calls in "
+        "the form of the policy's chat template).",
+        choices=("auto", *PROTOCOLS),
+        recorded=False,
     )
     keep_observations: int | None = setting(
         None,

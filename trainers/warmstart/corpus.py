@@ -17,6 +17,7 @@ from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 from agents.chat import without_clock
 from agents.models.card import ModelCard
 from agents.trajectory import RecordError, Trajectory, read_records
+from envs.protocol import DEFAULT_PROTOCOL
 from envs.registry import BUILT_IN
 from trainers.warmstart.fieldnotes import Retold, episodes_of, is_field_notes
 
@@ -429,6 +430,7 @@ def spoken_in(path: Path, *, passed_only: bool = True) -> set[ModelCard]:
                 revise=said.get("revise"),
                 stops=None if stops is None else tuple(stops),
                 keep_observations=said.get("keep_observations"),
+                protocol=str(said.get("protocol") or DEFAULT_PROTOCOL),
             )
         )
     return told

@@ -16,6 +16,7 @@ from torch.nn import functional
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerBase
 
 from envs.prompts import ANSWER_STYLES, STYLES
+from envs.protocol import DEFAULT_PROTOCOL, PROTOCOLS
 from tasks.settings import Settings, problems, setting, written
 from trainers.errors import ConfigError
 from trainers.settings.groups import DTYPES
@@ -309,6 +310,12 @@ class SFTSettings(Settings):
         "for) | standard | compact | base.",
         choices=STYLE_NAMES,
     )
+    protocol: str = setting(
+        "auto",
+        "How its replies say what to do, for the model's card: auto (as trajectories say, else as the model was made "
+        "for) | text | tools.",
+        choices=("auto", *PROTOCOLS),
+    )
     passed_only: bool = setting(True, "Of trajectories, keep those that passed.")
     n_demonstrations: int = setting(200_000, "Demonstrations to generate.", low=1)
     recipe: dict[str, Any] = setting(dict, "Faults of demonstrations (a flag takes JSON).")
@@ -350,6 +357,11 @@ class SFTSettings(Settings):
             )
         if self.tasks is not None and self.data is None:
             raise SFTConfigError("tasks: does nothing without data, whose episodes are about them; leave it out")
+        if self.data is None and self.protocol not in ("auto", DEFAULT_PROTOCOL):
+            raise SFTConfigError(
+                f"protocol={self.protocol}: generated demonstrations speak {DEFAULT_PROTOCOL}; name data= of another "
+                "protocol, or leave it out"
+            )
         if self.lora_r and self.model_name_or_path is None:
             raise SFTConfigError("lora_r: a new model has nothing to adapt; name one with model_name_or_path")
         if self.data is not None and self.model_name_or_path is None:
@@ -385,7 +397,7 @@ class SFTSettings(Settings):
 
     def to_json(self) -> dict[str, Any]:
         """The settings that shape the weights: not where they are made and go, nor what their card says."""
-        here = ("output_dir", "overwrite", "device", "processes", "logging_steps", "prompt_style")
+        here = ("output_dir", "overwrite", "device", "processes", "logging_steps", "prompt_style", "protocol")
         unsaid = () if self.tasks else ("tasks",)
         return {name: value for name, value in written(self).items() if name not in (*here, *unsaid)}
 

@@ -47,7 +47,9 @@ def test_a_reply_has_at_most_what_the_flag_and_some_task_allow(flag: int, cap: i
 def test_agent_errors_reaches_the_environment() -> None:
     for flags, kind in ((["--agent_errors", "error"], "error"), ([], "fail")):
         settings = parse(flags)
-        checked: Any = SimpleNamespace(settings=settings, tasks=run().tasks, backend="auto", prompt_style="compact")
+        checked: Any = SimpleNamespace(
+            settings=settings, tasks=run().tasks, backend="auto", prompt_style="compact", protocol="text"
+        )
         made = make_env_factory(checked)()
         assert made.agent_errors == kind == settings.resolved()["agent_errors"]
 
@@ -67,7 +69,9 @@ def test_older_observations_reach_the_environment_as_asked_or_as_before() -> Non
     ):
         taken, notes = _inherit(settings, before)
         assert (taken.env.keep_observations, notes) == (keep, said)
-        checked: Any = SimpleNamespace(settings=taken, tasks=run().tasks, backend="auto", prompt_style="compact")
+        checked: Any = SimpleNamespace(
+            settings=taken, tasks=run().tasks, backend="auto", prompt_style="compact", protocol="text"
+        )
         made = make_env_factory(checked)()
         assert made.keep_observations == keep
         assert card_of_env(made, 64).keep_observations == keep  # type: ignore[union-attr]
@@ -75,7 +79,9 @@ def test_older_observations_reach_the_environment_as_asked_or_as_before() -> Non
         trained = make_env_factory(checked)(keep_observations=before.keep_observations).prompt_hash
         known = replace(before, prompt_hash=trained, environment="ClawGym-v0")
         assert not list(differences(replace(known, stops=()), "ClawGym-v0", make_env_factory(checked)))
-        other: Any = SimpleNamespace(settings=taken, tasks=run().tasks, backend="auto", prompt_style="standard")
+        other: Any = SimpleNamespace(
+            settings=taken, tasks=run().tasks, backend="auto", prompt_style="standard", protocol="text"
+        )
         assert list(differences(known, "ClawGym-v0", make_env_factory(other)))
     assert parse(["--keep_observations", "0"]).env.keep_observations is None
 
@@ -85,7 +91,9 @@ def test_the_longest_prompt_is_that_of_the_lines() -> None:
     longest = {}
     for keep in (None, 1, 3, 60):
         kept = replace(settings, env=replace(settings.env, keep_observations=keep, max_turns=50))
-        longest[keep] = longest_episode(SimpleNamespace(settings=kept, tasks=run().tasks, prompt_style="standard"))
+        longest[keep] = longest_episode(
+            SimpleNamespace(settings=kept, tasks=run().tasks, prompt_style="standard", protocol="text")
+        )
     said, line = MESSAGE_TOKENS["standard"], LINE_CUT // CHARACTERS
     assert longest[None] == longest[60] and longest[None] - longest[3] == 47 * (said - line) > 0
     assert longest[3] - longest[1] == 2 * (said - line)
@@ -103,7 +111,9 @@ def test_a_token_budget_is_the_longest_episode_and_is_that_of_before() -> None:
         assert (taken.env.max_episode_tokens, notes) == (budget, said)
     longest = {}
     for flags in ([], ["--max_episode_tokens", "900"], ["--max_episode_tokens", "90000"]):
-        checked: Any = SimpleNamespace(settings=parse(flags), tasks=run().tasks, prompt_style="standard")
+        checked: Any = SimpleNamespace(
+            settings=parse(flags), tasks=run().tasks, prompt_style="standard", protocol="text"
+        )
         longest[flags[-1] if flags else ""] = longest_episode(checked)
     assert longest["900"] == 900 < longest[""] == longest["90000"]
     masked = ["--mask_truncated_completions", "true"]
