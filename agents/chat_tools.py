@@ -25,7 +25,8 @@ from envs.protocol import DEFAULT_PROTOCOL, PROTOCOLS, Protocol
 _LAST = "SLOT4LAST"
 _CALL_ID = "call00001"
 """Names a call that the model gave no name: nine letters and digits, as Mistral's templates ask for."""
-_NAMED = re.compile(r"[A-Za-z0-9]{9}")
+_NAMED = re.compile(r"(?!SLOT)[A-Za-z0-9]{9}")
+"""Names of calls that are repeated: of the form that templates ask for, and no place holder of this module."""
 _TAG = re.compile(r"<[^\s<>]+>|\[[^\s\[\]]+\]")
 _PROBE = 'a "b"  \\ c\n\t<d> é 日'
 _COMMAND = f"echo {_PROBE}"

@@ -7,6 +7,7 @@ encodes its replies as bytes (`reply_ids`).
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -51,7 +52,8 @@ def with_calls(messages: Sequence[Message]) -> list[Message]:
 
     Returns:
         The same with `tool_calls`, and a result for each of them. Where a reply holds text that only looks like a call,
-        it stays text, and the answer to it is a message of the user: an endpoint takes no result without a call.
+        or a call that an endpoint may refuse to take back, it stays text, and the answer to it is a message of the
+        user: no endpoint takes a result without a call. (A refused message would end the episode without a grade.)
     """
     out: list[Message] = []
     names: list[str] = []
@@ -61,7 +63,7 @@ def with_calls(messages: Sequence[Message]) -> list[Message]:
             found = read_calls(text)
             said = text[: found.begin].removesuffix("\n")
             names = []
-            if found.calls and text == written(found.calls, said):
+            if found.calls and text == written(found.calls, said) and all(map(_sendable, found.calls)):
                 names = [call.id or f"call_{number}_{place}" for place, call in enumerate(found.calls)]
                 calls = [_sent(call, name) for call, name in zip(found.calls, names, strict=True)]
                 message = {"role": role, "content": said or None, "tool_calls": calls}
@@ -74,9 +76,20 @@ def with_calls(messages: Sequence[Message]) -> list[Message]:
     return out
 
 
+_FUNCTION = re.compile(r"[A-Za-z0-9_-]{1,64}")
+
+
+def _sendable(call: Call) -> bool:
+    """Whether every endpoint takes a call: a name as functions have them, and a JSON object of arguments."""
+    try:
+        json.dumps(call.arguments, allow_nan=False)
+    except ValueError:
+        return False
+    return isinstance(call.arguments, dict) and _FUNCTION.fullmatch(call.name) is not None
+
+
 def _sent(call: Call, name: str) -> dict[str, Any]:
-    arguments = call.arguments
-    text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+    text = json.dumps(call.arguments, ensure_ascii=False)
     return {"id": name, "type": "function", "function": {"name": call.name, "arguments": text}}
 
 

@@ -173,7 +173,7 @@ def test_a_result_repeats_the_name_that_the_model_gave_its_call() -> None:
         return template.tokenizer.decode(template.following("ok", ended=True, reply=reply), skip_special_tokens=False)
 
     assert '"call_id": "abcdefgh7"' in shown(call("mistral", "ls", 7))
-    for odd in ("short", "[/INST]xx", "a" * 10):
+    for odd in ("short", "[/INST]xx", "a" * 10, "SLOT3NEXT", "SLOT1USER"):
         assert '"call_id": "call00001"' in shown(call("mistral", "ls").replace(called(0), odd))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -140,29 +141,33 @@ def test_an_endpoint_is_offered_tools_and_gets_results() -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "kind"),
+    ("answer", "kind", "calls"),
     [
-        (said(None, "tool_calls", tool_calls=[call("bash", '{"command": ')]), "bad_arguments"),
-        (said(None, "tool_calls", tool_calls=[call("bash", '{"command": 1}')]), "bad_arguments"),
-        (said(None, "tool_calls", tool_calls=[call("bash", "")]), "bad_arguments"),
-        (said(None, "tool_calls", tool_calls=[call("bash", {"cmd": "ls"})]), "bad_arguments"),
-        (said(None, "tool_calls", tool_calls=[call("python", "{}")]), "unknown_tool"),
-        (said(None, "length", tool_calls=[call("bash", '{"command": "echo')]), "bad_arguments"),
-        (said(None, "tool_calls", tool_calls=[call("bash", "{}"), call("submit", "{}", 1)]), "several_calls"),
-        (said("I am done."), "no_call"),
-        (said("<tool_call>{"), "unclosed_call"),
+        (said(None, "tool_calls", tool_calls=[call("bash", '{"command": 1}')]), "bad_arguments", 1),
+        (said(None, "tool_calls", tool_calls=[call("bash", "")]), "bad_arguments", 1),
+        (said(None, "tool_calls", tool_calls=[call("bash", {"cmd": "ls"})]), "bad_arguments", 1),
+        (said(None, "tool_calls", tool_calls=[call("python", "{}")]), "unknown_tool", 1),
+        (said(None, "tool_calls", tool_calls=[call("bash", "{}"), call("submit", "{}", 1)]), "several_calls", 2),
+        # What it may refuse to take back is text: the episode would end without a grade.
+        (said(None, "tool_calls", tool_calls=[call("bash", '{"command": ')]), "bad_arguments", 0),
+        (said(None, "length", tool_calls=[call("bash", '{"command": "echo')]), "bad_arguments", 0),
+        (said(None, "tool_calls", tool_calls=[call("bash", '{"command": 1e999}')]), "bad_arguments", 0),
+        (said(None, "tool_calls", tool_calls=[call("bash<|channel|>json", "{}")]), "unknown_tool", 0),
+        (said("I am done."), "no_call", 0),
+        (said("<tool_call>{"), "unclosed_call", 0),
     ],
-)  # fmt: skip
-def test_what_a_model_gets_wrong_is_an_observation_for_each_of_its_calls(answer: dict[str, Any], kind: str) -> None:
+)
+def test_what_a_model_gets_wrong_is_an_observation_for_each_of_its_calls(
+    answer: dict[str, Any], kind: str, calls: int
+) -> None:
     episode, asked = at_endpoint(answer, said(None, "tool_calls", tool_calls=[call("submit", None, 9)]))
     assert [turn.action for turn in episode.turns] == ["malformed", "submit"]
     assert TOOLS.parse(episode.turns[0].reply).kind == kind  # type: ignore[union-attr]
     reply, *results = asked[1]["messages"][1:]
-    names = [one["id"] for one in reply.get("tool_calls", [])]
-    # An endpoint takes a result for every call, and none without one.
-    assert [one.get("tool_call_id") for one in results] == (names or [None])
-    assert {one["role"] for one in results} == {"tool" if names else "user"}
-    assert all(isinstance(one["function"]["arguments"], str) for one in reply.get("tool_calls", []))
+    sent = reply.get("tool_calls", [])
+    assert len(sent) == calls and all(isinstance(json.loads(one["function"]["arguments"]), dict) for one in sent)
+    assert [one.get("tool_call_id") for one in results] == ([one["id"] for one in sent] or [None])
+    assert {one["role"] for one in results} == {"tool" if calls else "user"}
 
 
 def test_calls_without_a_name_get_one() -> None:
