@@ -23,7 +23,7 @@ def needs_a_sandbox() -> None:
         pytest.skip("no safe sandbox works here")
 
 
-@pytest.mark.parametrize("which", [0, 1, 2], ids=["shell", "question", "user"])
+@pytest.mark.parametrize("which", [0, 1, 2, 3], ids=["shell", "tools", "question", "user"])
 def test_the_worked_examples_print_what_the_page_says(which: int, capsys: pytest.CaptureFixture[str]) -> None:
     exec(compile(examples()[which], "docs/envs.md", "exec"), {})
     shown = capsys.readouterr().out
@@ -33,11 +33,11 @@ def test_the_worked_examples_print_what_the_page_says(which: int, capsys: pytest
 
 
 def test_the_vector_example_runs(capsys: pytest.CaptureFixture[str]) -> None:
-    exec(compile(examples()[3], "docs/envs.md", "exec"), {})
+    exec(compile(examples()[4], "docs/envs.md", "exec"), {})
     assert capsys.readouterr().out.startswith("[False False]")
 
 
 def test_the_wrapper_example_prints_a_graded_end(capsys: pytest.CaptureFixture[str]) -> None:
-    exec(compile(examples()[4], "docs/envs.md", "exec"), {})
+    exec(compile(examples()[5], "docs/envs.md", "exec"), {})
     reward, *rest = capsys.readouterr().out.split()
     assert rest == ["True", "max_turns", "False"] and float(reward) != 0
