@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from random import Random
 from typing import Any
 
 import pytest
@@ -23,6 +24,7 @@ from tests.agents.test_chat_episodes import play as sampled_episodes
 from tests.agents.test_trl_templates import tokens_for
 from tests.agents.tool_templates import ENDS, HERMES, LLAMA, TEMPLATES, call, called, tool_tokenizer
 from tests.agents.toys import CHATML, tokenizer
+from tests.envs.test_calls import broken
 
 TOOLS = PROTOCOLS["tools"]
 SCHEMAS = [tool.schema() for tool in TOOLS.tools]
@@ -175,6 +177,20 @@ def test_a_result_repeats_the_name_that_the_model_gave_its_call() -> None:
     assert '"call_id": "abcdefgh7"' in shown(call("mistral", "ls", 7))
     for odd in ("short", "[/INST]xx", "a" * 10, "SLOT3NEXT", "SLOT1USER"):
         assert '"call_id": "call00001"' in shown(call("mistral", "ls").replace(called(0), odd))
+
+
+@each_template
+def test_no_broken_call_breaks_a_conversation(name: str) -> None:
+    draw, tokens = Random(0), tool_tokenizer(name)
+    talk = Conversation(ToolTemplate(tokens, protocol=TOOLS))
+    talk.start("", "go")
+    for _ in range(60):
+        reply = broken(draw).replace("abc123xyz", draw.choice(["SLOT3NEXT", "0" * 9, "</s>", '"x"']))
+        before = list(talk.ids)
+        ids = [*tokens.encode(reply, add_special_tokens=False), tokens.eos_token_id]
+        talk.reply(ids, FinishReason.STOP)
+        added = talk.observe("error: no")
+        assert talk.ids == [*before, *ids, *added] and "error: no" in tokens.decode(added)
 
 
 @pytest.mark.parametrize("name", ["qwen2_5", "qwen3", "qwen3_5_think", "llama3_1"])
