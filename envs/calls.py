@@ -86,10 +86,11 @@ TOOLS = {tool.name: tool for tool in (BASH, SUBMIT)}
 #                  [TOOL_CALLS]bash[ARGS]{"command": "ls"}
 #   Llama 3        {"name": "bash", "parameters": {"command": "ls"}}, as the whole reply or behind <|python_tag|>
 #
-# Each begins with a mark that means nothing else, so a reply in any of them is read, whatever the policy's template
-# is. What stands between the marks is read as JSON from its first character: a command may hold any text, the mark
-# that ends a call too. Line breaks may stand in a text of the JSON as they are; a key may not come twice. An argument
-# between tags ends with the first `</parameter>` behind which the next one or the end of the function stands.
+# Each begins with a mark that means nothing else (Llama: the reply begins with a brace), so a reply in any of them is
+# read, whatever the template is. What stands between the marks is read as JSON from its first character: a command may
+# hold any text, the mark that ends a call too. Line breaks may stand in a text of the JSON as they are; a key may not
+# come twice. An argument between tags ends with the first `</parameter>` behind which the next one or the end of the
+# function stands.
 #
 # Thoughts (`<think>...</think>` outside a call) are left out first, with the calls that are drafted in them.
 

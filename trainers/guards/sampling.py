@@ -85,10 +85,11 @@ class PromptParity(Guard):
         yield warn(
             "unread",
             f"prompts: {len(bad)} of the {len(turns)} replies of step 1 ({len(bad) / len(turns):.0%}) are no command "
-            f"and no answer. The first (task {task}): {_shortened(turn.reply)}. Likely reasons: the prompt_style does "
-            f"not fit the policy (it is spoken to as {style}), its chat template is another one, it was never shown "
-            "such turns (a warm start with `python -m trainers.sft` teaches them), or replies are cut before they act "
-            f"({cut:.0%} of these reached their cap{f' of {self.cap} tokens' * bool(self.cap)}: max_turn_tokens).",
+            f"and no answer. The first (task {task}): {_shortened(turn.reply)}. Likely reasons: prompt_style or "
+            f"protocol do not fit the policy (it is spoken to as {style}), its chat template is another one, it was "
+            "never shown such turns (a warm start with `python -m trainers.sft` teaches them), or replies are cut "
+            f"before they act ({cut:.0%} of these reached their cap{f' of {self.cap} tokens' * bool(self.cap)}: "
+            "max_turn_tokens).",
         )
 
     def measured(self, held_out: Measured) -> Iterator[Alarm]:
