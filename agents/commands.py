@@ -427,6 +427,8 @@ def _at_hand(episode: Trajectory) -> ChatTemplate | None:
             template = template_for(episode, tokenizer_named(name))
         except ModelError as error:
             raise ReplayError(f"its ids cannot be compared: {error}; `rescore` compares grades alone") from error
+        except ChatError:  # it carries no tool calls, so the episode had another one
+            continue
         if template.fingerprint == episode.tokenizer:
             return template
     return None

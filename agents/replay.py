@@ -131,11 +131,19 @@ def replay(
 
 
 def template_for(recorded: Trajectory, tokenizer: Any) -> ChatTemplate:
-    """The tokenizer's template as it was used in an episode."""
+    """The tokenizer's template as it was used in an episode.
+
+    Raises:
+        ChatError: It cannot carry the episode's protocol, or no conversation at all.
+        ReplayError: The record names a protocol that there is not.
+    """
     ends = {turn.ids[-1] for turn in recorded.turns if turn.ids and turn.finish is FinishReason.STOP}
     eos = getattr(tokenizer, "eos_token_id", None)
     raw = recorded.environment.get("prompt_style") == "base"
-    spoken = protocol(recorded.environment.get(PROTOCOL, DEFAULT_PROTOCOL))
+    try:
+        spoken = protocol(recorded.environment.get(PROTOCOL, DEFAULT_PROTOCOL))
+    except ValueError as error:
+        raise ReplayError(f"no environment can be made as it was: {error}") from error
     return template_of(tokenizer, ends | ({eos} if eos is not None else set()), spoken, raw=raw)
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from agents.__main__ import main
 from agents.chat_tools import template_of
 from agents.policies.human import HumanPolicy
 from agents.policies.openai import OpenAIPolicy
@@ -14,7 +16,7 @@ from agents.policies.scripted import ByteTokenizer, NoOpPolicy, OraclePolicy
 from agents.policy import Policy, Sampling
 from agents.replay import replay, template_for
 from agents.rollout import Job, RolloutEngine
-from agents.trajectory import Trajectory, env_for, setting_of
+from agents.trajectory import Trajectory, env_for, setting_of, write_jsonl
 from envs import ClawGymEnv, ClawGymUserEnv
 from envs.protocol import PROTOCOLS
 from sandboxes.opening import probe
@@ -24,6 +26,7 @@ from tasks.task import Task
 from tests.agents.fakes import FakeEnv, task
 from tests.agents.policies.fake_endpoint import endpoint, said
 from tests.agents.policies.test_human import lines
+from tests.agents.tool_templates import tool_tokenizer
 
 TOOLS = PROTOCOLS["tools"]
 needs_bubblewrap = pytest.mark.skipif(not probe("bubblewrap").ok, reason="bubblewrap does not work here")
@@ -70,6 +73,21 @@ def test_an_episode_of_calls_is_played_again() -> None:
     assert template.fingerprint == episode.tokenizer
     again = replay(episode, shell, template=template, sandbox="bubblewrap")
     assert again.same_grade and again.ids_compared and again.differences == []
+
+
+@needs_bubblewrap
+@pytest.mark.parametrize("changed", [None, "mcp"])
+def test_the_command_plays_episodes_of_other_tokenizers_again(
+    changed: str | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    [shell] = load_tasks("library")[:1]
+    env = lambda: ClawGymEnv([shell], sandbox="bubblewrap", protocol="tools")  # noqa: E731
+    [episode] = played(OraclePolicy(tool_tokenizer("hermes")), env, shell)
+    episode.environment["protocol"] = changed or "tools"
+    with open(tmp_path / "episodes.jsonl", "w") as file:
+        write_jsonl([episode], file)
+    assert main(["replay", str(tmp_path / "episodes.jsonl"), "--tasks", "library"]) == (2 if changed else 0)
+    assert changed is None or "there is no protocol 'mcp'" in " ".join(capsys.readouterr().out.split())
 
 
 def test_records_of_the_text_protocol_do_not_name_it() -> None:
