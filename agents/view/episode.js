@@ -185,10 +185,15 @@ function detail(one, before, whole) {
 
 // -- A turn ----------------------------------------------------------------------------------------------------------
 
-// A reply without its fence: what stands before the command, the command, what stands after.
+// How replies write a tool call (envs/calls.py).
+const CALL = /<tool_call>(?:(?!<tool_call>)[^])*<\/tool_call>|\[TOOL_CALLS\][^]*|(?:<\|python_tag\|>\s*|^\s*)\{\s*"name"[^]*/g;
+// A reply without its fence or its call: what stands before the command, the command, what stands after.
 function parts(turn) {
   const reply = turn.reply ?? "", command = turn.command;
   if (!command) return [reply, null, ""];
+  const call = [...reply.matchAll(CALL)].at(-1);
+  if (call && !/^\s*(?:`{3}|~{3})/m.test(reply.slice(0, call.index)))
+    return [reply.slice(0, call.index).trim(), command, reply.slice(call.index + call[0].length).trim()];
   const at = reply.indexOf(command);
   if (at < 0) return [reply, command, ""]; // recorded as it was carried out, and written otherwise
   const before = reply.slice(0, at).replace(/`{3,}[^\n`]*\n\s*$/, "");

@@ -286,3 +286,27 @@ def test_what_a_task_wanted_stands_beside_the_finding(window: Browser, tmp_path:
 
 def named(one: Any) -> str:
     return str(one.name or one.default_name())
+
+
+def test_a_tool_call_is_shown_as_its_command(window: Browser, tmp_path: Path) -> None:
+    first, second = 'echo "a"', "ls name"
+    draft = '<think>maybe <tool_call>{"name": "rm"}</tool_call></think>I look.'
+    replies = [
+        (first, f"{draft}\n<tool_call>\n{json.dumps({'name': 'bash', 'arguments': {'command': first}})}\n</tool_call>"),
+        (
+            second,
+            f"<tool_call>\n<function=bash>\n<parameter=command>\n{second}\n</parameter>\n</function>\n</tool_call>",
+        ),
+        (second, json.dumps({"name": "bash", "parameters": {"command": second}})),
+        (second, f"[TOOL_CALLS] [{json.dumps({'name': 'bash', 'arguments': {'command': second}})}]"),
+        (second, f"<tool_call> is a word.\n```bash\n{second}\n```"),
+    ]
+    turns = [turn(place, reply, command=run) for place, (run, reply) in enumerate(replies)]
+    write(tmp_path / "calls.jsonl", [episode(turns=turns)])
+    write_page([tmp_path / "calls.jsonl"], tmp_path / "episodes.html")
+    window.open(f"{(tmp_path / 'episodes.html').as_uri()}#e=calls.jsonl:0", *SIZES[0])
+    window.wait("document.querySelector('.sheet')")
+    text = window.run("document.getElementById('reader').innerText")
+    assert first in text and text.count(second) == 4
+    assert "I look." in text and "is a word." in text
+    assert not any(mark in text for mark in ("arguments", "parameter", "[TOOL_CALLS]", "```"))
