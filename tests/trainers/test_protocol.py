@@ -13,6 +13,7 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from agents.models.card import ModelCard, find_card, read_card, write_card, write_manifest
+from tests.agents.policies.fake_endpoint import endpoint, said
 from tests.agents.tool_templates import tool_tokenizer
 from tests.trainers.test_one_prompt import SANDBOX, SHELL, SMALL, card_of, episodes, measured
 from trainers import evaluate, grpo
@@ -120,6 +121,18 @@ def test_the_oracle_passes_by_calls(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert evaluate.main(argv) == 0
     records = [json.loads(line) for line in (tmp_path / "a" / "episodes_greedy.jsonl").read_text().splitlines()]
     assert all(record["passed"] and "<tool_call>" in record["turns"][0]["reply"] for record in records)
+
+
+def test_an_endpoint_is_measured_with_tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    call = {"id": "a", "type": "function", "function": {"name": "submit", "arguments": "{}"}}
+    with endpoint(lambda body: said(None, "tool_calls", tool_calls=[call])) as server:
+        argv = ["--model", f"openai:tiny@{server.url}", "--tasks", "library", "--limit", "3", "--protocol", "tools"]
+        assert evaluate.main([*argv, "--sandbox", str(SANDBOX), "--output_dir", str(tmp_path / "a")]) == 0
+        assert len(server.asked) == 3
+        assert all([tool["function"]["name"] for tool in body["tools"]] == ["bash", "submit"] for body in server.asked)
+    records = [json.loads(line) for line in (tmp_path / "a" / "episodes_sampled.jsonl").read_text().splitlines()]
+    assert {record["stop_reason"] for record in records} == {"submitted"}
 
 
 def test_what_is_asked_for_wins_over_the_card() -> None:
