@@ -29,7 +29,7 @@ from agents.rollout import Job, RolloutEngine
 from agents.trajectory import FORGED, LOSSES, RecordError, Trajectory, Turn, write_jsonl
 from envs.mixed import MixedEnv
 from tasks.model import LONE_SURROGATES, TaskError
-from tasks.sources import load_tasks
+from tasks.sources import held_out_sources, load_tasks
 from tasks.splits import SUFFIX
 from tasks.task import Task
 
@@ -119,9 +119,9 @@ def recorded_model(file: str | Path) -> str | None:
 
 def _sources(settings: dict[str, Any]) -> list[Any]:
     """Where the tasks are that the settings name."""
-    held_out = settings.get("held_out") or "none"
-    by_itself = held_out not in ("none", "split") and not str(held_out).endswith(SUFFIX)
-    return [settings["tasks"], *([held_out] if by_itself else [])]
+    held_out, sets = held_out_sources(str(settings.get("held_out") or "none"))
+    by_itself = held_out not in ("", "none", "split") and not held_out.endswith(SUFFIX)
+    return [settings["tasks"], *([held_out] if by_itself else []), *sets.values()]
 
 
 def run_of(file: Path) -> Path | None:

@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
@@ -39,6 +39,7 @@ class Split:
         choice: How it was decided.
         confirm: Tasks that nothing is trained or chosen on: what training chose is measured on them once, at its end;
             empty unless asked for.
+        sets: Further tasks only measured on, each list a set of its own, by its name.
     """
 
     pool: tuple[Task, ...]
@@ -46,6 +47,7 @@ class Split:
     unseen: tuple[Task, ...] = ()
     choice: Choice = Choice.SEED
     confirm: tuple[Task, ...] = ()
+    sets: Mapping[str, tuple[Task, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Refuse overlap.
@@ -54,14 +56,21 @@ class Split:
             TaskError: a task stands on two sides, by id or by content, or an unseen family is trained on.
         """
         known = _Known(self.pool)
-        for side, tasks in (("held-out", self.held_out), ("unseen", self.unseen), ("confirmation", self.confirm)):
+        sides = (("held-out", self.held_out), ("unseen", self.unseen), ("confirmation", self.confirm))
+        for side, tasks in (*sides, *((f"held-out ({name})", tasks) for name, tasks in self.sets.items())):
             shared = [task.id for task in tasks if known.holds(task)]
             if shared:
                 raise TaskError(f"{len(shared)} {side} tasks are also in the pool: {', '.join(shared[:5])}")
         twice = [task.id for task in self.unseen if _Known(self.held_out).holds(task)] if self.unseen else []
         if twice:
             raise TaskError(f"{len(twice)} unseen tasks are also held out: {', '.join(twice[:5])}")
-        chosen = _Known((*self.held_out, *self.unseen)) if self.confirm else None
+        measured = [*self.held_out, *self.unseen]
+        for name, tasks in self.sets.items():
+            twice = [task.id for task in tasks if _Known(measured).holds(task)]
+            if twice:
+                raise TaskError(f"{len(twice)} tasks of {name} are also held out elsewhere: {', '.join(twice[:5])}")
+            measured += tasks
+        chosen = _Known(measured) if self.confirm else None
         used = [task.id for task in self.confirm if chosen and chosen.holds(task)]
         if used:
             raise TaskError(f"{len(used)} confirmation tasks are also held out: {', '.join(used[:5])}")
@@ -72,9 +81,10 @@ class Split:
 
     @property
     def sides(self) -> dict[str, tuple[Task, ...]]:
-        """The lists by name; `unseen` and `confirm` only where there is one."""
+        """The lists by name; `unseen` and `confirm` only where there is one, further sets as `held_out:NAME`."""
         more = {name: tasks for name, tasks in (("unseen", self.unseen), ("confirm", self.confirm)) if tasks}
-        return {"pool": self.pool, "held_out": self.held_out, **more}
+        sets = {SET + name: tasks for name, tasks in self.sets.items()}
+        return {"pool": self.pool, "held_out": self.held_out, **more, **sets}
 
     def twins_across(self) -> list[tuple[tuple[str, Task], tuple[str, Task]]]:
         """Return the exact twins on different sides, one pair of side and task per meaning.
@@ -326,6 +336,8 @@ SIDES = ("pool", "held_out", "unseen", "confirm")
 """Names of the sides in a lock file."""
 MAY_LACK = ("unseen", "confirm")
 """Those that may be absent."""
+SET = "held_out:"
+"""Begins the sides that are further sets: `held_out:NAME`."""
 ANEW = "python -m tasks split SPEC --out ANOTHER.lock"
 """How a split is locked beside one that no longer fits."""
 SHOWN_TWINS = 5
@@ -376,9 +388,9 @@ def verify_lock(split: Split, path: Path) -> None:
     sides = split.lock()
     now = {name: side for side, entries in sides.items() for name in entries}
     problems: list[Problem] = []
-    for side in SIDES:
+    for side in dict.fromkeys((*SIDES, *locked, *sides)):
         for name, what in _differences(locked.get(side, {}), sides.get(side, {})):
-            before = next((other for other in SIDES if name in locked.get(other, {})), None)
+            before = next((other for other in locked if name in locked[other]), None)
             if name in now and before is not None and now[name] != before:
                 if side == before:
                     moved = f"{name} is locked here, but stands in {now[name]} now"
@@ -420,7 +432,8 @@ def apply_lock(tasks: Sequence[Task], path: Path, *, allow_outcome: bool = False
     if problems:
         raise TaskError(*_short(problems, path))
     chosen = {side: tuple(here[name] for name in entries) for side, entries in locked.items()}
-    return Split(chosen["pool"], chosen["held_out"], chosen.get("unseen", ()), choice, chosen.get("confirm", ()))
+    sets = {side.removeprefix(SET): found for side, found in chosen.items() if side.startswith(SET)}
+    return Split(chosen["pool"], chosen["held_out"], chosen.get("unseen", ()), choice, chosen.get("confirm", ()), sets)
 
 
 def locked_sides(path: Path) -> tuple[str, ...]:
@@ -481,7 +494,7 @@ def _read(path: Path) -> tuple[Choice, dict[str, dict[str, str]]]:
     if not isinstance(record, dict) or record.get("schema_version") != VERSION:
         raise refuse(f"is no lock file of a split: it must say {VERSION}", "schema_version")
     sides: dict[str, dict[str, str]] = {}
-    for side in SIDES:
+    for side in (*SIDES, *(key for key in record if key.startswith(SET))):
         entries = record.get(side)
         if entries is None and side in MAY_LACK:
             continue

@@ -333,7 +333,11 @@ def side_rates(split: Split, measured: Measurement, left_out: Collection[str] = 
         return tuple(task for task in tasks if task.id not in left_out)
 
     counted = replace(
-        split, pool=counting(split.pool), held_out=counting(split.held_out), unseen=counting(split.unseen)
+        split,
+        pool=counting(split.pool),
+        held_out=counting(split.held_out),
+        unseen=counting(split.unseen),
+        sets={name: counting(tasks) for name, tasks in split.sets.items()},
     )
     return base_rates(counted, pass_rate)
 

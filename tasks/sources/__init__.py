@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import posixpath
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from importlib import import_module
 from importlib.metadata import EntryPoint
 from pathlib import Path
+from typing import NamedTuple
 
 from pydantic import ValidationError
 
@@ -311,6 +312,37 @@ def _file_of(task_id: str, part: str | Path) -> str:
 def specs(spec: Spec) -> list[str | Path]:
     """Return the parts of what `load_tasks` takes: one source each."""
     return [spec] if isinstance(spec, Path) else [*_several(spec)] if isinstance(spec, str) else list(spec)
+
+
+_NAMED = re.compile(r"(?:^|,)\s*([a-z][a-z0-9_]*)=")
+_TAKEN = ("unseen", "confirm", "sampled", "greedy", "eval", "held_out")
+"""Words that figures and sides of a split begin with already."""
+
+
+class HeldOutSources(NamedTuple):
+    """What is only measured on: the source without a name (empty where there is none), and the others by name."""
+
+    main: str
+    sets: Mapping[str, str]
+
+
+def held_out_sources(spec: str) -> HeldOutSources:
+    """Take `SOURCE,NAME=SOURCE,..` apart; what is there as a file is one source.
+
+    Raises:
+        TaskError: A name that is taken or given twice, or a set without a source.
+    """
+    main, *named = [spec] if _is_there(Path(spec)) else _NAMED.split(spec)
+    sets: dict[str, str] = {}
+    for name, source in zip(named[::2], map(str.strip, named[1::2]), strict=True):
+        if name.startswith(_TAKEN):
+            raise TaskError(f"held_out: {name}={source}: figures begin with this word already; name the set otherwise")
+        if name in sets:
+            raise TaskError(f"held_out: {name}= is given twice; each set has a name of its own")
+        if source in ("", "split", "none"):
+            raise TaskError(f"held_out: {name}={source}: name a source of tasks, as in {name}=library")
+        sets[name] = source
+    return HeldOutSources(main.strip(), sets)
 
 
 def schemes() -> dict[str, Callable[[str], Sequence[Task]]]:

@@ -16,6 +16,7 @@ from sandboxes import SandboxUnavailable, probe
 from tests.shared_data import REPOSITORY
 from tests.test_docs import undocumented
 from trainers import evaluate, grpo
+from trainers.evaluation.arms import read_arms
 
 SANDBOX = next((name for name in ("bubblewrap", "landlock") if probe(name).ok), None)
 needs_sandbox = pytest.mark.skipif(SANDBOX is None, reason="no sandbox backend works on this machine")
@@ -103,7 +104,7 @@ def test_a_run_leaves_a_whole_record(tmp_path, capsys):
 
 
 @needs_sandbox
-def test_one_slot_and_a_best_by_unseen_families(tmp_path, capsys, monkeypatch):
+def test_one_slot_and_a_best_by_a_set_of_its_own(tmp_path, capsys, monkeypatch):
     """Then Ctrl-C while the report is written: it is said where the run was, and what is left to do."""
 
     def interrupted(*args):
@@ -114,6 +115,8 @@ def test_one_slot_and_a_best_by_unseen_families(tmp_path, capsys, monkeypatch):
     changes = [
         "--held_out",
         "split",
+        "--held_out",
+        "others=generated:quickstart?n=2&seed=77",
         "--unseen_families",
         "1",
         "--held_out_limit",
@@ -123,12 +126,21 @@ def test_one_slot_and_a_best_by_unseen_families(tmp_path, capsys, monkeypatch):
         "--max_steps",
         "1",
     ]
-    assert run(*SMALL, *changes, "--best_metric", "unseen_greedy_reward", "--output_dir", str(folder)) == 130
-    assert "while summary and report were written, after step 1 (finished). Use --resume" in capsys.readouterr().err
-    assert [line["metric"] for line in lines(folder / "held_out.jsonl")] == ["unseen_greedy_reward"] * 2
+    small = [*SMALL[:4], *SMALL[6:]]  # without its held-out tasks
+    assert run(*small, *changes, "--best_metric", "others_greedy_reward", "--output_dir", str(folder)) == 130
+    said = capsys.readouterr()
+    assert "while summary and report were written, after step 1 (finished). Use --resume" in said.err
+    assert "2 more in others" in " ".join(said.out.split())
+    arms = {f"{side}{arm}" for side in ("", "unseen_", "others_") for arm in ("sampled", "greedy")}
+    for line in lines(folder / "held_out.jsonl"):
+        assert line["metric"] == "others_greedy_reward" and set(line["settings"]) == arms
+    assert any("eval_others_sampled_pass_rate" in line for line in lines(folder / "metrics.jsonl"))
     monkeypatch.undo()
     assert run("--use_cpu", "true", "--output_dir", str(folder), "--resume") == 0
-    assert (folder / "report.html").is_file()
+    assert "held-out, others_greedy" in (folder / "report.html").read_text()
+    assert "others_sampled" in (folder / "SUMMARY.md").read_text()
+    others = {line["id"] for line in lines(folder / "tasks.jsonl") if line["split"] == "held_out:others"}
+    assert len(others) == 2 and others <= read_arms(folder).hashes.keys()
 
 
 @needs_sandbox

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from agents.trajectory import RecordError, Trajectory, read_jsonl
+from tasks.splits import SET
 from trainers.errors import RunFolderError
 from trainers.evaluation.folder import FILE, episodes_file
 from trainers.measure import Measurement
@@ -93,6 +94,8 @@ def arms_of(run: RunFolder) -> Arms:
         raise RunFolderError(f"{folder} holds no held-out evaluation to compare")
     lock, step = read_mapping(folder / TASKS), run.best.step
     measured = {**lock.get("held_out", {}), **lock.get("unseen", {})}
+    for side in lock:
+        measured |= lock[side] if side.startswith(SET) else {}
     files = {name: folder / HELD_OUT_EPISODES / f"step_{step:06d}_{name}.jsonl" for name in run.best.settings}
     return Arms(f"{folder} (step {step})", run.best.settings, measured, dict(_manner(folder)), run.parts, _there(files))
 

@@ -14,7 +14,7 @@ from trainers.errors import BestLostError
 from trainers.heldout.held_out import HeldOut
 from trainers.heldout.selection import HeldOutSelection, load_weights, random_states_kept
 from trainers.measure import Confirmation, Episodes
-from trainers.settings.groups import UNSEEN, take_apart
+from trainers.settings.groups import take_apart
 
 # ---------------------------------------------------------------------------------------------------------------------
 # The headline of a run: its start and its `best/`, measured once more on tasks that nothing was trained or chosen on.
@@ -107,7 +107,7 @@ def confirm(
         before = held_out.play(trainer, tasks, PREFIX)
         load_weights(model, best)
         after = held_out.play(trainer, tasks, PREFIX)
-    deciding = take_apart(held_out.metric).arm.removeprefix(UNSEEN)
+    deciding = take_apart(held_out.metric).decode
     arms = sorted(before, key=lambda name: name != deciding)
     confirmation = Confirmation(
         source,

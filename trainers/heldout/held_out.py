@@ -6,8 +6,9 @@ the earlier checkpoint. `best/` is written beside the checkpoints, never rotated
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import chain
 from pathlib import Path
 from statistics import fmean
 from typing import Any, Protocol
@@ -70,7 +71,7 @@ class Evaluation:
     Attributes:
         step: Optimizer steps taken before it.
         arms: Measurement of each decode setting (`sampled`, `greedy`), and of the same with `unseen_` before it on
-            tasks of families that are never trained on, where there are any.
+            tasks of families that are never trained on, and with `NAME_` on each further set, where there are any.
         metrics: The figures, under the names of the logs.
         is_best: It became the best.
         p_value: Paired test of the deciding arm against the best before it; `None` for the first.
@@ -98,7 +99,8 @@ class HeldOut:
     Attributes:
         tasks: Only measured on; of families that are also trained on.
         arms: Decode settings by name.
-        metric: `<arm>_<figure>`, with `unseen_` before it for those of `unseen`; its figure decides.
+        metric: `<arm>_<figure>`, with `unseen_` or `NAME_` before it for those of `unseen` or a set; its figure
+            decides.
         unseen: Only measured on; of families that are never trained on. Measured as a set of its own.
         samples: Attempts at each task in arms that sample; greedy arms have one, for all would be alike.
         seed: Of the samples; equal at every step, so that steps are compared on common random numbers.
@@ -108,6 +110,7 @@ class HeldOut:
         min_delta: How much better a new best must be.
         goes_back: The run goes back to a checkpoint whose best may be gone: it is written again (see `remake`).
         on_evaluation: Called after each evaluation with its trajectories by arm, for records and the console.
+        sets: Further tasks that are only measured on, by name, each a set of its own.
 
     Raises:
         ValueError: `metric` is not measured.
@@ -128,6 +131,7 @@ class HeldOut:
     best: Best | None = None
     history: list[Evaluation] = field(default_factory=list)
     seconds: float = 0.0
+    sets: Mapping[str, Sequence[Task]] = field(default_factory=dict)
     _best_scores: Scores = field(default_factory=dict)
     _since_best: int = 0
     _pool: PoolRate | None = None
@@ -145,6 +149,7 @@ class HeldOut:
         tasks: Sequence[Task],
         *,
         unseen: Sequence[Task] = (),
+        sets: Mapping[str, Sequence[Task]] | None = None,
         max_turn_tokens: int = 512,
         max_episode_tokens: int | None = None,
         goes_back: bool = False,
@@ -155,6 +160,7 @@ class HeldOut:
             config: A `GiGPOConfig`.
             tasks: Only measured on.
             unseen: The same, of families that are never trained on.
+            sets: Further sets, by name.
             max_turn_tokens: Cap on one reply: the trainer's.
             max_episode_tokens: Most ids of an episode: the trainer's.
             goes_back: See the attribute.
@@ -171,6 +177,7 @@ class HeldOut:
             arms=arms,
             metric=config.best_metric,
             unseen=unseen,
+            sets=sets or {},
             samples=config.held_out_samples,
             seed=settings.seed,
             output_dir=Path(settings.output_dir),
@@ -182,14 +189,15 @@ class HeldOut:
 
     def _measured(self) -> Iterator[tuple[str, Sampling, Sequence[Task]]]:
         """Each arm: its name, decode settings, tasks."""
-        for prefix, tasks in (("", self.tasks), (UNSEEN, self.unseen)):
+        sets = ((f"{name}_", tasks) for name, tasks in self.sets.items())
+        for prefix, tasks in (("", self.tasks), (UNSEEN, self.unseen), *sets):
             if tasks:
                 yield from ((prefix + name, sampling, tasks) for name, sampling in self.arms.items())
 
     @property
     def everything(self) -> list[Task]:
         """Every task that is only measured on."""
-        return [*self.tasks, *self.unseen]
+        return [*self.tasks, *self.unseen, *chain.from_iterable(self.sets.values())]
 
     @property
     def episodes(self) -> int:

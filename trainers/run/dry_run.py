@@ -18,7 +18,7 @@ from envs.registry import environment
 from trainers.passes import SHARE
 from trainers.rollouts.rules import SAME, VLLM
 from trainers.run.policy import NAMED, DecoderShape, check_tokenizer, find_shape, what_is_trained
-from trainers.run.setup import Run, most_turns, reply_cap, unseen_text
+from trainers.run.setup import Run, more_text, most_turns, reply_cap
 from trainers.settings import GiGPOConfig, preset
 from trainers.settings.checks import check_t2po
 
@@ -301,7 +301,7 @@ def describe(run: Run) -> str:
     trained = what_is_trained(run.settings.policy, run.source)
     about = [
         "dry run: settings, tasks and sandbox are right; no model was loaded",
-        f"pool {len(run.tasks.pool)} tasks, held-out {len(run.tasks.held_out)} tasks{unseen_text(run.tasks)} "
+        f"pool {len(run.tasks.pool)} tasks, held-out {len(run.tasks.held_out)} tasks{more_text(run.tasks)} "
         "(none in both)",
         f"confirmation at the end: {run.tasks.confirm_text}",
         f"sandbox {run.backend}; policy {run.model_folder}; prompt style {run.prompt_style}"
@@ -399,7 +399,8 @@ def _copy_bytes(c: GiGPOConfig, dtype: str, gpu: preset.Gpu | None, *, adapted: 
 
 def episodes_at_once(run: Run) -> int:
     """Episodes that one process has in flight: of a step, or of the larger side of an evaluation."""
-    c, side = run.settings.config, max(map(len, (run.tasks.held_out, run.tasks.unseen, run.tasks.confirm)))
+    c, sides = run.settings.config, run.tasks.split.sides
+    side = max(len(tasks) for name, tasks in sides.items() if name != "pool")
     most = max(c.rows_in_flight, side * c.held_out_samples)
     return min(run.settings.env.slots, -(-most // c.world_size))
 

@@ -21,6 +21,7 @@ from sandboxes import SandboxPool, SandboxUnavailable, open_sandbox
 from tasks.model import TaskError
 from tasks.place import refuse_unplaceable
 from tasks.settings import problems
+from tasks.sources import held_out_sources
 from tasks.sources.questions import Coverage, self_test
 from tasks.task import Task
 from trainers.credit import EpisodeOperator
@@ -37,7 +38,7 @@ from trainers.run.record import CONFIG, TASKS
 from trainers.run.tasks import TaskSets, load_task_sets
 from trainers.settings import EnvArguments, GiGPOConfig
 from trainers.settings.checks import check_config, check_processes, config_notes, idle_settings, make_t2po
-from trainers.settings.groups import UNSEEN
+from trainers.settings.groups import UNSEEN, known_metrics, take_apart, unknown
 from trainers.settings.parsing import RunSettings as Settings
 
 
@@ -299,8 +300,13 @@ def _setting_problems(settings: Settings) -> Iterator[str]:
     for name in ("tasks", "held_out"):
         if not getattr(env, name):
             yield f"{name}: is empty; name a source of tasks, or leave it out."
-    if env.held_out == "split" and env.held_out_fraction == 0 and env.unseen_families in ("", "0"):
-        yield "held_out_fraction=0: held_out=split then holds out nothing. Use a share above 0, or held_out=none."
+    try:
+        main = held_out_sources(env.held_out).main
+    except ValueError as error:
+        yield str(error)
+    else:
+        if main == "split" and env.held_out_fraction == 0 and env.unseen_families in ("", "0"):
+            yield "held_out_fraction=0: held_out=split then holds out nothing. Use a share above 0, or held_out=none."
     try:
         environment(env.env)
     except ValueError as error:
@@ -322,20 +328,25 @@ def check_metric(config: GiGPOConfig, tasks: TaskSets) -> None:
     """Refuse a deciding figure of tasks that the run does not have.
 
     Raises:
-        ConfigError: It is of unseen families and there are none, or of trained families and none is held out.
+        ConfigError: It is of unseen families or of a set and there is none, or of trained families and none is held
+            out.
     """
     if config.load_best_model_at_end and not tasks.measured:
         raise ConfigError("load_best_model_at_end: nothing is held out, so there is no best. Leave it out.")
-    unseen = config.best_metric.startswith(UNSEEN)
-    if unseen and not tasks.unseen:
+    side, sets = take_apart(config.best_metric).side, [f"{name}_" for name in tasks.sets]
+    sides = [*([""] if tasks.held_out else []), *([UNSEEN] if tasks.unseen else []), *sets]
+    if f"{side}_" == UNSEEN and not tasks.unseen:
         raise ConfigError(
             f"best_metric={config.best_metric}: no family is unseen here. Set unseen_families with held_out=split, or "
             "use a lock that `python -m tasks split --unseen` wrote."
         )
-    if not unseen and tasks.measured and not tasks.held_out:
+    if side and f"{side}_" not in (UNSEEN, *sets):
+        known = known_metrics(greedy=config.held_out_greedy, sides=sides or ("", UNSEEN))
+        raise ConfigError(unknown(config.best_metric, known))
+    if not side and tasks.measured and not tasks.held_out:
+        only = "tasks of unseen families" if tasks.unseen else "named sets"
         raise ConfigError(
-            f"best_metric={config.best_metric}: only tasks of unseen families are held out. Use "
-            f"{UNSEEN}{config.best_metric}."
+            f"best_metric={config.best_metric}: only {only} are held out. Use {sides[0]}{config.best_metric}."
         )
 
 
@@ -376,9 +387,10 @@ def kept_note(config: GiGPOConfig) -> str | None:
     )
 
 
-def unseen_text(tasks: TaskSets) -> str:
-    """How many tasks of unseen families are measured, for people; empty where there are none."""
-    return f", {len(tasks.unseen)} more of unseen families" if tasks.unseen else ""
+def more_text(tasks: TaskSets) -> str:
+    """How many tasks of unseen families and of further sets are measured, for people; empty where there are none."""
+    unseen = f", {len(tasks.unseen)} more of unseen families" if tasks.unseen else ""
+    return unseen + "".join(f", {len(found)} more in {name}" for name, found in tasks.sets.items())
 
 
 def reply_cap(run: Run) -> int:
@@ -426,6 +438,7 @@ def make_held_out(run: Run) -> HeldOut:
         run.settings.config,
         run.tasks.held_out,
         unseen=run.tasks.unseen,
+        sets=run.tasks.sets,
         max_turn_tokens=reply_cap(run),
         max_episode_tokens=run.settings.env.max_episode_tokens,
         goes_back=run.settings.start is not None,

@@ -35,7 +35,7 @@ from trainers.rollouts.partial import NO_RESUME, PARTIAL
 from trainers.run.callback import facts_of
 from trainers.run.machine import environment_settings
 from trainers.run.record import HELD_OUT_EPISODES, REPORT, SUMMARY, SUPERSEDED, RunRecord
-from trainers.run.setup import Run, make_held_out, unseen_text
+from trainers.run.setup import Run, make_held_out, more_text
 from trainers.run.summary import Stopped
 from trainers.settings.checks import check_t2po
 from trainers.settings.groups import Arm
@@ -291,7 +291,7 @@ def introduce(run: Run, trainer: GiGPOTrainer, callback: RunCallback, first_step
     processes = trainer.args.world_size
     console.note(
         f"policy {run.settings.policy.model_name_or_path} ({_millions(trainer.model)}), {len(run.tasks.pool)} pool and "
-        f"{len(run.tasks.held_out)} held-out tasks{unseen_text(run.tasks)}, sandbox {run.backend}"
+        f"{len(run.tasks.held_out)} held-out tasks{more_text(run.tasks)}, sandbox {run.backend}"
         + (f", {processes} processes" if processes > 1 else "")
     )
     console.note(f"confirmation at the end: {run.tasks.confirm_text}")

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 
 from agents.seeds import derive_seed
 from tasks.judged_in import is_shared, network_reason
 from tasks.judges import JudgeUse
 from tasks.model import TaskError, counted
-from tasks.sources import GENERATED, load_tasks, read_generated, specs
+from tasks.sources import GENERATED, held_out_sources, load_tasks, read_generated, specs
 from tasks.splits import (
     ANEW,
     SUFFIX,
@@ -56,7 +57,7 @@ def with_confirm(env: EnvArguments, split: Split, seed: int, same: Sameness = me
     Returns:
         The split, and one line for people: which tasks they are, or why there are none (the side is then empty).
     """
-    if not (split.held_out or split.unseen):
+    if not (split.held_out or split.unseen or split.sets):
         return replace(split, confirm=()), "none: nothing is held out, so nothing is chosen that could be confirmed"
     if env.confirm == 0:
         return replace(split, confirm=()), "none: confirm=0"
@@ -64,9 +65,10 @@ def with_confirm(env: EnvArguments, split: Split, seed: int, same: Sameness = me
         return split, f"{counted(len(split.confirm), 'task')} of the lock's confirm side"
     parts = [str(part) for part in specs(env.tasks)]
     fresh = all(part.startswith(f"{GENERATED}:") for part in parts)
-    if env.held_out.endswith(SUFFIX) and not fresh:
+    main = held_out_sources(env.held_out).main
+    if main.endswith(SUFFIX) and not fresh:
         return split, (
-            f"none: {env.held_out} has no confirm side, and the sides of a lock stay as they are. Lock anew "
+            f"none: {main} has no confirm side, and the sides of a lock stay as they are. Lock anew "
             f"({ANEW} --confirm 0.1), or measure best/ on other tasks (python -m trainers.evaluate)"
         )
     everything = len(split.pool) + len(split.held_out) + len(split.unseen)
@@ -105,7 +107,7 @@ def _fresh(parts: Sequence[str], wanted: int, seed: int, split: Split, same: Sam
     read = [read_generated(part.partition(":")[2]) for part in parts]
     total = sum(numbers["n"] for _, numbers in read)
     trained = {task.family for task in split.pool}
-    known = [*split.pool, *split.held_out, *split.unseen]
+    known = [task for tasks in split.sides.values() for task in tasks]
     found: list[Task] = []
     for part, (family, numbers) in zip(parts, read, strict=True):
         share = min(-(-wanted * numbers["n"] // total), wanted - len(found))
@@ -172,9 +174,14 @@ class TaskSets:
         return self.split.unseen
 
     @property
+    def sets(self) -> Mapping[str, tuple[Task, ...]]:
+        """Only measured on, each a set of its own, by name."""
+        return self.split.sets
+
+    @property
     def measured(self) -> tuple[Task, ...]:
         """All that is only measured on."""
-        return self.held_out + self.unseen
+        return (*self.held_out, *self.unseen, *chain.from_iterable(self.sets.values()))
 
     @property
     def confirm(self) -> tuple[Task, ...]:
@@ -211,15 +218,17 @@ def load_task_sets(env: EnvArguments, seed: int, resumed: Path | None = None) ->
 
 def _load(env: EnvArguments, seed: int, same: Sameness, unconfirmed: Path | None) -> TaskSets:
     """See `load_task_sets`; `unconfirmed` is the lock of the run that goes on, where it has no confirm side."""
-    if _families(env.unseen_families) and env.held_out != "split":
+    main, others = held_out_sources(env.held_out)
+    if _families(env.unseen_families) and main != "split":
         raise ConfigError(
             f"unseen_families={env.unseen_families}: only held_out=split draws families, and held_out is "
             f"{env.held_out}. Leave it out, or lock a split with `python -m tasks split --unseen`."
         )
     judges, notes = _judges(env), list[str]()
-    if env.held_out != "split" and env.held_out_fraction != EnvArguments.held_out_fraction:
+    if main != "split" and env.held_out_fraction != EnvArguments.held_out_fraction:
         notes.append(f"held_out_fraction={env.held_out_fraction:g} does nothing: held_out is {env.held_out}.")
-    split = _split(env, seed, same, judges, notes)
+    split = _split(env, main, seed, same, judges, notes)
+    split = replace(split, sets={**split.sets, **_sets(others, split, same, judges, notes)})
     notes = [*judges.notes(), *notes]
     confirmed, confirm_text = with_confirm(env, split, seed, same)
     if confirmed.confirm and unconfirmed is not None:
@@ -228,18 +237,23 @@ def _load(env: EnvArguments, seed: int, same: Sameness, unconfirmed: Path | None
         split = confirmed
     if limit := env.held_out_limit:
         split = replace(
-            split, held_out=split.held_out[:limit], unseen=split.unseen[:limit], confirm=split.confirm[:limit]
+            split,
+            held_out=split.held_out[:limit],
+            unseen=split.unseen[:limit],
+            confirm=split.confirm[:limit],
+            sets={name: tasks[:limit] for name, tasks in split.sets.items()},
         )
-    if 0 < len(split.held_out) < FEW:
-        notes.append(
-            f"held-out tasks: {len(split.held_out)}, too few to choose a checkpoint well (look at the interval). "
-            f"{FEW} or more say something; name some with --held_out."
-        )
+    for what, tasks in (("", split.held_out), *((f" of {name}", tasks) for name, tasks in split.sets.items())):
+        if 0 < len(tasks) < FEW:
+            notes.append(
+                f"held-out tasks{what}: {len(tasks)}, too few to choose a checkpoint well (look at the interval). "
+                f"{FEW} or more say something; name some with --held_out."
+            )
     if not split.pool:
         raise ConfigError(f"tasks={env.tasks}: no task to train on{judges.reason()}")
-    if env.held_out not in ("none", "split") and not (split.held_out or split.unseen):
+    if main not in ("", "none", "split") and not (split.held_out or split.unseen):
         why = judges.reason() or ": every task of it is in the pool; name other tasks or another seed"
-        raise ConfigError(f"held_out={env.held_out}: no task to measure on{why}")
+        raise ConfigError(f"held_out={main}: no task to measure on{why}")
     return TaskSets(split, tuple(notes), confirm_text)
 
 
@@ -247,17 +261,22 @@ def _judges(env: EnvArguments) -> Judges:
     return Judges(in_process=env.allow_in_process_judges, shared=env.allow_shared_judges, network=env.verifier_network)
 
 
-def _split(env: EnvArguments, seed: int, same: Sameness, judges: Judges, notes: list[str]) -> Split:
-    """Pool and what is held out, as `held_out` says: `none`, `split`, a lock, or other tasks; `notes` are added to."""
+def _split(env: EnvArguments, main: str, seed: int, same: Sameness, judges: Judges, notes: list[str]) -> Split:
+    """Pool and what is held out, as `main` of `held_out` says: `none`, `split`, a lock, other tasks, or nothing.
+
+    `notes` are added to.
+    """
     everything = tuple(load_tasks(env.tasks))
-    if env.held_out.endswith(SUFFIX):
-        return _locked(env, everything, judges, notes)
+    if main.endswith(SUFFIX):
+        return _locked(Path(main).expanduser(), everything, judges, notes)
     everything = judges.keep(everything)
-    if env.held_out == "none":
+    if not main:
+        return Split(everything, ())
+    if main == "none":
         notes.append("held_out=none: nothing is measured, so nothing selects a checkpoint; the last one is kept.")
         return Split(everything, ())
-    if env.held_out != "split":
-        loaded = judges.keep(tuple(load_tasks(env.held_out)))
+    if main != "split":
+        loaded = judges.keep(tuple(load_tasks(main)))
         split = Split(everything, disjoint(everything, loaded, same))
         if dropped := len(loaded) - len(split.held_out):
             notes.append(f"{dropped} held-out tasks are also in the pool, or twins of tasks there, and were left out.")
@@ -278,9 +297,31 @@ def _split(env: EnvArguments, seed: int, same: Sameness, judges: Judges, notes: 
     return Split(everything, ())
 
 
-def _locked(env: EnvArguments, everything: tuple[Task, ...], judges: Judges, notes: list[str]) -> Split:
+def _sets(
+    sources: Mapping[str, str], split: Split, same: Sameness, judges: Judges, notes: list[str]
+) -> dict[str, tuple[Task, ...]]:
+    """The tasks of the named sets, without those that stand on another side; `notes` are added to."""
+    known = [task for tasks in split.sides.values() for task in tasks]
+    sets: dict[str, tuple[Task, ...]] = {}
+    for name, source in sources.items():
+        if name in split.sets:
+            raise ConfigError(f"held_out: {name}=.. is a set of the lock already; name this one otherwise")
+        loaded = judges.keep(tuple(load_tasks(source)))
+        sets[name] = disjoint(known, loaded, same)
+        if dropped := len(loaded) - len(sets[name]):
+            notes.append(
+                f"{dropped} tasks of {name} are also in the pool or measured on already, or twins of such tasks, and "
+                "were left out."
+            )
+        if not sets[name]:
+            why = judges.reason() or ": every task of it is in the pool or measured on already; name other tasks"
+            raise ConfigError(f"held_out: {name}={source}: no task to measure on{why}")
+        known += sets[name]
+    return sets
+
+
+def _locked(path: Path, everything: tuple[Task, ...], judges: Judges, notes: list[str]) -> Split:
     """The sides of a lock; it must find every task that it names, so those that are left out leave it afterwards."""
-    path = Path(env.held_out).expanduser()
     split = apply_lock(everything, path, allow_outcome=True)
     notes += _notes_on_lock(split, len(everything))
     notes += map(str, parted_twins(split, path))
@@ -290,6 +331,7 @@ def _locked(env: EnvArguments, everything: tuple[Task, ...], judges: Judges, not
         held_out=judges.keep(split.held_out),
         unseen=judges.keep(split.unseen),
         confirm=judges.keep(split.confirm),
+        sets={name: judges.keep(tasks) for name, tasks in split.sets.items()},
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import NamedTuple
@@ -33,9 +33,9 @@ class EnvArguments(Settings):
     )
     held_out: str = setting(
         "split",
-        "Tasks only measured on: a source like `tasks`; `split` holds out a part of `tasks`; FILE.lock "
-        "takes both sides out of `tasks`, as `python -m tasks split` locked them; `none` measures nothing, and "
-        "then nothing selects a checkpoint.",
+        "Tasks only measured on: a source like `tasks`; `split` holds out a part of `tasks`; FILE.lock takes both "
+        "sides out of `tasks`, as `python -m tasks split` locked them; `none`: nothing selects a checkpoint. "
+        "`split,aime=math:PATH` adds a set with figures of its own.",
         common=True,
     )
     held_out_fraction: float = setting(0.25, "Share of `tasks` held out by `split`.")
@@ -263,6 +263,16 @@ class Metric(NamedTuple):
     arm: str
     figure: Figure
 
+    @property
+    def side(self) -> str:
+        """Which tasks: empty (of trained families), `unseen`, or the name of a set."""
+        return self.arm.rpartition("_")[0]
+
+    @property
+    def decode(self) -> Arm:
+        """How they are decoded."""
+        return Arm(self.arm.rpartition("_")[2])
+
 
 def take_apart(name: str) -> Metric:
     """A metric's arm and figure.
@@ -272,9 +282,9 @@ def take_apart(name: str) -> Metric:
     """
     for figure in Figure:
         arm = name.removesuffix(f"_{figure}")
-        if arm != name and arm.removeprefix(UNSEEN) in tuple(Arm):
+        if arm != name and arm.rpartition("_")[2] in tuple(Arm):
             return Metric(arm, figure)
-    raise ValueError(unknown(name, known_metrics(greedy=True)))
+    raise ValueError(unknown(name, known_metrics(greedy=True, sides=("", UNSEEN))))
 
 
 def canonical(name: str) -> str:
@@ -284,10 +294,10 @@ def canonical(name: str) -> str:
     return name
 
 
-def known_metrics(*, greedy: bool) -> list[str]:
-    """Names that may decide; those of unseen families need tasks of such families."""
+def known_metrics(*, greedy: bool, sides: Iterable[str]) -> list[str]:
+    """Names that may decide; `sides` begin them: `""`, `unseen_`, `NAME_` of a set."""
     arms = [Arm.SAMPLED, *([Arm.GREEDY] if greedy else [])]
-    return [f"{side}{arm}_{figure}" for side in ("", UNSEEN) for arm in arms for figure in Figure]
+    return [f"{side}{arm}_{figure}" for side in sides for arm in arms for figure in Figure]
 
 
 def unknown(name: str, known: list[str]) -> str:
@@ -322,8 +332,8 @@ class HeldOutFields(Settings):
     best_metric: str = setting(
         "",
         "Held-out figure that chooses `best/`: {sampled,greedy}_{pass_rate,assertion_rate,reward}, with "
-        "`unseen_` before it for families that are never trained on. Empty: metric_for_best_model, else "
-        f"{DEFAULT_METRIC} on families that are trained on.",
+        "`unseen_` before it for families that are never trained on, `NAME_` for a named set. Empty: "
+        f"metric_for_best_model, else {DEFAULT_METRIC}.",
         common=True,
     )
     patience: int | None = setting(
@@ -353,11 +363,14 @@ class HeldOutFields(Settings):
 
     def held_out_problems(self) -> Iterator[str]:
         """One line per setting that cannot work with the others."""
-        known = known_metrics(greedy=self.held_out_greedy)
-        if self.best_metric in known_metrics(greedy=True) and self.best_metric not in known:
-            yield f"best_metric={self.best_metric!r}: is not measured with held_out_greedy off. Set held_out_greedy."
-        elif self.best_metric not in known:
-            yield unknown(self.best_metric, known)
+        try:
+            decode = take_apart(self.best_metric).decode
+        except ValueError as error:
+            yield str(error)
+        else:
+            if decode is Arm.GREEDY and not self.held_out_greedy:
+                why = "is not measured with held_out_greedy off. Set held_out_greedy."
+                yield f"best_metric={self.best_metric!r}: {why}"
         yield from self._stock_problems()
 
     def _stock_problems(self) -> Iterator[str]:

@@ -20,7 +20,9 @@ from trl import TrlParser
 from agents.t2po import T2POConfig
 from tasks.document import Document
 from tasks.document import parse as parse_yaml
+from tasks.model import TaskError
 from tasks.settings import NO_RULES, plain, rules_of, written
+from tasks.sources import held_out_sources
 from trainers.errors import ConfigError
 from trainers.settings import EnvArguments, GiGPOConfig, PolicyArguments
 from trainers.settings.help import CONFIGS, QUICKSTART, asks_for_help, short_help
@@ -236,7 +238,7 @@ def parse(argv: Sequence[str]) -> RunSettings:
         ConfigError: An unknown key or flag (with the nearest known one), a value that does not fit, no such file.
         SystemExit: After printing help.
     """
-    args = _separate(argv)
+    args = _held_out_joined(_separate(argv))
     if asks_for_help(args):
         print(short_help())
         raise SystemExit(0)
@@ -315,6 +317,24 @@ def _separate(argv: Sequence[str]) -> list[str]:
         name = "--" + name[2:].replace("-", "_")
         out += [name, value] if equals else [name]
     return out
+
+
+def _held_out_joined(args: list[str]) -> list[str]:
+    """`--held_out` that is given again with `NAME=SOURCE` as one value; else the last one counts, as with all flags.
+
+    Raises:
+        ConfigError: A named set is none.
+    """
+    flag = "--held_out"
+    at = [i for i, arg in enumerate(args[:-1]) if arg == flag]
+    values = [args[i + 1] for i in at]
+    try:
+        if len(values) < 2 or not any(held_out_sources(value).sets for value in values):
+            return args
+    except TaskError as error:
+        raise ConfigError(str(error)) from error
+    rest = [arg for i, arg in enumerate(args) if i not in at and i - 1 not in at]
+    return [*rest, flag, ",".join(values)]
 
 
 def _value(args: Sequence[str], name: str) -> str | None:

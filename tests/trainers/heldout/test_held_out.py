@@ -215,6 +215,30 @@ def test_unseen_families_are_a_set_of_their_own_and_decide_only_when_asked(tmp_p
     assert passing(by_unseen, trainer, 1, 1).is_best and by_unseen.best.tasks == 4
 
 
+def test_further_sets_have_figures_of_their_own_and_decide_only_when_asked(tmp_path, trainer):
+    sets = {"aime": UNSEEN[:3], "ood": UNSEEN[3:]}
+    held_out = make(tmp_path, sets=sets)
+    trainer.n_unseen = 1
+    first = passing(held_out, trainer, 0, 5)
+    assert {name: m.n for name, m in first.arms.items() if name.endswith("sampled")} == {
+        "sampled": 10,
+        "aime_sampled": 3,
+        "ood_sampled": 1,
+    }
+    assert first.metrics["aime_greedy_pass_rate"] == pytest.approx(1 / 3) and len(held_out.everything) == 14
+    alone = passing(make(tmp_path / "alone"), trainer, 0, 5)
+    assert {name: first.metrics[name] for name in alone.metrics} == alone.metrics
+
+    by_set = make(tmp_path / "other", sets=sets, metric="aime_sampled_pass_rate")
+    assert passing(by_set, trainer, 0, 9).is_best
+    trainer.n_unseen = 2
+    assert passing(by_set, trainer, 1, 1).is_best and by_set.best.tasks == 3
+    only = HeldOut([], by_set.arms, "ood_greedy_reward", sets=sets)
+    assert set(passing(only, trainer, 0, 5).arms) == {"aime_sampled", "aime_greedy", "ood_sampled", "ood_greedy"}
+    with pytest.raises(ValueError, match="'math_greedy' is not measured, only sampled, greedy, aime_sampled"):
+        make(tmp_path, sets=sets, metric="math_greedy_reward")
+
+
 def test_without_unseen_families_nothing_is_named_after_them(tmp_path, trainer):
     assert not any("unseen" in name for name in passing(make(tmp_path), trainer, 0, 5).metrics)
     with pytest.raises(ValueError, match="'unseen_greedy' is not measured, only sampled, greedy"):

@@ -43,6 +43,7 @@ def held_out(folder, **changes):
         ({"best_metric": "held_out_sampled_reward"}, "sampled_reward"),
         ({"metric_for_best_model": "sampled_reward"}, "sampled_reward"),
         ({"metric_for_best_model": "eval_unseen_sampled_pass_rate"}, "unseen_sampled_pass_rate"),
+        ({"best_metric": "eval_aime_sampled_reward"}, "aime_sampled_reward"),
         ({"metric_for_best_model": "eval_greedy_reward", "best_metric": "greedy_reward"}, "greedy_reward"),
         ({"load_best_model_at_end": True, **EVERY_STEP}, "sampled_pass_rate"),
     ],
@@ -60,7 +61,7 @@ def test_the_deciding_figure(tmp_path, settings, metric):
     [
         ({"best_metric": "sampled_pas_rate"}, "did you mean 'sampled_pass_rate'"),
         ({"metric_for_best_model": "eval_greedy_pass_rat"}, "did you mean 'greedy_pass_rate'"),
-        ({"best_metric": "unsen_sampled_reward"}, "did you mean 'unseen_sampled_reward'"),
+        ({"best_metric": "aime_greedy_reward", "held_out_greedy": False}, "held_out_greedy off"),
         ({"metric_for_best_model": "eval_loss"}, "no figure of the held-out tasks"),
         ({"best_metric": "greedy_reward", "held_out_greedy": False}, "held_out_greedy off"),
         ({"metric_for_best_model": "greedy_reward", "best_metric": "sampled_pass_rate"}, "Set one of the two"),

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from tasks.model import TaskError
-from tasks.sources import load_tasks
-from tasks.splits import problem, split_by_outcome, split_tasks, write_lock
+from tasks.sources import held_out_sources, load_tasks
+from tasks.splits import problem, split_by_outcome, split_tasks, verify_lock, write_lock
 from trainers.errors import ConfigError
 from trainers.run.setup import check_metric
 from trainers.run.tasks import TaskSets, load_task_sets
@@ -57,6 +57,62 @@ def test_the_deciding_figure_must_be_of_tasks_that_are_there(tmp_path: Path) -> 
     check_metric(usual, without)
     with pytest.raises(ConfigError, match="Use unseen_sampled_pass_rate"):
         check_metric(usual, TaskSets(replace(both.split, held_out=())))
+    sets = load_task_sets(EnvArguments(tasks=SPEC, held_out=f"far={OTHERS}"), seed=0)
+    check_metric(GiGPOConfig(output_dir=str(tmp_path), best_metric="far_greedy_reward", use_cpu=True), sets)
+    with pytest.raises(ConfigError, match="only named sets are held out. Use far_sampled_pass_rate"):
+        check_metric(usual, sets)
+    typo = GiGPOConfig(output_dir=str(tmp_path), best_metric="unsen_sampled_reward", use_cpu=True)
+    with pytest.raises(ConfigError, match="did you mean 'unseen_sampled_reward'"):
+        check_metric(typo, both)
+
+
+OTHERS = "generated:quickstart?n=25&seed=9"
+
+
+def test_named_sets_are_measured_beside_the_split_and_change_nothing_of_it(tmp_path: Path) -> None:
+    alone = load_task_sets(EnvArguments(tasks=SPEC), seed=0)
+    spec = f"split, far={OTHERS} ,same={OTHERS},{SPEC}"
+    with pytest.raises(ConfigError, match="same=.*: no task to measure on: every task of it is in the pool"):
+        load_task_sets(EnvArguments(tasks=SPEC, held_out=spec), seed=0)
+    env = EnvArguments(tasks=SPEC, held_out=f"split, far={OTHERS},new=library:turns")
+    sets = load_task_sets(env, seed=0)
+    assert (sets.pool, sets.held_out, sets.confirm) == (alone.pool, alone.held_out, alone.confirm)
+    assert list(sets.sets) == ["far", "new"] and len(sets.sets["new"]) == 30
+    assert len(sets.measured) == len(sets.held_out) + len(sets.sets["far"]) + 30
+    if dropped := 25 - len(sets.sets["far"]):
+        assert any(note.startswith(f"{dropped} tasks of far are also in the pool") for note in sets.notes)
+    path = tmp_path / "run.lock"
+    write_lock(sets.split, path)
+    assert load_task_sets(env, seed=0, resumed=path).split.hash == sets.split.hash
+    by_lock = EnvArguments(tasks=f"{SPEC},{OTHERS},library:turns", held_out=str(path))
+    assert load_task_sets(by_lock, seed=0).split.hash == sets.split.hash
+    with pytest.raises(TaskError, match=r"held_out:far"):
+        verify_lock(alone.split, path)
+
+
+@pytest.mark.parametrize(
+    ("held_out", "message"),
+    [
+        ("split,unseen=library", "figures begin with this word already"),
+        ("a=library,a=library:turns", "a= is given twice"),
+        ("split,a=", "name a source of tasks"),
+        ("a=none", "name a source of tasks"),
+    ],
+)
+def test_a_set_has_a_name_and_a_source(held_out: str, message: str) -> None:
+    with pytest.raises(TaskError, match=message):
+        held_out_sources(held_out)
+
+
+def test_names_are_taken_from_held_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert held_out_sources("generated:office?n=4&seed=1,library") == ("generated:office?n=4&seed=1,library", {})
+    assert held_out_sources("clawgym:P?ids=A,B,x=math:Q?split=test&limit=9") == (
+        "clawgym:P?ids=A,B",
+        {"x": "math:Q?split=test&limit=9"},
+    )
+    monkeypatch.chdir(tmp_path)
+    Path("a=b.yaml").touch()
+    assert held_out_sources("a=b.yaml") == ("a=b.yaml", {})
 
 
 def test_tasks_that_changed_since_are_refused(tmp_path: Path) -> None:
