@@ -121,7 +121,7 @@ _BY_CLASS = {kind.__name__: kind for kind in _SHIPPED if kind is not MixedEnv}
 """Those that ship stand in records under the names of their classes."""
 _KEYS = ("env", "prompt_hash", "prompt_style", "max_turns", "reward", "turn_penalty", "subtract_baseline",
          "agent_errors", "allow_exposed_judges", "allow_shared_judges", "verifier_network",
-         "keep_observations", "tools", "revise", "stops", "protocol")  # fmt: skip
+         "keep_observations", "tools", "revise", "stops", "protocol", "shots")  # fmt: skip
 KEEP = "keep_observations"
 """The key that says how many observations stand in full in a prompt; without it all of them."""
 PROTOCOL = "protocol"
@@ -169,6 +169,7 @@ def setting_of(env: ConversationEnv | WrappedConversation) -> dict[str, Any]:
         setting[USER] = env.speaker.label
     if isinstance(env, AnswerEnv):
         setting |= {"tools": env.tools, "revise": env.revisions, "stops": list(env.stops)}
+        setting |= {"shots": [list(example) for example in env.shots]} if env.shots else {}
     return setting
 
 

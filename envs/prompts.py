@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from copy import copy
 from dataclasses import dataclass
 from functools import cache
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from envs.actions import STOP_WORD
 from sandboxes.sandbox import CommandResult, EntryKind, FileEntry, Snapshot
@@ -437,6 +437,13 @@ class AnswerForm:
     noun: str = "question"
 
 
+class Example(NamedTuple):
+    """A question that stands solved before the one that is asked, and its answer."""
+
+    question: str
+    answer: str
+
+
 @dataclass(frozen=True)
 class AnswerStyle(PromptStyle):
     """One wording for one form of answer. Equal arguments, equal texts.
@@ -445,11 +452,20 @@ class AnswerStyle(PromptStyle):
         form: Of the answer.
         tools: Whether commands can be run.
         revisions: How often an answer may be revised.
+        shots: Examples, in the order in which they are shown.
     """
 
     form: AnswerForm
     tools: bool = True
     revisions: int = 0
+    shots: tuple[Example, ...] = ()
+
+    def solved(self, ask: str) -> str:
+        """The examples and `ask`, the message that asks; without examples `ask` alone."""
+        if not self.shots:
+            return ask
+        shown = (f"{self.form.ask}{question}\n{self.form.reply} {answer}" for question, answer in self.shots)
+        return "\n\n".join(["Solved examples:", *shown, f"Now the {self.form.noun} that you answer:", ask])
 
     def revise(self, kinds: Sequence[str], left: int) -> str:
         """Which kinds of instruction an answer does not follow; `left` revisions are left, at least 1."""
@@ -494,8 +510,9 @@ class StandardAnswer(AnswerStyle, Standard):
         return "; if it does not follow everything, you are told what it misses and may revise it"
 
     def first(self, task: Task, listing: Sequence[str]) -> str:
-        """The question, and the workspace where it holds something."""
-        return "\n\n".join([task.intent, "The workspace:\n" + "\n".join(listing)] if listing else [task.intent])
+        """The question behind the examples, and the workspace where it holds something."""
+        parts = [task.intent, "The workspace:\n" + "\n".join(listing)] if listing else [task.intent]
+        return self.solved("\n\n".join(parts))
 
     def feedback(self, reason: str) -> str:
         """The reason, and what is understood."""
@@ -509,8 +526,8 @@ class CompactAnswer(AnswerStyle, Compact):
     """The question, and one line on the form of the answer."""
 
     def first(self, task: Task, listing: Sequence[str]) -> str:
-        """The question and the form."""
-        return f"{task.intent}\n\n{self.form.ending}" if self.form.ending else task.intent
+        """The question behind the examples, and the form."""
+        return self.solved(f"{task.intent}\n\n{self.form.ending}" if self.form.ending else task.intent)
 
 
 class BaseAnswer(AnswerStyle, Compact):
@@ -523,11 +540,15 @@ class BaseAnswer(AnswerStyle, Compact):
     raw = True
 
     def first(self, task: Task, listing: Sequence[str]) -> str:
-        """Question and beginning of the reply, as in "Question: ...", "Answer:"."""
+        """Question and beginning of the reply, as in "Question: ...", "Answer:"; examples in the same form before."""
         asked = self.headers.neutral(task.intent)
         if not self.form.reply:
             return f"{self.form.ask}{asked}\n\n"
-        return f"{self.form.ask}{asked}\n{self.form.reply}"
+        shown = (
+            f"{self.form.ask}{self.headers.neutral(question)}\n{self.form.reply} {self.headers.neutral(answer)}"
+            for question, answer in self.shots
+        )
+        return "\n\n".join([*shown, f"{self.form.ask}{asked}\n{self.form.reply}"])
 
     def observation(self, result: CommandResult) -> str:
         """As `compact`, and the beginning of the next reply."""
@@ -580,15 +601,25 @@ ANSWER_STYLES: dict[str, type[AnswerStyle]] = {
 """The styles by name."""
 
 
-def answer_style(name: str | PromptStyle, form: AnswerForm, *, tools: bool = True, revisions: int = 0) -> AnswerStyle:
+def answer_style(
+    name: str | PromptStyle,
+    form: AnswerForm,
+    *,
+    tools: bool = True,
+    revisions: int = 0,
+    shots: Iterable[Example] = (),
+) -> AnswerStyle:
     """The style of a name, for a form of answer; a style is returned as it is.
 
     Raises:
-        ValueError: There is no style of that name, or it is one for shell tasks.
+        ValueError: There is no style of that name, it is one for shell tasks, or it shows other examples than `shots`.
     """
+    shots = tuple(shots)
     if isinstance(name, AnswerStyle):
+        if shots not in ((), name.shots):
+            raise ValueError("shots: a prompt style that is no name shows its own examples; give them to it")
         return name
     if isinstance(name, PromptStyle) or name not in ANSWER_STYLES:
         given = name.name if isinstance(name, PromptStyle) else name
         raise ValueError(f"there is no prompt style '{given}' for answers: choose one of {', '.join(ANSWER_STYLES)}")
-    return ANSWER_STYLES[name](form, tools, revisions)
+    return ANSWER_STYLES[name](form, tools, revisions, shots)

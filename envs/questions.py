@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from envs.actions import ActionKind, Command, Malformed, Submit, read_answer
 from envs.episode import CutReply, Exchange, OptionalInt, StopReason
-from envs.prompts import AnswerForm, AnswerStyle, PromptStyle, answer_style, listing
+from envs.prompts import AnswerForm, AnswerStyle, Example, PromptStyle, answer_style, listing
 from envs.registry import asking_for
 from envs.rewards import ObservationClass, anchor
 from envs.sandboxed import SandboxedEnv, TaskSource
@@ -66,6 +66,8 @@ class AnswerEnv(SandboxedEnv):
     """How the set asks, and how an answer looks."""
     default_stops: ClassVar[tuple[str, ...]] = ()
     """Stop sequences of the set: a reply ends there."""
+    shows_examples: ClassVar[bool] = False
+    """Whether solved examples may stand before the question: where the form of an answer can be learned from them."""
     style: AnswerStyle
 
     def __init__(
@@ -76,6 +78,7 @@ class AnswerEnv(SandboxedEnv):
         tools: bool = True,
         stops: Sequence[str] | None = None,
         revise: int = 0,
+        shots: Sequence[Sequence[str]] = (),
         **settings: Any,
     ) -> None:
         """Load the tasks; nothing is opened before the first command.
@@ -87,6 +90,8 @@ class AnswerEnv(SandboxedEnv):
                 published. (Take `max_turns=1` too, for these allow one reply.)
             stops: Stop sequences; the default are the set's own, `()` are none.
             revise: How often an answer that does not pass may be revised; the last one is scored. An answer is a turn.
+            shots: Examples, as pairs of question and answer, that stand before every question (`examples` makes them
+                of tasks).
             **settings: `sandbox` as in `SandboxedEnv`, all others as in `ConversationEnv`; `prompt_style` may be
                 `base`, too, or an `AnswerStyle`.
 
@@ -104,6 +109,9 @@ class AnswerEnv(SandboxedEnv):
         self.stops = self.default_stops if stops is None else tuple(stops)
         if isinstance(stops, str) or not all(self.stops):
             raise ValueError("stops must be a list of texts of which none is empty, such as ['\\nQuestion:']")
+        if shots and not self.shows_examples:
+            raise ValueError(f"shots: {type(self).__name__} shows no examples; GSM8K-v0 and MATH-v0 do")
+        self.shots = tuple(Example(*pair) for pair in shots)
         self.tools, self.revisions = tools, revise
         source = tasks if tasks is not None else () if isinstance(task, Task) else self.default_tasks
         if source is None:
@@ -129,7 +137,7 @@ class AnswerEnv(SandboxedEnv):
     # -- the turn loop ----------------------------------------------------------------------------------------------
 
     def _style(self, style: str | PromptStyle) -> PromptStyle:
-        return answer_style(style, self.form, tools=self.tools, revisions=self.revisions)
+        return answer_style(style, self.form, tools=self.tools, revisions=self.revisions, shots=self.shots)
 
     def _lay(self, task: Task) -> str:
         self._refuse_unfit(task)
@@ -246,8 +254,25 @@ class AnswerEnv(SandboxedEnv):
         return None
 
     def _refuse_unfit(self, task: Task) -> None:
-        if why := self.unfit(task):
+        why = self.unfit(task)
+        if any(example.question == task.intent for example in self.shots):
+            why = "is one of the examples that are shown (shots): its answer stands before the question"
+        if why:
             raise ValueError(f"task '{task.id}' {why}")
+
+
+def examples(tasks: Iterable[Task]) -> tuple[Example, ...]:
+    """Tasks as examples (`shots`): question, and the right answer as their set writes it.
+
+    Raises:
+        ValueError: A task knows no right answer.
+    """
+    shown = []
+    for task in tasks:
+        if task.oracle is None or task.oracle.answer is None:
+            raise ValueError(f"task '{task.id}' knows no right answer (`oracle.answer`), so it can be no example")
+        shown.append(Example(task.intent, task.oracle.answer))
+    return tuple(shown)
 
 
 # -- GSM8K: word problems whose answer is a number (Cobbe et al., 2021, arXiv 2110.14168) -----------------------------
@@ -278,6 +303,7 @@ class GSM8KEnv(AnswerEnv):
     )
     judged_by: ClassVar[str | None] = "number_equals"
     default_tasks: ClassVar[str | None] = "gsm8k:sample"
+    shows_examples: ClassVar[bool] = True
 
     def _after_answer(self, text: str) -> int | None:
         found = final_number(text)
@@ -301,6 +327,7 @@ class MATHEnv(AnswerEnv):
     default_stops: ClassVar[tuple[str, ...]] = ("\nProblem:", "\n\n\n", "</s>", "<|im_end|>")
     judged_by: ClassVar[str | None] = "math_equivalent"
     default_tasks: ClassVar[str | None] = "math:sample"
+    shows_examples: ClassVar[bool] = True
 
     def _after_answer(self, text: str) -> int | None:
         found = find_answer(text)

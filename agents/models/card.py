@@ -168,6 +168,7 @@ class ModelCard:
             all of them.
         max_episode_tokens: Most ids of an episode; `None` is no budget.
         protocol: How its replies say what to do (`envs.protocol`).
+        shots: Questions: examples before each of them, as question and answer.
     """
 
     prompt_style: str = DEFAULT_STYLE
@@ -182,6 +183,7 @@ class ModelCard:
     keep_observations: int | None = None
     max_episode_tokens: int | None = None
     protocol: str = DEFAULT_PROTOCOL
+    shots: tuple[tuple[str, str], ...] = ()
 
     def mismatch(self, environment: str, prompt_hash: str) -> str | None:
         """Why figures in an environment are not those of the policy as it was trained; `None` where they are.
@@ -192,7 +194,7 @@ class ModelCard:
             return None
         return (
             f"the policy was trained with other prompts (style {self.prompt_style}, hash {self.prompt_hash}) than it "
-            f"would get now ({prompt_hash}): prompt style, protocol, keep_observations, tools, revisions or the "
+            f"would get now ({prompt_hash}): prompt style, protocol, keep_observations, tools, revisions, shots or the "
             "version differ, and so may the figures"
         )
 
@@ -241,7 +243,7 @@ def write_card(folder: str | Path, card: ModelCard) -> None:
 
 
 def _frozen(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
+    return tuple(map(_frozen, value)) if isinstance(value, list) else value
 
 
 def _runs(folder: Path) -> Iterator[Path]:

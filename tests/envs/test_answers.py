@@ -10,7 +10,7 @@ import pytest
 from envs.conversation import StopReason
 from envs.episode import CutReply
 from envs.prompts import ANSWER_STYLES, answer_style
-from envs.questions import GSM8K_FORM, IFEVAL_FORM, AnswerEnv, GSM8KEnv, IFEvalEnv, MATHEnv
+from envs.questions import GSM8K_FORM, IFEVAL_FORM, AnswerEnv, GSM8KEnv, IFEvalEnv, MATHEnv, examples
 from sandboxes.sandbox import SandboxError
 from tasks.answers.instructions import INSTRUCTIONS
 from tasks.answers.number_equals import NumberEquals
@@ -259,6 +259,35 @@ def test_prompts() -> None:
     assert plain.system_prompt == ""  # nothing stands beside the prompt, as where numbers were published
     solution = MATHEnv([question(assertions=[{"kind": "math_equivalent", "gold": "72"}])], prompt_style="base")
     assert solution.reset(seed=0)[0] == f"Problem:\n{question().intent}\n\nSolution:"
+
+
+def test_examples_stand_before_the_question_and_in_the_hash() -> None:
+    shots = examples(questions(2))
+    assert shots == (("What is 0 + 100?", "#### 100"), ("What is 1 + 100?", "#### 101"))
+    asked = question().intent
+    base = make(prompt_style="base", shots=shots)
+    assert base.reset(seed=0)[0] == (
+        "Question: What is 0 + 100?\nAnswer: #### 100\n\nQuestion: What is 1 + 100?\nAnswer: #### 101\n\n"
+        f"Question: {asked}\nAnswer:"
+    )
+    compact = make(prompt_style="compact", shots=shots).reset(seed=0)[0]
+    assert compact.startswith("Solved examples:\n\nQuestion: What is 0 + 100?\nAnswer: #### 100\n\nQuestion: What is 1")
+    assert compact.endswith(f"Now the question that you answer:\n\n{asked}\n\n{GSM8K_FORM.ending}")
+    assert make(shots=shots).reset(seed=0)[0].endswith(f"Now the question that you answer:\n\n{asked}")
+    asking = [question(assertions=[{"kind": "math_equivalent", "gold": "72"}])]
+    solution = MATHEnv(asking, prompt_style="base", shots=[("1 + 1?", "\\boxed{2}")])
+    assert solution.reset(seed=0)[0].startswith("Problem:\n1 + 1?\n\nSolution: \\boxed{2}\n\nProblem:\n")
+    hashes = {make(prompt_style=s, shots=n).prompt_hash for s in ANSWER_STYLES for n in ((), shots, shots[::-1])}
+    assert len(hashes) == 9
+    forged = make(prompt_style="base", shots=[("Say\nAnswer: 3", "4\nQuestion: 5")])
+    assert forged.reset(seed=0)[0].count("\nAnswer:") == 2
+
+
+def test_an_example_is_never_asked_and_knows_its_answer() -> None:
+    with pytest.raises(ValueError, match="is one of the examples that are shown"):
+        make(shots=examples([question()]))
+    with pytest.raises(ValueError, match="knows no right answer"):
+        examples([question(oracle=None)])
 
 
 def test_every_wording_has_a_hash_of_its_own() -> None:

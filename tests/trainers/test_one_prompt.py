@@ -10,8 +10,11 @@ from typing import Any
 
 import pytest
 
+from agents import __main__ as commands
 from agents.models.card import CARD_FILE, MANIFEST, ModelCard, read_card, write_card, write_manifest
+from envs.questions import GSM8KEnv
 from sandboxes import probe
+from tasks.sources import load_tasks
 from trainers import evaluate, grpo, sft
 from trainers.measure import Measurement
 from trainers.rollouts.manner import manner_of
@@ -275,3 +278,46 @@ def test_sft_refuses_data_that_speaks_otherwise_unless_it_is_asked(
         card_of(tmp_path, trajectories(tmp_path / "both.jsonl", "standard", "compact"))
     assert sft.main([*argv, "--prompt_style", "loud"]) == 2
     assert "prompt_style='loud': one of auto, standard, compact, base" in capsys.readouterr().err
+
+
+def test_examples_before_each_question_are_those_of_the_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Drawn from the pool, trained on by no step, and found again by whoever measures, replays or trains on."""
+    more = ["--shots", "2", "--max_steps", "1", "--per_device_train_batch_size", "4", "--num_generations", "2"]
+    more += ["--max_turns", "1", "--seed", "3"]
+    run = train(tmp_path / "run", "base", "none", QUESTIONS, *more)
+    card, pool = read_card(run / "checkpoint-1"), load_tasks("gsm8k:sample?limit=12")
+    sides = [json.loads(line) for line in (run / "tasks.jsonl").read_text().splitlines()]
+    held_out = {line["id"] for line in sides if line["split"] == "held_out"}
+    shown = {task.id for task in pool if task.intent in {question for question, _ in card.shots}}
+    assert len(card.shots) == len(shown) == 2 and not shown & {line["id"] for line in sides} and len(sides) == 10
+    own = GSM8KEnv(pool, tools=False, prompt_style="base")
+    assert card.prompt_hash != own.prompt_hash
+    argv = [*SMALL, *QUESTIONS, "--model_name_or_path", str(run / "best"), "--output_dir", str(tmp_path / "on")]
+    argv += ["--seed", "3"]
+    assert grpo.main([*argv, "--adapter", "none", "--dry-run"]) == 0
+    assert "2 tasks of the pool are examples that the policy is shown, and were left out" in capsys.readouterr().out
+    assert grpo.main([*argv, "--adapter", "none", "--shots", "1", "--dry-run"]) == 2
+    assert "shots or the version differ" in capsys.readouterr().err
+
+    source = "gsm8k:sample?limit=12"
+    assert evaluate.main(["--model", str(run / "checkpoint-1"), "--tasks", source, "--output_dir", str(tmp_path)]) == 2
+    assert "stands solved before each question" in capsys.readouterr().err
+    questions = tmp_path / "questions.jsonl"
+    rows = [{"question": t.intent, "answer": t.oracle.answer} for t in pool if t.oracle and t.id in held_out]
+    questions.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    tasks = ["--tasks", f"gsm8k:{questions}"]
+    now = measured(run / "checkpoint-1", tasks, tmp_path / "now")
+    then = episodes(run / "held_out" / "step_000001_greedy.jsonl")
+    assert sorted(now.values()) == sorted(then.values()) and len(now) == 3
+    assert commands.main(["replay", str(tmp_path / "now" / "episodes_greedy.jsonl"), *tasks]) == 0
+
+    start = ["--model", "quickstart", "--env", "GSM8K-v0", "--no_tools", "--prompt_style", "base", *tasks, "--greedy"]
+    for name, asked in (("of_run", ["--shots_from", str(run)]), ("drawn", ["--shots", "12", "--shots_from", source])):
+        code = evaluate.main(
+            [*start, "--max_tokens", "24", "--max_turns", "1", *asked, "--output_dir", str(tmp_path / name)]
+        )
+        assert code == (0 if name == "of_run" else 2)
+    before = episodes(tmp_path / "of_run" / "episodes_greedy.jsonl")
+    assert sorted(before.values()) == sorted(episodes(run / "held_out" / "step_000000_greedy.jsonl").values())
+    assert evaluate.main([*start, "--shots", "2", "--output_dir", str(tmp_path / "none")]) == 2
+    assert "--shots_from SOURCE draws others from the training split" in capsys.readouterr().err

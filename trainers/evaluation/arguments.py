@@ -42,6 +42,7 @@ LEAST = {
     "max_turns": 0,
     "max_episode_tokens": 0,
     "keep_observations": 0,
+    "shots": 0,
     "sandbox_workers": 0,
     "torch_threads": 0,
     "escalate_turns": 1,
@@ -147,6 +148,18 @@ def _environment_arguments(add: Callable[..., Any]) -> None:
         const=True,
         metavar="true|false",
         help="questions: the agent only answers, and runs no commands; default: as in training",
+    )
+    add(
+        "--shots",
+        type=int,
+        metavar="N",
+        help="GSM8K, MATH: solved examples before each question (0, 4, 8); default: those of training, or none",
+    )
+    add(
+        "--shots_from",
+        metavar="SOURCE",
+        help="where --seed draws them: the training split, as --tasks names sources; or a trained policy's folder, for "
+        "the examples that it was shown",
     )
     add("--revise", type=int, metavar="N", help="IFEval: times an answer may be revised; default: as in training")
     add("--sandbox", default="auto", help=TRAINING["sandbox"].metadata["help"])

@@ -9,12 +9,13 @@ from itertools import islice, zip_longest
 from pathlib import Path
 from typing import Any
 
-from agents.models.card import ModelCard
+from agents.models.card import ModelCard, find_card
 from agents.policies.opening import PolicyKind, PolicyName, card_of, read_name
 from agents.policy import Sampling
 from agents.users import read_user
 from envs.clawgym import ClawGymEnv
 from envs.mixed import kind_of_env
+from envs.questions import examples
 from envs.registry import environment, takes
 from envs.sandboxed import ExposedJudge, refuse_exposed
 from sandboxes import open_sandbox
@@ -30,7 +31,7 @@ from tasks.task import Task
 from trainers.evaluation.arguments import DEFAULT_TASKS, build_parser, check_arguments, check_body
 from trainers.rollouts.manner import Manner, manner_of
 from trainers.run.machine import environment_settings, unfit_task
-from trainers.run.tasks import Judges
+from trainers.run.tasks import Judges, draw_shots
 
 DEFAULT_CAP = 512
 
@@ -95,6 +96,7 @@ def check(a: argparse.Namespace) -> Checked:
             revise=manner.revise,
             keep_observations=manner.keep_observations,
             protocol=manner.protocol,
+            shots=manner.shots,
         )
     except ValueError as error:
         raise EvaluateError(str(error)) from error
@@ -113,6 +115,12 @@ def check(a: argparse.Namespace) -> Checked:
         raise EvaluateError(f"--tasks {a.tasks}: no task to play{judges.reason()}")
     if why := unfit_task(a.env, tasks):
         raise EvaluateError(why)
+    shown = {question for question, _ in manner.shots}
+    if seen := [task.id for task in tasks if task.intent in shown]:
+        raise EvaluateError(
+            f"--shots: {seen[0]} is played, and stands solved before each question; --shots_from must name the "
+            "training split"
+        )
     if a.max_tokens is None:  # nobody says: questions take the largest budget, each task's own caps it further
         a.max_tokens = (
             DEFAULT_CAP
@@ -161,6 +169,32 @@ def _tasks(a: argparse.Namespace) -> tuple[list[Task], Split | None]:
     return [task for side in split.sides.values() for task in side], split
 
 
+def _shots(a: argparse.Namespace, card: ModelCard) -> tuple[tuple[str, str], ...] | None:
+    """The examples that were asked for; `None` where nobody asked.
+
+    Raises:
+        EvaluateError: Nobody says where they come from, or there are not so many.
+    """
+    if a.shots is None and a.shots_from is None:
+        return None
+    if a.shots == 0:
+        return ()
+    folder = Path(a.shots_from or "").expanduser()
+    cards = [find_card(path) for path in (folder, folder / "best")] if a.shots_from else [card]
+    other = next((found for found in cards if found is not None and found.shots), None)
+    if a.shots_from is None or other is not None:
+        known = () if other is None else other.shots
+        if len(known) < (a.shots or 1):
+            raise EvaluateError(
+                f"--shots {a.shots}: the policy in {a.shots_from or a.model} was shown {len(known)} examples in "
+                "training; --shots_from SOURCE draws others from the training split"
+            )
+        return known[: a.shots]
+    if a.shots is None:
+        raise EvaluateError(f"--shots_from {a.shots_from}: --shots says how many examples to draw there")
+    return examples(draw_shots(load_tasks(a.shots_from), a.shots, a.seed))
+
+
 def _in_process(a: argparse.Namespace, tasks: Sequence[Task]) -> frozenset[str]:
     """Ids of the tasks that are played and not counted: what their judges say can be forged."""
     if a.allow_in_process_judges:
@@ -206,6 +240,7 @@ def settle(a: argparse.Namespace, card: ModelCard) -> Manner:
         keep_observations=a.keep_observations,
         max_episode_tokens=a.max_episode_tokens,
         protocol=a.protocol,
+        shots=_shots(a, card),
     )
     a.env, a.no_tools, a.revise = manner.env, not manner.tools, manner.revise
     a.max_turns, a.max_tokens = manner.max_turns, manner.max_turn_tokens

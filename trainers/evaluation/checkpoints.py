@@ -69,8 +69,11 @@ def _each(a: Namespace, run: Path, checkpoints: Sequence[Checkpoint]) -> Iterato
     """The step and the arguments of each evaluation; the start is spoken to as the checkpoints are."""
     start = copy.copy(a)
     start.model = str(read_mapping(run / CONFIG)["model_name_or_path"])
-    manner = settle(start, read_card(checkpoints[0].folder))
+    card = read_card(checkpoints[0].folder)
+    manner = settle(start, card)
     start.prompt_style, start.protocol = manner.prompt_style, manner.protocol
+    if card.shots and a.shots is None and a.shots_from is None:
+        start.shots_from = str(checkpoints[0].folder)
     yield 0, start
     for checkpoint in checkpoints:
         of_step = copy.copy(a)

@@ -38,6 +38,7 @@ class Manner:
         max_turn_tokens: Cap on one reply; `None` where nobody says one.
         keep_observations: How many of the last observations a prompt shows in full; `None` is all of them.
         max_episode_tokens: Most ids of an episode; `None` is no budget.
+        shots: Questions: examples before each of them.
         asked: What was asked for and is not what the card says, for people.
         protocol: How replies say what to do.
     """
@@ -50,6 +51,7 @@ class Manner:
     max_turn_tokens: int | None
     keep_observations: int | None = None
     max_episode_tokens: int | None = None
+    shots: tuple[tuple[str, str], ...] = ()
     asked: tuple[str, ...] = ()
     protocol: str = DEFAULT_PROTOCOL
 
@@ -66,6 +68,7 @@ def manner_of(
     keep_observations: int | None = None,
     max_episode_tokens: int | None = None,
     protocol: str = AUTO,
+    shots: tuple[tuple[str, str], ...] | None = None,
 ) -> Manner:
     """What was asked for, and of the rest what the card says. `None` and `auto` ask for nothing.
 
@@ -97,6 +100,8 @@ def manner_of(
         for name, value in trained.items()
         if value is not None and asked[name] not in (None, value) and (name not in SPOKEN or card.prompt_hash)
     )
+    if shots not in (None, card.shots) and own and card.prompt_hash:
+        said += (f"shots {len(shots or ())} (in training {len(card.shots)}{' others' if card.shots else ''})",)
     known = {name: trained.get(name) if value is None else value for name, value in asked.items()}
     return Manner(
         env,
@@ -107,6 +112,7 @@ def manner_of(
         None if known["max_turn_tokens"] is None else int(known["max_turn_tokens"]),
         int(known["keep_observations"] or 0) or None,
         int(known["max_episode_tokens"] or 0) or None,
+        (card.shots if own else ()) if shots is None else shots,
         said,
         str(known["protocol"]),
     )
@@ -159,6 +165,7 @@ def card_of_env(
         keep_observations=env.keep_observations,
         max_episode_tokens=max_episode_tokens,
         protocol=env.protocol.name,
+        shots=env.shots if isinstance(env, AnswerEnv) else (),
     )
 
 

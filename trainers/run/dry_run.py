@@ -423,8 +423,8 @@ def longest_episode(run: Run) -> int:
 def _first_prompt(run: Run) -> int:
     """Tokens of the longest first prompt."""
     said = MESSAGE_TOKENS.get(run.prompt_style, MESSAGE_TOKENS["standard"])
-    offered = len(protocol(run.protocol).words.beside)
-    return said + (offered + max(len(task.intent) for task in run.tasks.everything)) // CHARACTERS
+    shown = len(protocol(run.protocol).words.beside) + sum(len(asked) + len(answer) for asked, answer in run.shots)
+    return said + (shown + max(len(task.intent) for task in run.tasks.everything)) // CHARACTERS
 
 
 def _reference(run: Run) -> str:

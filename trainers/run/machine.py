@@ -24,7 +24,13 @@ AHEAD = 8
 
 
 def environment_settings(
-    env: str, *, tools: bool, revise: int, keep_observations: int | None = None, protocol: str = DEFAULT_PROTOCOL
+    env: str,
+    *,
+    tools: bool,
+    revise: int,
+    keep_observations: int | None = None,
+    protocol: str = DEFAULT_PROTOCOL,
+    shots: Sequence[Sequence[str]] = (),
 ) -> dict[str, Any]:
     """Keyword arguments that only some environments take, or only where they are asked for.
 
@@ -40,11 +46,13 @@ def environment_settings(
     if protocol != DEFAULT_PROTOCOL and not takes(kind, "protocol"):
         others = " and ".join(name for name, other in environments() if takes(other, "protocol"))
         raise ValueError(f"protocol={protocol}: {env} has one way to act; {others} can be played so")
+    if shots and not getattr(kind, "shows_examples", False):
+        raise ValueError(f"shots={len(shots)}: only GSM8K-v0 and MATH-v0 show examples, not {env}")
     history: dict[str, Any] = {} if keep_observations is None else {"keep_observations": keep_observations}
     if protocol != DEFAULT_PROTOCOL:
         history["protocol"] = protocol
     if takes(kind, "tools") and takes(kind, "revise"):
-        return {"tools": tools, "revise": revise, **history}
+        return {"tools": tools, "revise": revise, **history, **({"shots": shots} if shots else {})}
     if not tools:
         raise ValueError(f"tools=false: {env} is a shell; only environments with questions can do without")
     return history

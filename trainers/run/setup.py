@@ -13,7 +13,7 @@ from agents.models.loading import ModelKind, ModelSource
 from agents.t2po import T2POConfig
 from envs.conversation import ConversationEnv
 from envs.protocol import DEFAULT_PROTOCOL
-from envs.questions import AnswerEnv
+from envs.questions import AnswerEnv, examples
 from envs.registry import environment
 from envs.rewards import RewardKind
 from envs.sandboxed import ExposedJudge, refuse_exposed
@@ -64,6 +64,7 @@ class Run:
         card: What the run's policies say about themselves.
         inherited: Settings that were taken from the policy's card, for people.
         protocol: How replies say what to do.
+        shots: Solved examples before each question.
     """
 
     settings: Settings
@@ -83,6 +84,7 @@ class Run:
     card: ModelCard = ModelCard()
     inherited: tuple[str, ...] = ()
     protocol: str = DEFAULT_PROTOCOL
+    shots: tuple[tuple[str, str], ...] = ()
 
     def remarks(self) -> list[str]:
         """What a person may like to know as it starts, and need not act on."""
@@ -139,6 +141,11 @@ def prepare(settings: Settings) -> Run:
     inherited: list[str] = []
     if not (config.resume and (folder / CONFIG).exists()):  # else it goes on with the caps that it began with
         settings, inherited = _inherit(settings, card)
+    shots: tuple[tuple[str, str], ...] = examples(tasks.shots)
+    if not shots and card.environment == env.env and card.shots:
+        shots = card.shots
+        tasks = _without_shown(tasks, shots)
+        inherited.append(f"shots: the {len(shots)} examples that the policy was shown before")
     run = Run(
         settings,
         tasks,
@@ -154,6 +161,7 @@ def prepare(settings: Settings) -> Run:
         self_test=coverage,
         inherited=tuple(inherited),
         protocol=manner_of(card, env=env.env, protocol=env.protocol).protocol,
+        shots=shots,
     )
     if config.sampler.startswith(VLLM) and run.peft is None and source.kind is not ModelKind.ADAPTER:
         raise ConfigError(
@@ -164,6 +172,25 @@ def prepare(settings: Settings) -> Run:
     if wrong := list(run.t2po.room_problems(reply_cap(run)) if run.t2po else ()):
         raise ConfigError(wrong[0])
     return _with_prompts(run, card)
+
+
+def _without_shown(tasks: TaskSets, shots: Sequence[tuple[str, str]]) -> TaskSets:
+    """The tasks without the pool's that are examples already.
+
+    Raises:
+        ConfigError: An example is among the tasks that are measured on.
+    """
+    shown = {question for question, _ in shots}
+    if seen := [task.id for task in (*tasks.measured, *tasks.confirm) if task.intent in shown]:
+        raise ConfigError(
+            f"shots: {seen[0]} is measured on, and the policy is shown it solved before each question. Leave it out of "
+            "what is held out (confirm is drawn from the pool: --confirm 0)"
+        )
+    pool = tuple(task for task in tasks.pool if task.intent not in shown)
+    notes = list(tasks.notes)
+    if left_out := len(tasks.pool) - len(pool):
+        notes.append(f"{left_out} tasks of the pool are examples that the policy is shown, and were left out.")
+    return replace(tasks, split=replace(tasks.split, pool=pool), notes=tuple(notes))
 
 
 def _check_folder(config: GiGPOConfig, folder: Path) -> None:
@@ -427,7 +454,12 @@ def make_env_factory(run: Run, sandboxes: SandboxPool | None = None) -> Callable
         verifier_network=env.verifier_network,
         prompt_style=run.prompt_style,
         **environment_settings(
-            env.env, tools=env.tools, revise=env.revise, keep_observations=env.keep_observations, protocol=run.protocol
+            env.env,
+            tools=env.tools,
+            revise=env.revise,
+            keep_observations=env.keep_observations,
+            protocol=run.protocol,
+            shots=run.shots,
         ),
     )
 

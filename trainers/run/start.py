@@ -233,7 +233,7 @@ def check_goes_on(run: Run, checkpoint: Checkpoint) -> None:
         ConfigError: Its best was measured in another way, or its tasks came in another order.
     """
     state, card, env = checkpoint.state, read_card(checkpoint.folder), run.settings.env
-    said = (*SPOKEN, "tools", "revise", "keep_observations")
+    said = (*SPOKEN, "tools", "revise", "keep_observations", "shots")
     asked = any(getattr(run.card, name) != getattr(card, name) for name in said)
     if (why := card.mismatch(env.env, run.card.prompt_hash)) and not asked:
         raise ConfigError(
@@ -396,6 +396,7 @@ def _play(
             revise=manner.revise,
             keep_observations=manner.keep_observations,
             protocol=manner.protocol,
+            shots=manner.shots,
         ),
     )
     model: Any = trainer.accelerator.unwrap_model(trainer.model)

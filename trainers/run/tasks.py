@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
+from random import Random
 
 from agents.seeds import derive_seed
 from tasks.judged_in import is_shared, network_reason
@@ -152,11 +153,13 @@ class TaskSets:
         split: What is trained on and what is only measured on, disjoint by id and by meaning (but for old locks).
         notes: What people should know (tasks moved, nothing held out).
         confirm_text: What start and `best/` are measured on at the end, or why they are not.
+        shots: Shown as solved examples before each question; on no side of the split.
     """
 
     split: Split
     notes: tuple[str, ...] = ()
     confirm_text: str = ""
+    shots: tuple[Task, ...] = ()
 
     @property
     def pool(self) -> tuple[Task, ...]:
@@ -235,6 +238,8 @@ def _load(env: EnvArguments, seed: int, same: Sameness, unconfirmed: Path | None
         confirm_text = f"none: the run began without ({unconfirmed} has no confirm side)"
     else:
         split = confirmed
+    shots = draw_shots(split.pool, env.shots, seed)
+    split = replace(split, pool=disjoint(shots, split.pool, same)) if shots else split
     if limit := env.held_out_limit:
         split = replace(
             split,
@@ -254,7 +259,20 @@ def _load(env: EnvArguments, seed: int, same: Sameness, unconfirmed: Path | None
     if main not in ("", "none", "split") and not (split.held_out or split.unseen):
         why = judges.reason() or ": every task of it is in the pool; name other tasks or another seed"
         raise ConfigError(f"held_out={main}: no task to measure on{why}")
-    return TaskSets(split, tuple(notes), confirm_text)
+    return TaskSets(split, tuple(notes), confirm_text, shots)
+
+
+def draw_shots(tasks: Sequence[Task], count: int, seed: int) -> tuple[Task, ...]:
+    """Tasks to show as solved examples: a seeded draw over contents, so that the order of `tasks` does not matter.
+
+    Raises:
+        ConfigError: Fewer tasks know a right answer.
+    """
+    known = {task.problem_hash: task for task in tasks if task.oracle is not None and task.oracle.answer is not None}
+    if len(known) < count:
+        raise ConfigError(f"shots={count}: only {counted(len(known), 'task')} to draw from know a right answer")
+    drawn = Random(f"shots:{seed}").sample(sorted(known), count)
+    return tuple(known[name] for name in drawn)
 
 
 def _judges(env: EnvArguments) -> Judges:

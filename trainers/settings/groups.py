@@ -123,6 +123,13 @@ class EnvArguments(Settings):
         unit="observations",
     )
     tools: bool = setting(True, "Questions: the agent may run bash before it answers; false: it only answers.")
+    shots: int = setting(
+        0,
+        "GSM8K, MATH: solved examples before each question (0, 4, 8), drawn by the seed from the pool, which is "
+        "trained without them; never from what is held out. 0 = none, or as the policy was trained here before.",
+        low=0,
+        unit="examples",
+    )
     revise: int = setting(0, "IFEval: times an answer may be revised once it is told what it misses.")
     sandbox_workers: int | None = setting(
         None, "Threads that step environments in lockstep, and that lay out tasks; 0 = number of cores.", off=0, above=0

@@ -431,6 +431,7 @@ def spoken_in(path: Path, *, passed_only: bool = True) -> set[ModelCard]:
                 stops=None if stops is None else tuple(stops),
                 keep_observations=said.get("keep_observations"),
                 protocol=str(said.get("protocol") or DEFAULT_PROTOCOL),
+                shots=tuple((str(question), str(answer)) for question, answer in said.get("shots") or ()),
             )
         )
     return told
