@@ -3,6 +3,9 @@
 The problems are not part of this product: their licence is disputed. A folder has the public layout (`train/` and
 `test/`, in them a folder for each subject with one JSON file a problem), or holds rows as JSONL or Parquet; the keys
 `problem`, `solution`, `level`, and `type` or `subject` are read, and `answer` where there is one (as in MATH-500).
+
+Rows without level and subject whose answer is a whole number are those of AIME and sets like it: `problem` (or
+`question`), `answer` (025 is 25), and `solution` where there is one, in any case of letters. Their family is `aime`.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -34,6 +38,9 @@ SUBJECTS = (
 )
 """The seven subjects, as in tags: `subject:number_theory`."""
 BUDGET = Budget(max_turns=8, turn_tokens=2048)
+AIME = "aime"
+AIME_BUDGET = Budget(max_turns=8, turn_tokens=8192)
+"""Its solutions are several times longer than those of MATH."""
 
 
 def load(rest: str | Path) -> list[Task]:
@@ -73,6 +80,8 @@ def to_task(row: Row, name: str, mode: MathMode = MathMode.FIXED, format_weight:
     Raises:
         TaskError: a key is missing or malformed, or the solution has no closed `\boxed{...}` and there is no `answer`.
     """
+    if (number := _aime_answer(row)) is not None:
+        return _aime_task(row, name, number, mode, format_weight)
     solution = row.text("solution")
     gold = row.text("answer") if "answer" in row.data else None
     if gold is None:
@@ -93,9 +102,48 @@ def to_task(row: Row, name: str, mode: MathMode = MathMode.FIXED, format_weight:
             oracle=Oracle(answer=solution),
         )
     except ValidationError as error:
-        first = error.errors()[0]
-        key = ".".join(str(part) for part in first["loc"])
-        raise TaskError(row.problem(f"makes no task: {first['msg']}", key)) from error
+        raise _no_task(row, error) from error
+
+
+def _no_task(row: Row, error: ValidationError) -> TaskError:
+    first = error.errors()[0]
+    return TaskError(row.problem(f"makes no task: {first['msg']}", ".".join(str(part) for part in first["loc"])))
+
+
+def _aime_answer(row: Row) -> str | None:
+    """The whole number that answers a row of AIME, without zeros before it; `None` for a row of another kind."""
+    if any(key in row.data for key in ("level", "type", "subject")):
+        return None
+    given = _lower(row)
+    answer = given.get("answer")
+    if answer is None and isinstance(solution := given.get("solution"), str) and (box := last_box(solution)):
+        answer = box.text
+    text = str(int(answer) if isinstance(answer, float) and answer.is_integer() else answer).strip()
+    return str(int(text)) if re.fullmatch(r"-?[0-9]{1,30}", text) else None
+
+
+def _aime_task(row: Row, name: str, number: str, mode: MathMode, format_weight: float) -> Task:
+    given = Row(_lower(row), row.file, row.line)
+    solution = str(given.data.get("solution") or "").strip()
+    box = last_box(solution)
+    if box is None or box.text.strip().lstrip("0") != number.lstrip("0"):  # often prose, or none
+        solution = f"{solution}\n\nThe answer is $\\boxed{{{number}}}$.".strip()
+    try:
+        return Task(
+            id=name,
+            intent=given.text("problem" if "problem" in given.data else "question"),
+            family=AIME,
+            difficulty=Difficulty.HARD,
+            budget=AIME_BUDGET,
+            assertions=(MathEquivalent(gold=number, mode=mode), MathFormat(weight=format_weight)),
+            oracle=Oracle(answer=solution),
+        )
+    except ValidationError as error:
+        raise _no_task(row, error) from error
+
+
+def _lower(row: Row) -> dict[str, Any]:
+    return {key.lower(): value for key, value in row.data.items()}
 
 
 _DIFFICULTY = {"1": Difficulty.EASY, "2": Difficulty.EASY, "5": Difficulty.HARD}

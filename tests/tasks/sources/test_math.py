@@ -12,6 +12,7 @@ from tasks.assertions import grade
 from tasks.assertions.base import Outcome
 from tasks.model import TaskError
 from tasks.sources import math
+from tasks.sources.questions import self_test
 from tasks.task import Difficulty, Task
 
 ROW = {"problem": "What is 2+3?", "level": "Level 2", "type": "Algebra", "solution": r"It is $\boxed{5}$."}
@@ -112,6 +113,55 @@ def test_every_malformed_row_is_listed(tmp_path: Path) -> None:
     with pytest.raises(TaskError) as error:
         math.load(lay(tmp_path / "rows.jsonl", *rows))
     assert [problem.line for problem in error.value.problems] == [1, 2, 3]
+
+
+AIME = [
+    {"ID": "2024-I-90", "Problem": "Count the weekdays, times ten.", "Solution": "5 days, so 50.", "Answer": 50},
+    {
+        "id": 61,
+        "problem": "Add 20 to 5.",
+        "solution": "$20+5=\\boxed{025}$.",
+        "answer": "025",
+        "url": "u",
+        "year": 2024,
+    },
+    {"question": "What is $9^3$ plus $270$?", "answer": "999"},
+    {"problem": "What is $x-x$?", "solution": "\\boxed{000}", "url": "u"},
+    {"problem": "What is $2^{10}$?", "answer": 1024.0},
+]
+"""In the shapes in which AIME is published; the problems are ours."""
+
+
+def test_the_shapes_of_aime_are_read(tmp_path: Path) -> None:
+    tasks = math.load(lay(tmp_path / "aime.jsonl", *AIME))
+    golds = [task.assertions[0].gold for task in tasks if isinstance(task.assertions[0], MathEquivalent)]
+    assert golds == ["50", "25", "999", "0", "1024"] and tasks[0].id == "math-aime-0001"
+    assert {(task.family, task.tags, task.budget.turn_tokens) for task in tasks} == {("aime", (), 8192)}
+    assert tasks[0].intent == "Count the weekdays, times ten." and tasks[2].oracle is not None
+    assert tasks[1].oracle is not None and tasks[1].oracle.answer == AIME[1]["solution"]
+    coverage = self_test(tasks)
+    assert coverage is not None and coverage.ok and coverage.gold == 5
+    for answer, right in (
+        (r"\boxed{025}", 1.0),
+        (r"\boxed{25}", 1.0),
+        (r"\boxed{250}", 0.0),
+        ("The answer is 25.", 1.0),
+    ):
+        assert score(tasks[1], answer) == right, answer
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ({"problem": "p", "answer": r"\frac12"}, "solution: is missing"),
+        ({"problem": "p", "answer": True}, "solution: is missing"),
+        ({"Answer": 7}, "question: is missing"),
+        ({"problem": " ", "answer": 7}, "intent: makes no task"),
+    ],
+)
+def test_what_is_no_row_of_aime_is_named(tmp_path: Path, row: dict[str, Any], message: str) -> None:
+    with pytest.raises(TaskError, match=message):
+        math.load(lay(tmp_path / "rows.jsonl", row))
 
 
 @pytest.mark.parametrize(
