@@ -6,12 +6,13 @@ import math
 import random
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import combinations
+from dataclasses import asdict, dataclass
+from itertools import chain, combinations
 from statistics import fmean
+from typing import Any
 
 from agents.trajectory import Trajectory
-from tasks.answers.readings import Reading, is_question, read_as, vote
+from tasks.answers.readings import Reading, each_read_as, is_instructed, is_question, read_as, vote
 from tasks.task import Task
 from trainers.measure import is_graded
 
@@ -54,6 +55,54 @@ class Readings:
             sum(one.verifier for one in episodes),
             sum(one.unmarked for one in episodes),
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Instructions:
+    """The figures of IFEval and IFBench by their published names, of the graded episodes.
+
+    Attributes:
+        prompts: Episodes that are counted; `instructions` of theirs.
+        prompt_level_strict_acc: Share of prompts of which every instruction is followed by the whole message.
+        inst_level_strict_acc: Share of instructions that the whole message follows.
+        prompt_level_loose_acc: As the strict one, where one of eight variants of the message is enough.
+        inst_level_loose_acc: Likewise.
+    """
+
+    prompts: int
+    instructions: int
+    prompt_level_strict_acc: float
+    inst_level_strict_acc: float
+    prompt_level_loose_acc: float
+    inst_level_loose_acc: float
+
+    def named(self) -> Iterator[tuple[str, float, int]]:
+        """Each figure: its name, the share, of how many."""
+        for name in ACCURACIES:
+            yield name, getattr(self, name), self.prompts if name.startswith("prompt") else self.instructions
+
+
+ACCURACIES = ("prompt_level_strict_acc", "inst_level_strict_acc", "prompt_level_loose_acc", "inst_level_loose_acc")
+"""The published names, in the published order."""
+
+
+def instructions_of(tasks: Iterable[Task], episodes: Iterable[Trajectory]) -> Instructions | None:
+    """The figures of IFEval; `None` where no graded episode is of a task of instructions."""
+    asked = {task.id: task.assertions for task in tasks if is_instructed(task.assertions)}
+    strict: list[list[bool]] = []
+    loose: list[list[bool]] = []
+    for episode in episodes:
+        if episode.task_id not in asked or not is_graded(episode):
+            continue
+        assertions, answer = asked[episode.task_id], final_answer(episode)
+        one, other = (each_read_as(assertions, answer, reading) for reading in (Reading.STRICT, Reading.FLEXIBLE))
+        if one is not None and other is not None:
+            strict.append(one)
+            loose.append(other)
+    if not strict:
+        return None
+    shares = [share for each in (strict, loose) for share in (fmean(map(all, each)), fmean(chain.from_iterable(each)))]
+    return Instructions(len(strict), sum(map(len, strict)), *shares)
 
 
 def final_answer(episode: Trajectory) -> str | None:
@@ -131,10 +180,16 @@ class Answers:
     Attributes:
         readings: Strict, flexible and the verifier's.
         majority: `majority_at_k` by k; empty for one attempt a task, and for questions without a single answer.
+        instructions: The figures of IFEval; `None` where no task is one of instructions.
     """
 
     readings: Readings
     majority: dict[str, float]
+    instructions: Instructions | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """The record that evaluation.json holds."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
 
 
 def answers_of(tasks: Sequence[Task], episodes: Sequence[Trajectory], samples: int) -> Answers | None:
@@ -144,7 +199,8 @@ def answers_of(tasks: Sequence[Task], episodes: Sequence[Trajectory], samples: i
         return None
     cast = votes(tasks, episodes) if samples > 1 else {}
     shares = {k: majority_at_k(cast, k) for k in attempts_shown(samples)}
-    return Answers(Readings.of(found), {str(k): share for k, share in shares.items() if share is not None})
+    majority = {str(k): share for k, share in shares.items() if share is not None}
+    return Answers(Readings.of(found), majority, instructions_of(tasks, episodes))
 
 
 def attempts_shown(samples: int) -> list[int]:

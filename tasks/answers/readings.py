@@ -51,12 +51,24 @@ def read_as(assertions: Sequence[Any], answer: str | None, reading: Reading) -> 
     Returns:
         Whether all that count pass; `None` where one cannot be judged.
     """
+    each = each_read_as(assertions, answer, reading)
+    return None if each is None else all(each)
+
+
+def each_read_as(assertions: Sequence[Any], answer: str | None, reading: Reading) -> list[bool] | None:
+    """Whether an answer passes each assertion that counts; as `read_as`."""
     verdicts = []
     for item in assertions:
         if item.weight > 0:
             (found,) = judge(_variant(item, reading), Outcome({}, {}, answer))
             verdicts.append(found.verdict)
-    return None if Verdict.ERROR in verdicts else all(verdict is Verdict.PASS for verdict in verdicts)
+    return None if Verdict.ERROR in verdicts else [verdict is Verdict.PASS for verdict in verdicts]
+
+
+def is_instructed(assertions: Sequence[Any]) -> bool:
+    """Whether every assertion that counts is an instruction, and there is one: a task of IFEval or IFBench."""
+    deciding = [item for item in assertions if item.weight > 0]
+    return bool(deciding) and all(isinstance(item, InstructionFollowed) for item in deciding)
 
 
 def _variant(item: Any, reading: Reading) -> Any:

@@ -13,7 +13,7 @@ from tasks.sources import load_tasks
 from tasks.task import Task
 from tests.trainers.fake_run import episode
 from tests.trainers.fake_run import task as shell_task
-from trainers.answers import Readings, answers_of, majority_at_k
+from trainers.answers import Answers, Instructions, Readings, answers_of, instructions_of, majority_at_k
 
 NUMBER = load_tasks("gsm8k:sample")[0]
 EXPRESSION = load_tasks("math:sample")[0]
@@ -48,6 +48,29 @@ def test_readings_of_instructions_are_strict_and_loose() -> None:
     assert read_as(TEXT.assertions, right, Reading.STRICT) is True is read_as(TEXT.assertions, right, Reading.FLEXIBLE)
     assert is_question(TEXT.assertions) and not is_question(shell_task(0, "pool").assertions)
     assert not is_question([])
+
+
+def test_figures_of_instructions_have_their_published_names() -> None:
+    """By hand: of two prompts with three instructions, the loose reading takes what stands behind the first line."""
+    asked = [{"kind": "instruction", "id": "punctuation:no_comma", "kwargs": {}}]
+    words = {"kind": "instruction", "id": "length_constraints:number_words"}
+    both = [*asked, {**words, "kwargs": {"num_words": 3, "relation": "at least"}}]
+    tasks = [
+        Task.model_validate({"id": f"t{i}", "intent": "Write.", "assertions": each})
+        for i, each in enumerate((asked, both))
+    ]
+    played = []
+    for task, text in ((tasks[0], "Sure, here:\nfine words"), (tasks[1], "one two")):
+        one = episode(task, random.Random(0), 1.0)
+        one.passed, one.reward, one.notes = False, 0.0, {"answers": [{"turn": 1, "text": text}]}
+        played.append(one)
+    broken = episode(tasks[0], random.Random(0), 1.0, broken=True)
+    expected = Instructions(2, 3, 0.0, pytest.approx(1 / 3), 0.5, pytest.approx(2 / 3))  # type: ignore[arg-type]
+    found = answers_of(tasks, [*played, broken], 1)
+    assert found is not None and found.instructions == expected
+    assert found.to_json()["instructions"]["prompt_level_loose_acc"] == 0.5
+    assert instructions_of([NUMBER], played) is None
+    assert "instructions" not in Answers(Readings(1, 1, 1, 1, 0), {}).to_json()
 
 
 def test_votes_are_numbers_and_expressions() -> None:

@@ -65,6 +65,16 @@ def test_the_oracle_passes_everything_and_doing_nothing_nothing(
             assert "by level" in out and "by subject" in out
             sums = re.findall(r"^all +│ (\d+)/(\d+) ", out, re.MULTILINE)
             assert sums[:3] == [(str(arm["passed"]), str(arm["n"]))] * 3, "family, level and subject add up"
+        named = [f"{level}_level_{how}_acc" for how in ("strict", "loose") for level in ("prompt", "inst")]
+        assert all(name in out for name in named) is (env == "IFEval-v0")
+    if env == "IFEval-v0":
+        folders = [str(tmp_path / model) for model in ("noop", "oracle")]
+        assert evaluate.main(["--compare", *folders]) == 0
+        assert re.search(r"inst_level_loose_acc +│ 0/\d+ = 0.0 % +│ (\d+)/\1 = 100.0 %", capsys.readouterr().out)
+        (one,) = json.loads((tmp_path / "oracle" / "comparison.json").read_text())["comparisons"]
+        a, b = one["instructions"]["a"], one["instructions"]["b"]
+        assert [(a[name], b[name]) for name in named] == [(0.0, 1.0)] * 4
+        assert a["prompts"] == arm["n"] <= a["instructions"] == b["instructions"]
 
 
 @needs_sandbox

@@ -9,6 +9,7 @@ from typing import Any
 
 from agents.trajectory import RecordError, Trajectory, read_jsonl
 from tasks.splits import SET
+from trainers.answers import Instructions
 from trainers.errors import RunFolderError
 from trainers.evaluation.folder import FILE, episodes_file
 from trainers.measure import Measurement
@@ -33,6 +34,7 @@ class Arms:
             out.
         parts: The parts that each task is of (`trainers.measure.parts_of`).
         files: Episodes by decode setting, where they were kept.
+        instructions: The figures of IFEval by decode setting, where tasks are of instructions; of evaluations only.
     """
 
     name: str
@@ -41,6 +43,7 @@ class Arms:
     manner: Mapping[str, str] = field(default_factory=dict)
     parts: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     files: Mapping[str, Path] = field(default_factory=dict)
+    instructions: Mapping[str, Instructions] = field(default_factory=dict)
 
     def episodes(self, setting: str) -> list[Trajectory]:
         """Episodes of one decode setting; none where they were not kept.
@@ -71,12 +74,14 @@ def _of_evaluation(folder: Path) -> Arms:
     try:
         settings = {name: Measurement.from_json(m) for name, m in record["arms"].items()}
         hashes, parts = dict(record["tasks"]), record.get("parts", {})  # releases up to 0.6 wrote no parts
+        answers = {name: said for name, said in record.get("answers", {}).items() if said}
+        instructions = {name: Instructions(**s["instructions"]) for name, s in answers.items() if "instructions" in s}
     except (KeyError, TypeError, ValueError) as error:
         raise RunFolderError(f"{folder / FILE}: not an evaluation ({error})") from error
     if not settings:
         raise RunFolderError(f"{folder}: nothing is measured yet: go on with it (--output_dir {folder} --resume)")
     files = {name: episodes_file(folder, name) for name in settings}
-    return Arms(str(folder), settings, hashes, dict(_manner(folder)), parts, _there(files))
+    return Arms(str(folder), settings, hashes, dict(_manner(folder)), parts, _there(files), instructions)
 
 
 def _of_run(folder: Path) -> Arms:

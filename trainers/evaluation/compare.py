@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from trainers.answers import Instructions
 from trainers.errors import RunFolderError
 from trainers.evaluation.arms import Arms
 from trainers.measure import NO_PART, Measurement
@@ -66,6 +67,7 @@ class Comparison:
         changed: Tasks with the same id and other content, left out.
         said: The verdict.
         parts: By name of the partition and part; partitions of one part are left out.
+        instructions: The figures of IFEval of both, on all tasks of each; `None` where one has none.
     """
 
     first: str
@@ -82,6 +84,7 @@ class Comparison:
     changed: int
     said: Said
     parts: Mapping[str, Mapping[str, Part]]
+    instructions: tuple[Instructions, Instructions] | None = None
 
     def sentence(self) -> str:
         """The verdict for people."""
@@ -197,7 +200,13 @@ def _concluded(pair: _Pair, p_holm: float, alpha: float) -> Comparison:
         changed=pair.changed,
         said=said,
         parts=dict(_parts(pair)),
+        instructions=_instructions(pair),
     )
+
+
+def _instructions(pair: _Pair) -> tuple[Instructions, Instructions] | None:
+    first, second = pair.first.instructions.get(pair.names[0]), pair.second.instructions.get(pair.names[1])
+    return None if first is None or second is None else (first, second)
 
 
 def _differences(pair: _Pair) -> Iterator[str]:

@@ -15,7 +15,7 @@ from rich.table import Table
 from agents.trajectory import Trajectory
 from trainers.evaluation.arms import Arms
 from trainers.evaluation.compare import Comparison, Part, overview
-from trainers.evaluation.shown import count_table
+from trainers.evaluation.shown import count_table, instruction_rows
 from trainers.jsonl import write_json
 from trainers.measure import NO_PART, is_graded
 from trainers.run.summary import measurement_table, points_text, text_table
@@ -46,6 +46,9 @@ def _shown(one: Comparison) -> Iterator[Table | str]:
         yield count_table(
             "by assertion kind, all tasks (assertions of an episode are alike)", "kind", kinds, total=True
         )
+    if one.instructions is not None:
+        sides = dict(zip("AB", one.instructions, strict=True))
+        yield text_table("as IFEval and IFBench name them, all tasks", instruction_rows(sides))
     yield f"[bold]{escape(one.sentence())}[/]"
     rates = [rate for rate in (one.a.pass_rate, one.b.pass_rate) if rate is not None]
     if one.smallest is not None and len(rates) == 2 and (needed := tasks_needed(*rates)):
@@ -103,6 +106,7 @@ def _ours(one: Comparison) -> dict[str, Any]:
         "smallest_difference": one.smallest,
         "a": one.a.to_json(),
         "b": one.b.to_json(),
+        **({"instructions": dict(zip("ab", map(asdict, one.instructions), strict=True))} if one.instructions else {}),
         "parts": {name: {part: asdict(row) for part, row in parts.items()} for name, parts in one.parts.items()},
     }
 

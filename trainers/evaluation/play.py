@@ -8,7 +8,6 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing, nullcontext
-from dataclasses import asdict
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -190,7 +189,10 @@ def _measure_arm(
     measured = measure(result.trajectories, result.label, checked.in_process)
     tokens = count(result.trajectories, own_ids=_own_ids(actor))
     answers = answers_of(checked.tasks, result.trajectories, a.samples)
-    more = {"tokens": None if tokens is None else tokens.to_json(checked.price), "answers": answers and asdict(answers)}
+    more = {
+        "tokens": None if tokens is None else tokens.to_json(checked.price),
+        "answers": None if answers is None else answers.to_json(),
+    }
     record.add(name, measured, result, actor.policy, more)
     show(console, name, measured, a.samples, checked.tasks)
     if answers is not None:

@@ -19,7 +19,7 @@ from envs.protocol import DEFAULT_PROTOCOL
 from tasks.model import counted
 from tasks.splits import parted_twins
 from tasks.task import Task
-from trainers.answers import Answers, attempts_shown
+from trainers.answers import Answers, Instructions, attempts_shown
 from trainers.evaluation.check import Checked
 from trainers.measure import Measurement, part_counts, parts_of, tag_counts
 from trainers.rollouts.manner import AUTO
@@ -99,8 +99,19 @@ def show_answers(console: Console, answers: Answers, m: Measurement) -> None:
     rows.append(["passed", *rates, str(r.unmarked)])
     console.print()
     console.print(text_table("by reading (the verifier decides)", rows))
+    if answers.instructions is not None:
+        console.print()
+        console.print(text_table("as IFEval and IFBench name them", instruction_rows({"share": answers.instructions})))
     if left_out := m.graded + (m.in_process[1] if m.in_process else 0) - r.n:
         console.print(f"{left_out} graded episodes are of no question, or a reading of theirs could not be judged")
+
+
+def instruction_rows(columns: Mapping[str, Instructions]) -> list[tuple[str, ...]]:
+    """One row per figure of IFEval, one column per measurement, the header first."""
+    rows: list[tuple[str, ...]] = [("figure", *columns)]
+    for cells in zip(*(one.named() for one in columns.values()), strict=True):
+        rows.append((cells[0][0], *(f"{round(share * n)}/{n} = {percent(share)}" for _, share, n in cells)))
+    return rows
 
 
 def speed(result: RolloutResult, seconds: float) -> str:
