@@ -61,6 +61,7 @@ from trainers.run.machine import AHEAD, set_threads
 from trainers.run.memory import check_fits, keep_weights, peak_memory, ran_out, told
 from trainers.run.record import REPORT, RunRecord
 from trainers.run.setup import Run, make_env_factory, make_held_out, prepare, reply_cap
+from trainers.run.standstill import Where
 from trainers.run.start import REFUSALS, Start, find_start, introduce, load, look_back
 from trainers.run.summary import RunSummary, Stopped
 from trainers.run.traces import TRACKIO, Traces
@@ -218,7 +219,12 @@ class TrainingRun:
         self.trainer.remove_callback(transformers.PrinterCallback)
         self.trainer.remove_callback(transformers.ProgressCallback)
         if self.callback:
+            self.callback.console.where = self._where
             introduce(run, self.trainer, self.callback, begin.step)
+
+    def _where(self) -> Where:
+        rollouts = self.trainer.rollouts
+        return Where(rollouts.phase, self._run.backend, rollouts.waiting())
 
     def _watch(self, record: RunRecord) -> RunCallback:
         """What writes the run folder and the console, where the process of the checkpoint stood."""

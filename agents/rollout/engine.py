@@ -23,7 +23,7 @@ from agents.chat import ChatTemplate
 from agents.policy import Policy, Sampling, abilities, decode_label
 from agents.rollout.asynchronous import Asynchronous
 from agents.rollout.environments import Environments
-from agents.rollout.episode import Job
+from agents.rollout.episode import Job, Waiting
 from agents.rollout.lockstep import Lockstep
 from agents.rollout.progress import RolloutState, Timing
 from agents.rollout.run import Player, Run, Unfinished, capped
@@ -130,6 +130,8 @@ class RolloutEngine:
         patient = self.mode is RolloutMode.ASYNCHRONOUS
         self._environments = Environments(make_env, slots + ahead, workers, patient=patient)
         self._player: Player | None = None
+        self._runs: Sequence[Run] = ()
+        """Of the `run` under way."""
         self._unfinished: list[Unfinished] = []
         """What the last call left."""
         self._playing: int | None = None
@@ -232,6 +234,7 @@ class RolloutEngine:
         try:
             kind = Asynchronous if self.mode is RolloutMode.ASYNCHRONOUS else Lockstep
             self._player = kind(self.policy, self._environments, self.template, self.max_context, self._check)
+            self._runs = runs
             self._player.play(runs)
             self._unfinished = [unfinished for run in runs for unfinished in run.unfinished]
             if self._unfinished:
@@ -243,7 +246,7 @@ class RolloutEngine:
                 raise RuntimeError(CLOSED) from error
             raise
         finally:
-            self._playing = None
+            self._playing, self._runs = None, ()
         return [self._result(run) for run in runs]
 
     def _begin(
@@ -280,6 +283,10 @@ class RolloutEngine:
         run.timing.wall_seconds = run.spent
         unfinished = [place for place, trajectory in enumerate(run.done) if trajectory is None]
         return RolloutResult(played, run.timing, run.retries, duplicates, unfinished)
+
+    def waiting(self) -> list[Waiting]:
+        """The episodes under way, and what each waits for; may be asked from another thread."""
+        return [episode.waiting() for run in self._runs for episode in list(run.live.values())]
 
     def prepare(self, jobs: Sequence[Job]) -> None:
         """Begin to lay out the first tasks of the next `run`, in the background; for the time in which weights change.

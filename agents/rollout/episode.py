@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any
 
 from agents.chat import ChatTemplate, Conversation
@@ -34,6 +35,29 @@ class Job:
     seed: int
 
 
+class WaitsFor(StrEnum):
+    """What an episode under way waits for, in words that follow "for"."""
+
+    TASK = "its task to be laid out"
+    REPLY = "a reply of the policy"
+    SANDBOX = "a command or a grade"
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """An episode that is under way.
+
+    Attributes:
+        turn: From 1; `what` it waits for since `seconds`.
+    """
+
+    task: str
+    attempt: int
+    turn: int
+    what: WaitsFor
+    seconds: float
+
+
 @dataclass(slots=True)
 class Step:
     """What the environment answered, brought back from its thread."""
@@ -62,6 +86,7 @@ class Episode:
         env: The slot's environment, used by one thread at a time.
         tries: Failures of the machinery so far.
         losses: Sandboxes that were lost in earlier tries; a job that starts over keeps them.
+        waits: What it waits for, `since` when on the clock of `time.monotonic`.
         length: Ids so far: prompt, replies and whole observations, whatever a prompt shows of older ones.
     """
 
@@ -80,6 +105,8 @@ class Episode:
     reward: float = 0.0
     tries: int = 0
     losses: list[dict[str, Any]] = field(default_factory=list)
+    waits: WaitsFor = WaitsFor.TASK
+    since: float = 0.0
 
     def __post_init__(self) -> None:
         """An empty record, ready for `started`."""
@@ -94,6 +121,16 @@ class Episode:
         )
         self.trajectory.tokenizer = self.template.fingerprint
         self.context, self.anchor, self.reward = [], "", 0.0
+        self._wait_for(WaitsFor.TASK)
+
+    def waiting(self) -> Waiting:
+        """What it waits for now; may be asked from another thread."""
+        turn, seconds = len(self.trajectory.turns), time.monotonic() - self.since
+        turn += self.waits is not WaitsFor.SANDBOX
+        return Waiting(self.job.task.id, self.job.attempt, turn, self.waits, seconds)
+
+    def _wait_for(self, what: WaitsFor) -> None:
+        self.waits, self.since = what, time.monotonic()
 
     # -- on the environment's thread ----------------------------------------------------------------------------------
 
@@ -137,6 +174,7 @@ class Episode:
             PolicyError: The task's first message alone fills the context, or the budget.
         """
         turn = len(self.trajectory.turns)
+        self._wait_for(WaitsFor.REPLY)
         cap = min(sampling.max_tokens, self.job.task.budget.turn_tokens)
         for limit, used, what, remedy in (
             (max_context, len(self.conversation.ids), "the context", "use a model with a longer context"),
@@ -149,6 +187,7 @@ class Episode:
                     "this task out"
                 )
             if fits is None:
+                self._wait_for(WaitsFor.SANDBOX)
                 return None
             cap = fits
         seed = derive_seed(self.job.seed, self.job.task.id, self.job.attempt, turn)
@@ -163,6 +202,7 @@ class Episode:
         """Record a reply; returns its text for the environment, marked where the token limit cut it."""
         text = self.conversation.reply(completion.ids, completion.finish)
         self.length += len(completion.ids)
+        self._wait_for(WaitsFor.SANDBOX)
         self.trajectory.turns.append(
             Turn(
                 index=len(self.trajectory.turns),

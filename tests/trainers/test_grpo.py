@@ -17,6 +17,7 @@ from tests.shared_data import REPOSITORY
 from tests.test_docs import undocumented
 from trainers import evaluate, grpo
 from trainers.evaluation.arms import read_arms
+from trainers.run.standstill import Standstill
 
 SANDBOX = next((name for name in ("bubblewrap", "landlock") if probe(name).ok), None)
 needs_sandbox = pytest.mark.skipif(SANDBOX is None, reason="no sandbox backend works on this machine")
@@ -111,6 +112,8 @@ def test_one_slot_and_a_best_by_a_set_of_its_own(tmp_path, capsys, monkeypatch):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(grpo, "write_report", interrupted)
+    start = Standstill.start
+    monkeypatch.setattr(Standstill, "start", lambda self: (setattr(self, "_seconds", 0.01), start(self)))
     folder = tmp_path / "run"
     changes = [
         "--held_out",
@@ -131,6 +134,7 @@ def test_one_slot_and_a_best_by_a_set_of_its_own(tmp_path, capsys, monkeypatch):
     said = capsys.readouterr()
     assert "while summary and report were written, after step 1 (finished). Use --resume" in said.err
     assert "2 more in others" in " ".join(said.out.split())
+    assert "step 1 has stood still for 0 minutes, in held-out: 1 episode for " in " ".join(said.out.split())
     arms = {f"{side}{arm}" for side in ("", "unseen_", "others_") for arm in ("sampled", "greedy")}
     for line in lines(folder / "held_out.jsonl"):
         assert line["metric"] == "others_greedy_reward" and set(line["settings"]) == arms

@@ -20,6 +20,7 @@ from gymnasium import Env
 from agents.models.card import ModelCard
 from agents.policy import Policy, Request, Sampling
 from agents.rollout import Job, RolloutEngine, RolloutMode, RolloutResult, RolloutState
+from agents.rollout.episode import Waiting
 from agents.rollout.progress import Timing
 from agents.seeds import derive_seed, find_duplicates
 from agents.t2po import T2PO
@@ -86,6 +87,8 @@ class Rollouts:
         self._slots, self._workers, self._ahead, self._mode = slots, workers, ahead, mode
         self.rules, self._step = rules or Rules(), step
         self._on_round = on_round
+        self.phase = "rollout"
+        """What was begun last, as `on_round` names it."""
         self._sampler: Sampler | None = None
         self._engine: RolloutEngine | None = None
         self._pending: Ahead | None = None
@@ -193,7 +196,12 @@ class Rollouts:
             yield
 
     def _watch(self, what: str) -> Callable[[RolloutState], None] | None:
+        self.phase = what
         return partial(self._on_round, what) if self._on_round else None
+
+    def waiting(self) -> list[Waiting]:
+        """See `RolloutEngine.waiting`; none before the first episode."""
+        return [] if self._engine is None else self._engine.waiting()
 
     # -- one generation, with the weights of now or sampled ahead -------------------------------------------------
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -21,6 +21,7 @@ from agents.rollout.progress import Lines, RolloutState, describe
 from envs.episode import StopReason
 from trainers.guards import Finding, Severity
 from trainers.heldout import Evaluation, HeldOut
+from trainers.run.standstill import Standstill, Where
 from trainers.run.summary import (
     MEASURED_NOTE,
     RunSummary,
@@ -129,6 +130,9 @@ class RunConsole:
         self._confirmed = 0  # episodes of the confirmation that are over
         self._every = max(1, total_steps // PLAIN_LINES)
         self._lines = Lines()
+        self.where: Callable[[], Where] = lambda: Where("", "", ())
+        """What is under way, for the line that says where a run stands still."""
+        self._still = Standstill(self.note, lambda: self._step + 1, lambda: self.where())
         self._bar: Progress | None = None
         if self.console.is_terminal:
             self._bar = Progress(
@@ -152,6 +156,7 @@ class RunConsole:
 
     def __enter__(self) -> Self:
         self._mark = time.monotonic()
+        self._still.start()
         if self._bar is not None:
             self._bar.start()
         return self
@@ -161,6 +166,7 @@ class RunConsole:
 
     def stop(self) -> None:
         """Take the bar away. Idempotent; tables can be printed afterwards."""
+        self._still.stop()
         if self._bar is not None:
             self._bar.stop()
 
@@ -181,6 +187,7 @@ class RunConsole:
 
     def step(self, step: int, metrics: Mapping[str, Any]) -> None:
         """A step is done; `metrics` under the names of the logs."""
+        self._still.moved()
         self._training += self._lap()
         self._step = step
         parts = [
@@ -202,6 +209,7 @@ class RunConsole:
 
     def playing(self, name: str, state: RolloutState) -> None:
         """How far a rollout is: behind the bar of the run; without a terminal a line now and then."""
+        self._still.moved()
         left = self.left(state if name == HELD_OUT else None)
         over = state.done == state.total
         if over and name == HELD_OUT and not self.plan.evaluations(self._measured, self.total):
@@ -219,6 +227,7 @@ class RunConsole:
             best_step: The best step now.
             metric: The deciding figure.
         """
+        self._still.moved()
         self._evaluating += self._lap()
         self._evaluations += 1
         arms, p_value = evaluation.arms, evaluation.p_value
