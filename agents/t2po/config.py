@@ -85,6 +85,22 @@ class T2POConfig(Settings):
         128, "Turns that calibration looks at first.", low=1, unit="turns", needs=(_RESAMPLES, _CALIBRATED)
     )
     turn_resample_max_try: int = setting(2, "Extra samples per turn at most.", low=1, needs=(_RESAMPLES,))
+    turn_resample_episode_budget: int | None = setting(
+        None,
+        "Extra samples of one episode at most; 0 = no budget.",
+        off=0,
+        above=0,
+        unit="samples",
+        needs=(_RESAMPLES,),
+    )
+    turn_resample_run_budget: int | None = setting(
+        None,
+        "Extra samples of a whole run's training at most, in one process; 0 = no budget.",
+        off=0,
+        above=0,
+        unit="samples",
+        needs=(_RESAMPLES,),
+    )
     turn_resample_together: bool = setting(
         True, "Draw the extra samples in one pass; off: another only while it is needed.", needs=(_RESAMPLES,)
     )
@@ -115,6 +131,11 @@ class T2POConfig(Settings):
     def thinks(self) -> bool:
         """Whether thinking is limited at all."""
         return self.think_budget is not None or self.think_stop is not ThinkStop.NONE
+
+    @property
+    def budgeted(self) -> bool:
+        """Whether extra samples are limited beyond one turn."""
+        return self.turn_resample_episode_budget is not None or self.turn_resample_run_budget is not None
 
     def problems(self) -> Iterator[str]:
         """One line per setting that cannot work."""

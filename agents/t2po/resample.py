@@ -135,6 +135,8 @@ class Meter:
         triggered: Of those, in the band: resampled.
         exhausted: Of the triggered, none left the band, whatever was tried.
         extra: Extra samples drawn; those that failed are not among them.
+        asked: Extra samples that were asked for, where there is a budget: what it counts.
+        unpaid: Eligible turns in the band that were not resampled, for a budget was spent.
         recent: The last eligible turns: 1 resampled, 0 not.
     """
 
@@ -148,6 +150,8 @@ class Meter:
     exhausted: int = 0
     extra: int = 0
     first: int = 0
+    asked: int = 0
+    unpaid: int = 0
     recent: deque[int] = field(default_factory=lambda: deque(maxlen=RECENT))
 
     def decided(self, triggered: bool) -> None:
@@ -218,8 +222,9 @@ class Meter:
         return None
 
     def state_dict(self) -> dict[str, Any]:
-        """JSON-able."""
-        return {**asdict(self), "recent": list(self.recent)}
+        """JSON-able; what only budgets count is left out where it is 0."""
+        state = {**asdict(self), "recent": list(self.recent)}
+        return {name: value for name, value in state.items() if value or name not in ("asked", "unpaid")}
 
     @classmethod
     def from_state(cls, state: dict[str, Any]) -> Meter:
@@ -273,10 +278,34 @@ class Resampler:
         self.holds_back = False
         self._held: list[tuple[int, Bounds]] = []
         self._previous: dict[str, Bounds] = {}
+        self._asked: dict[str, int] = {}
+        """Extra samples of each conversation."""
 
     def forget(self, conversation: str) -> None:
         """This conversation is over."""
         self._previous.pop(conversation, None)
+        self._asked.pop(conversation, None)
+
+    @property
+    def spent(self) -> bool:
+        """The run's budget is spent: nothing is resampled any more in training."""
+        budget = self.config.turn_resample_run_budget
+        return budget is not None and self.meter.asked >= budget
+
+    def _affordable(self, conversation: str) -> int:
+        """How many extra samples a turn may have now; the run's budget is that of training."""
+        config, tries = self.config, self.config.turn_resample_max_try
+        if (budget := config.turn_resample_episode_budget) is not None:
+            tries = min(tries, budget - self._asked.get(conversation, 0))
+        if (budget := config.turn_resample_run_budget) is not None and self.learns:
+            tries = min(tries, budget - self.meter.asked)
+        return max(0, tries)
+
+    def _pay(self, conversation: str, samples: int) -> None:
+        if not self.config.budgeted:
+            return
+        self.meter.asked += samples
+        self._asked[conversation] = self._asked.get(conversation, 0) + samples
 
     def turn(self, request: Request, answer: Answer, *, greedy: bool) -> Turning:
         """Resample one turn where it lies in the band; a generator, so that an engine may sample for many at once.
@@ -298,7 +327,10 @@ class Resampler:
             self.meter.first += 1
         elif isinstance(answer, Completion):
             previous = self._previous.get(request.conversation)
-            if self._hits(request, previous, signal_of(answer), greedy=greedy):
+            hits = self._hits(request, previous, signal_of(answer), greedy=greedy)
+            if hits and not self._affordable(request.conversation):
+                answer.notes["resample_unpaid"] = 1.0
+            elif hits:
                 assert previous is not None
                 turn = _Turn(request, previous, [answer])
                 if self.config.turn_resample_together:
@@ -318,7 +350,7 @@ class Resampler:
                 self.eta = self.calibration.see(change)
 
     def _hits(self, request: Request, previous: Bounds | None, signal: Bounds | None, *, greedy: bool) -> bool:
-        """Count a later turn; whether it is to be resampled."""
+        """Count a later turn; whether it lies in the band, and is to be resampled where a budget is left."""
         self.meter.later += 1
         if greedy:
             self.meter.greedy += 1
@@ -336,12 +368,17 @@ class Resampler:
             return False
         where = place(change, self.eta)
         self.meter.undecided += where is Place.UNDECIDED
-        self.meter.decided(where is Place.IN)
+        paid = self._affordable(request.conversation) > 0
+        self.meter.unpaid += where is Place.IN and not paid
+        self.meter.decided(where is Place.IN and paid)
         return where is Place.IN
 
     def _draw_in_turn(self, turn: _Turn) -> Generator[list[Request], list[Answer], None]:
         """Further samples until one has left the band, `max_try` at most."""
-        for attempt in range(1, self.config.turn_resample_max_try + 1):
+        for attempt in range(1, self._affordable(turn.request.conversation) + 1):
+            if not self._affordable(turn.request.conversation):  # other turns have spent the run's budget meanwhile
+                break
+            self._pay(turn.request.conversation, 1)
             answers = yield [_again(turn, attempt)]
             self._drawn(turn, answers)
             if self._left(turn):
@@ -350,8 +387,10 @@ class Resampler:
 
     def _draw_together(self, turn: _Turn) -> Generator[list[Request], list[Answer], None]:
         """All `max_try` further samples at once, each but the first in a conversation of its own."""
-        first, *others = (_again(turn, attempt) for attempt in range(1, self.config.turn_resample_max_try + 1))
+        tries = self._affordable(turn.request.conversation)
+        first, *others = (_again(turn, attempt) for attempt in range(1, tries + 1))
         name = first.conversation
+        self._pay(name, tries)
         answers = yield [
             first,
             *(
@@ -399,7 +438,13 @@ class Resampler:
         return chosen
 
     def warning(self) -> str | None:
-        """What is wrong with a calibrated eta at once, before a turn was resampled with it."""
+        """What is wrong with a calibrated eta at once, before a turn was resampled with it; a budget that is spent."""
+        if self.spent:
+            return (
+                f"turn_resample: the run's budget of {self.config.turn_resample_run_budget} extra samples is spent, "
+                f"after {self.meter.later} later turns: nothing is resampled any more. Raise turn_resample_run_budget, "
+                "or lower turn_resample_rate."
+            )
         return (
             None
             if self.eta is None or self.config.turn_resample_eta is not None

@@ -180,12 +180,15 @@ class T2PO(Around):
         meter, rate = self.meter, self.trigger_rate()
         if self.eta is None or rate is None:
             return {}
-        return {
+        out = {
             "t2po/eta": self.eta,
             "t2po/trigger_rate": rate,
             "t2po/undecided_frac": meter.undecided / meter.eligible,
             "t2po/exhausted_frac": meter.exhausted / meter.eligible,
         }
+        if self.config.budgeted:
+            out |= {"t2po/extra_samples": float(meter.asked), "t2po/unpaid_frac": meter.unpaid / meter.eligible}
+        return out
 
     def state_dict(self) -> dict[str, Any]:
         """What a resumed run needs, JSON-able: the calibration and the counts."""
@@ -222,7 +225,9 @@ class T2PO(Around):
         if self.eta is None and self._measuring:
             return "off (eta is not calibrated)"
         head = "on once eta is calibrated (" if self.eta is None else f"on (eta={self.eta:.3g}, "
-        return f"{head}max_try={self.config.turn_resample_max_try}, keep={self.config.turn_resample_keep})"
+        budget = self.config.turn_resample_episode_budget
+        most = "" if budget is None else f", episode_budget={budget}"
+        return f"{head}max_try={self.config.turn_resample_max_try}, keep={self.config.turn_resample_keep}{most})"
 
     def _capped(self, request: Request, sampling: Sampling) -> Request:
         cap = request.cap(sampling)

@@ -406,6 +406,11 @@ def check_processes(config: GiGPOConfig, t2po: T2POConfig | None) -> None:
             "turn_resample_eta: with several processes it must be given. Each would calibrate it on its own turns, and "
             "the attempts of one group would be resampled by different rules. A run with one process prints its eta."
         )
+    if config.world_size > 1 and t2po is not None and t2po.turn_resample_run_budget is not None:
+        raise ConfigError(
+            f"turn_resample_run_budget={t2po.turn_resample_run_budget}: {config.world_size} processes would each spend "
+            "it. Use turn_resample_episode_budget, or train in one process."
+        )
 
 
 def _together(c: GiGPOConfig) -> Iterator[str]:

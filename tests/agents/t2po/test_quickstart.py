@@ -66,6 +66,16 @@ def test_eta_of_0_3_nats_holds_nearly_every_turn_and_says_so() -> None:
     assert "holds most changes" in (wrapper.warning() or "")
 
 
+def test_a_budget_that_is_spent_ends_resampling_and_says_so() -> None:
+    wrapper = wrapped(turn_resample_eta=0.3, turn_resample_run_budget=9, turn_resample_episode_budget=3)
+    episodes = play(wrapper, 4, 3).trajectories
+    extra = [sum(len(turn.candidates) for turn in episode.turns) for episode in episodes]
+    assert sum(extra) == wrapper.meter.asked == 9 and max(extra) <= 3
+    unpaid = sum(turn.notes.get("resample_unpaid", 0) for episode in episodes for turn in episode.turns)
+    assert unpaid == wrapper.meter.unpaid > 0
+    assert "budget of 9 extra samples is spent" in (wrapper.warning() or "")
+
+
 def test_same_seeds_same_episodes_with_resampling_on() -> None:
     first, second = ([t.to_json() for t in play(wrapped(turn_resample_eta=0.05), 6, 5).trajectories] for _ in range(2))
     for record in (*first, *second):

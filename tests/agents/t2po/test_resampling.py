@@ -244,6 +244,54 @@ def test_one_pass_or_one_after_the_other_accepts_the_same_replies() -> None:
     assert played[0] == played[1]
 
 
+RISING = [0.2 + 0.01 * n for n in range(20)]
+
+
+@pytest.mark.parametrize("together", [False, True])
+@pytest.mark.parametrize(
+    ("budget", "asked", "unpaid"),
+    [
+        ({}, 6, 0),
+        ({"turn_resample_episode_budget": 3}, 3, 1),
+        ({"turn_resample_run_budget": 5}, 5, 0),
+        ({"turn_resample_run_budget": 2, "turn_resample_episode_budget": 5}, 2, 2),
+    ],
+)
+def test_extra_samples_stop_where_a_budget_is_spent(
+    budget: dict[str, int], asked: int, unpaid: int, together: bool
+) -> None:
+    """Three turns in a row lie in the band, whatever is drawn."""
+    wrapper, policy = resampler({"a": RISING}, turn_resample_together=together, **budget)
+    replies = [
+        *turns(wrapper, "a", 2),
+        *(wrapper.complete([Request("a", [1, 2], seed=n, first_turn=False)], SAMPLING)[0] for n in (7, 8)),
+    ]
+    meter = wrapper.meter
+    assert (meter.asked, meter.extra, meter.unpaid) == (asked if budget else 0, asked, unpaid)
+    assert sum(len(call) for call in policy.calls) == 4 + asked and meter.eligible == 3
+    assert sum(reply.notes.get("resample_unpaid", 0) for reply in replies) == unpaid
+    figures = wrapper.metrics()
+    assert (figures.get("t2po/extra_samples"), "t2po/unpaid_frac" in figures) == (
+        asked if budget else None,
+        bool(budget),
+    )
+    spent = budget.get("turn_resample_run_budget") == asked
+    assert ("extra samples is spent" in (wrapper.warning() or "")) is spent
+    with wrapper.evaluation():
+        assert not wrapper._resampler.meter.asked and wrapper._resampler._affordable("b") == 2
+    again, _ = resampler({}, turn_resample_together=together, **budget)
+    again.load_state_dict(json.loads(json.dumps(wrapper.state_dict())))
+    assert again.meter == meter
+
+
+def test_another_episode_has_a_budget_of_its_own() -> None:
+    wrapper, _ = resampler({"a": RISING, "b": RISING}, turn_resample_episode_budget=2)
+    assert [len(turns(wrapper, name, 3)[at].candidates) for name in "ab" for at in (1,)] == [2, 2]
+    assert wrapper.meter.unpaid == 2
+    turns(wrapper, "a", 2)  # the name begins anew
+    assert wrapper.meter.asked == 6
+
+
 # -- what is kept, and what is stored -------------------------------------------------------------------------------
 
 

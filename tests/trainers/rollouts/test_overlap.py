@@ -559,6 +559,10 @@ def test_several_processes_are_refused(tmp_path):
     config.__class__ = type("Two", (type(config),), {"world_size": 2})
     with pytest.raises(ConfigError, match="overlap=1: 2 processes"):
         check_processes(config, T2POConfig())
+    config.overlap = None
+    budget = T2POConfig(turn_resample=True, turn_resample_eta=0.1, turn_resample_run_budget=5)
+    with pytest.raises(ConfigError, match="turn_resample_run_budget=5: 2 processes would each spend it"):
+        check_processes(config, budget)
 
 
 def test_a_model_that_cannot_be_copied_is_refused_when_the_trainer_is_made(tmp_path):

@@ -29,6 +29,8 @@ OTHER: dict[str, Any] = {
     "turn_resample_rate": 0.2,
     "turn_resample_warmup": 9,
     "turn_resample_max_try": 1,
+    "turn_resample_episode_budget": 3,
+    "turn_resample_run_budget": 50,
     "turn_resample_together": False,
     "turn_resample_keep": "first",
     "turn_resample_signal": "top1",
