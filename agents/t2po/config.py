@@ -41,7 +41,12 @@ class T2POConfig(Settings):
         None, "Cap on one reply, in tokens; 0 = the task's budget.", off=0, above=0, unit="tokens", common=True
     )
     think_budget: int | None = setting(
-        None, "Close the think block after this many tokens; 0 = off.", off=0, above=0, unit="tokens", common=True
+        None,
+        "Close the think block after this many tokens (num_think_tokens); 0 = off.",
+        off=0,
+        above=0,
+        unit="tokens",
+        common=True,
     )
     think_answer_reserve: int = setting(
         64, "Tokens of a reply kept for the answer when thinking is limited.", low=0, unit="tokens", needs=(_THINKS,)
@@ -69,11 +74,11 @@ class T2POConfig(Settings):
     think_close: str = setting("</think>", "Closing tag, one token of the model.", needs=(_THINKS,))
     think_evaluate: bool = setting(False, "Limit thinking in held-out measurements, too.", needs=(_THINKS,))
     turn_resample: bool = setting(
-        False, "Resample a turn whose uncertainty hardly moved since the last turn.", common=True
+        False, "Resample a turn whose uncertainty hardly moved since the last turn (TDS).", common=True
     )
     turn_resample_eta: float | None = setting(
         None,
-        "Band in the signal's unit; 0 calibrates it to `turn_resample_rate` from the first turns.",
+        "Band in the signal's unit (eta_threshold); 0 calibrates it to `turn_resample_rate` from the first turns.",
         off=0.0,
         above=0,
         needs=(_RESAMPLES,),
@@ -84,7 +89,7 @@ class T2POConfig(Settings):
     turn_resample_warmup: int = setting(
         128, "Turns that calibration looks at first.", low=1, unit="turns", needs=(_RESAMPLES, _CALIBRATED)
     )
-    turn_resample_max_try: int = setting(2, "Extra samples per turn at most.", low=1, needs=(_RESAMPLES,))
+    turn_resample_max_try: int = setting(2, "Extra samples per turn at most (max_try).", low=1, needs=(_RESAMPLES,))
     turn_resample_episode_budget: int | None = setting(
         None,
         "Extra samples of one episode at most; 0 = no budget.",

@@ -107,12 +107,13 @@ class TokenSettings(Settings):
 
     token_operators: str = setting(
         "none",
-        f"Weights per token on the episode term: none, or of {', '.join(BUILT_IN)} and yours with commas.",
+        f"Weights per token on the episode term (transform_mode): none, or of {', '.join(BUILT_IN)} and yours with "
+        "commas.",
         common=True,
     )
     token_signal: TokenSignal = setting(
         TokenSignal.SURPRISAL,
-        "What they read: surprisal | predictive_variance | entropy (true entropy, if sampled).",
+        "What they read (uncertainty_kind): surprisal | predictive_variance | entropy (true entropy, if sampled).",
         choices=TokenSignal,
     )
     gtpo_beta: float = setting(
@@ -128,10 +129,12 @@ class TokenSettings(Settings):
     sepa_steps: int = setting(
         500, "Optimizer steps of the linear ramp; 0: no linear part.", low=0, unit="steps", needs=_SEPA
     )
-    sepa_delay: int = setting(50, "Optimizer steps before the linear ramp starts.", low=0, unit="steps", needs=_SEPA)
+    sepa_delay: int = setting(
+        50, "Optimizer steps before the linear ramp starts (sepa_delay_steps).", low=0, unit="steps", needs=_SEPA
+    )
     sepa_gate: float = setting(
         0.1,
-        "Share of passed episodes in a generation that lets lambda leave 0; 0: no gate.",
+        "Share of passed episodes in a generation that lets lambda leave 0 (sepa_correct_rate_gate); 0: no gate.",
         low=0,
         high=1,
         needs=_SEPA,
@@ -142,7 +145,12 @@ class TokenSettings(Settings):
         50, "Auto: optimizer steps that make the first variance.", above=0, unit="steps", needs=_AUTO
     )
     entropy_mask_share: float = setting(
-        0.2, "entropy_mask: share of tokens kept, exactly.", above=0, high=1, source="Wang et al. 2025", needs=(_MASK,)
+        0.2,
+        "entropy_mask: share of tokens kept (entropy_mask_rho), exactly.",
+        above=0,
+        high=1,
+        source="Wang et al. 2025",
+        needs=(_MASK,),
     )
     entropy_mask_scope: MaskScope = setting(
         MaskScope.GROUP, "Among: group | batch (a generation).", choices=MaskScope, needs=(_MASK,)
@@ -204,8 +212,8 @@ class CreditSettings(TokenSettings):
     )
     episode_operator: str = setting(
         EpisodeOperator.GRPO.value,
-        "The episode term: grpo | dr_grpo | maxrl | reinforce_pp | discover | gtpo (as published, per token) | one of "
-        "your own.",
+        "The episode term (advantage_mode): grpo | dr_grpo | maxrl | reinforce_pp | discover | gtpo (as published, "
+        "per token) | one of your own.",
     )
     gtpo_norm: GTPONorm = setting(
         GTPONorm.SIDES,
@@ -223,8 +231,12 @@ class CreditSettings(TokenSettings):
         needs=(*_PUBLISHED_GTPO, without("gtpo_norm", "group")),
         recorded=False,
     )
-    alpha_episode: float = setting(1.0, "Weight of the episode term of the advantage.", low=0, common=True)
-    beta_turn: float = setting(1.0, "Weight of the turn term of the advantage.", low=0, source="GiGPO", common=True)
+    alpha_episode: float = setting(
+        1.0, "Weight of the episode term of the advantage (gigpo_traj_w).", low=0, common=True
+    )
+    beta_turn: float = setting(
+        1.0, "Weight of the turn term of the advantage (gigpo_step_w).", low=0, source="GiGPO", common=True
+    )
     turn_grouping: TurnGrouping = setting(
         TurnGrouping.ANCHOR,
         "Which turns are compared: anchor (same state before) | turn_index | similarity (like text) | none.",
@@ -260,7 +272,9 @@ class CreditSettings(TokenSettings):
     )
     planning: str = setting("default", "Planning tokens: default (18 phrases) | phrases with commas | module:function.")
     planning_window: int = setting(WINDOW, "Tokens of a window that ends with a phrase.", above=0, unit="tokens")
-    advantage_cap: float | None = setting(None, "Cut final advantages to this size; 0: no cap.", off=0.0, above=0)
+    advantage_cap: float | None = setting(
+        None, "Cut final advantages to this size (adv_clip_max); 0: no cap.", off=0.0, above=0
+    )
     gradient_cosine_steps: int | None = setting(
         None,
         "Every N steps: cosines of advantages and gradient to those of plain GRPO on the same batch, for one more "

@@ -37,12 +37,14 @@ class RolloutFields(Settings):
     )
     adaptive_successes: int | None = setting(
         None,
-        "Attempt a task until this many attempts passed (and adaptive_failures failed); K of them are "
+        "Attempt a task until this many attempts passed (k_success; and adaptive_failures failed); K of them are "
         "trained on, both outcomes among them where both were seen. 0: exactly K attempts. Biases advantages.",
         off=0,
         above=0,
     )
-    adaptive_failures: int | None = setting(None, "Failures wanted; goes with adaptive_successes.", off=0, above=0)
+    adaptive_failures: int | None = setting(
+        None, "Failures wanted (k_failure); goes with adaptive_successes.", off=0, above=0
+    )
     adaptive_attempts: int | None = setting(
         None,
         "Attempts at one task at most; 0: four times K.",

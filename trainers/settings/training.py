@@ -72,7 +72,7 @@ class TRLFields(Settings):
     )
     num_generations: int = setting(
         8,
-        "K: attempts at each task of a step, 2 or more.",
+        "K: attempts at each task of a step (group_size), 2 or more.",
         low=2,
         why="a group of one has nothing to be compared with",
         common=True,
@@ -110,7 +110,10 @@ class TRLFields(Settings):
         common=True,
     )
     beta: float = setting(
-        0.0, "Weight of the KL (k3) from where the run started; 0 keeps no reference in memory.", low=0, common=True
+        0.0,
+        "Weight of the KL (k3, kl_beta) from where the run started; 0 keeps no reference in memory.",
+        low=0,
+        common=True,
     )
     loss_type: str = setting(
         "dapo",
