@@ -41,14 +41,19 @@ class Sampling:
         max_tokens: Cap on the reply, in tokens.
         max_episode_tokens: Most ids of an episode: prompt, replies and observations; `None` is no budget. Rollouts
             hold it; a policy sees it only as the cap of a request.
+        top_p: Draw among the likeliest ids that together have this probability at least; 1 is all. To measure alone:
+            what is cut off has no log-probability that could be trained.
+        top_k: Draw among so many of the likeliest ids; 0 is all. It cuts before `top_p` does.
 
     Raises:
-        ValueError: The temperature is negative or no number, or a cap leaves room for nothing.
+        ValueError: The temperature is negative or no number, a cap leaves room for nothing, or a cut keeps no id.
     """
 
     temperature: float = 1.0
     max_tokens: int = 512
     max_episode_tokens: int | None = None
+    top_p: float = 1.0
+    top_k: int = 0
 
     def __post_init__(self) -> None:
         """Refuse what nothing can be sampled with."""
@@ -60,6 +65,10 @@ class Sampling:
             raise ValueError(
                 f"max_episode_tokens is {self.max_episode_tokens}: a number above 0, or None for no budget"
             )
+        if not 0.0 < self.top_p <= 1.0:
+            raise ValueError(f"top_p is {self.top_p}: a number above 0 and at most 1, which cuts nothing")
+        if self.top_k < 0:
+            raise ValueError(f"top_k is {self.top_k}: a number of ids, or 0, which cuts nothing")
 
     @property
     def greedy(self) -> bool:
@@ -67,8 +76,17 @@ class Sampling:
         return self.temperature == 0.0
 
     def label(self) -> str:
-        """For tables: `greedy` or `T=0.7`, with the caps."""
-        return f"{'greedy' if self.greedy else f'T={self.temperature:g}'}, {self.caps}"
+        """For tables: `greedy` or `T=0.7`, with what is cut off, and the caps."""
+        if self.greedy:
+            return f"greedy, {self.caps}"
+        cuts = f", top_p={self.top_p:g}" if self.top_p < 1 else ""
+        cuts += f", top_k={self.top_k}" if self.top_k else ""
+        return f"T={self.temperature:g}{cuts}, {self.caps}"
+
+    @property
+    def truncated(self) -> bool:
+        """Whether some ids are never drawn."""
+        return not self.greedy and (self.top_p < 1.0 or self.top_k > 0)
 
     @property
     def caps(self) -> str:
@@ -136,6 +154,7 @@ class Abilities:
         entropies: `Completion.entropies` and `max_logprobs` are exact.
         every_control: Any `TokenControl` is served; without, only a `PlannedControl` that reads no distribution.
         asynchronous: Replies come one by one at no loss, so that rollouts let every episode advance on its own.
+        truncates: `Sampling.top_p` and `top_k` are heeded. Not taken for granted: who does not know them ignores them.
     """
 
     own_ids: bool = True
@@ -143,10 +162,11 @@ class Abilities:
     entropies: bool = True
     every_control: bool = True
     asynchronous: bool = False
+    truncates: bool = False
 
 
 def abilities(policy: object) -> Abilities:
-    """A policy's `abilities`; one that names none has all."""
+    """A policy's `abilities`; one that names none has all that a policy of old could have."""
     return getattr(policy, "abilities", Abilities())
 
 

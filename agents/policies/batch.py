@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from agents.policies.decoder import Decoder
-from agents.policies.draw import Feed, Opening, Sampled, Stepper, sample, top_mean
+from agents.policies.draw import WHOLE, Cut, Feed, Opening, Sampled, Stepper, sample, top_mean
 from agents.policies.slots import Row, Slot, SlotTable, sent
 from agents.policy import FinishReason, PolicyError, TopControl
 
@@ -47,6 +47,7 @@ class Batch:
         stepper: How decode steps run.
         eos_ids: Ids that end a turn.
         temperature: Of the draw; 0 is greedy.
+        cut: Which ids may be drawn.
         share: New conversations take over what any other has computed of their prompt (see `SlotTable.place`).
 
     Attributes:
@@ -62,9 +63,10 @@ class Batch:
         temperature: float,
         *,
         share: bool = False,
+        cut: Cut = WHOLE,
     ) -> None:
         self._decoder, self._table, self._stepper = decoder, table, stepper
-        self._eos_ids, self._temperature, self._share = eos_ids, temperature, share
+        self._eos_ids, self._temperature, self._share, self._cut = eos_ids, temperature, share, cut
         self.rows: list[Row] = []
         self._launched: list[_Launched] = []
 
@@ -123,7 +125,7 @@ class Batch:
         self.rows = self._table.order
         new = self.rows[first:]
         draws = self._draws([0] * len(new), new, 1)
-        sampled = sample(logits, self._temperature, None if draws is None else draws[:, 0])
+        sampled = sample(logits, self._temperature, None if draws is None else draws[:, 0], self._cut)
         opened = _Launched(new, self._table.slots[first : len(self.rows)], sampled, fed=False)
         self._launched.append(opened)
         return opened
@@ -150,7 +152,7 @@ class Batch:
         slots = self._table.slots[: len(rows)]
         feed = Feed(
             ids, [len(slot.ids) for slot in slots], self._draws(counts, rows, steps), self._temperature, steps,
-            keep=looked_at,
+            keep=looked_at, cut=self._cut,
         )  # fmt: skip
         with _forward():
             sampled = self._stepper.advance(feed)

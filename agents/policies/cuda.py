@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from agents.policies.decoder import Decoder, Hidden
-from agents.policies.draw import Feed, Knowledge, Opening, Sampled, sample
+from agents.policies.draw import Cut, Feed, Knowledge, Opening, Sampled, sample
 from agents.policies.fused import FusedDecoder
 from agents.policies.slots import SlotCache, sent
 from agents.policy import PolicyError
@@ -72,7 +72,7 @@ class GraphStepper:
         """See `Stepper`."""
         rows, read = padded_rows(len(feed.lengths)), _padded_read(max(feed.lengths) + feed.steps)
         self._cache.reserve(rows, read + 1)
-        key = (rows, read, feed.temperature, feed.draws is not None, feed.keep)
+        key = (rows, read, feed.temperature, feed.draws is not None, feed.keep, feed.cut)
         return self._of(self._steps, _Step, key).advance(feed)
 
     def pace(self) -> int:
@@ -152,8 +152,8 @@ def _kernels(device: torch.device) -> Any:
 
 _PrefillKey = tuple[int, int, int]
 """Rows, ids of a row, positions read."""
-_StepKey = tuple[int, int, float, bool, bool]
-"""Rows, positions read, temperature, whether ids are drawn, whether the distributions are kept."""
+_StepKey = tuple[int, int, float, bool, bool, Cut]
+"""Rows, positions read, temperature, whether ids are drawn, whether the distributions are kept, which may be drawn."""
 
 
 class _Prefill:
@@ -235,13 +235,13 @@ class _Step:
 
     def _run(self) -> None:
         """One step; every tensor is the step's own."""
-        rows, read, temperature, draws, keep = self._key
+        rows, read, temperature, draws, keep, cut = self._key
         positions = self._positions.unsqueeze(1)
         self._cache.select(0, rows, positions, read)
         hidden = self._hidden(self._ids.unsqueeze(1), positions, read, self._cache)
         logits = self._decoder.logits(hidden[:, -1])
         uniform = self._uniforms.index_select(1, self._at).squeeze(1) if draws else None
-        sampled = sample(logits, temperature, uniform)
+        sampled = sample(logits, temperature, uniform, cut)
         self._out_ids.index_copy_(0, self._at, sampled.ids)
         self._out_facts.index_copy_(1, self._at, sampled.facts)
         self._ids.copy_(sampled.ids[0])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -54,20 +54,50 @@ def know(logits: torch.Tensor) -> Knowledge:
     return Knowledge(shifted, weights, total, (log_total - mean).clamp_min_(0.0), -log_total)
 
 
+class Cut(NamedTuple):
+    """Which ids may be drawn; see `agents.policy.Sampling`."""
+
+    top_p: float = 1.0
+    top_k: int = 0
+
+
+WHOLE = Cut()
+"""All of them."""
+
+
+def kept(weights: torch.Tensor, cut: Cut) -> torch.Tensor:
+    """Which of `[rows, vocabulary]` stay: the `top_k` likeliest, and of these the fewest that have `top_p` together.
+
+    Of equally likely ids the smaller one counts as likelier; the likeliest always stays.
+    """
+    ranked, order = weights.double().sort(dim=-1, descending=True, stable=True)
+    if cut.top_k:
+        ranked[..., cut.top_k :] = 0.0
+    before = ranked.cumsum(dim=-1) - ranked
+    stays = (before < cut.top_p * ranked.sum(dim=-1, keepdim=True)) & (ranked > 0)
+    return torch.zeros_like(stays).scatter(-1, order, stays)
+
+
+def drawn_from(known: Knowledge, temperature: float, cut: Cut) -> torch.Tensor:
+    """What each id weighs in the draw, `[rows, vocabulary]`, at a temperature above 0."""
+    weights = known.weights if temperature == 1.0 else (known.shifted / temperature).exp()
+    return weights if cut == WHOLE else weights * kept(weights, cut)
+
+
 def top_mean(known: Knowledge, count: int) -> torch.Tensor:
     """Mean log-probability of the `count` likeliest ids (of all, where there are fewer) at temperature 1, nats."""
     most = min(count, known.shifted.shape[-1])
     return known.shifted.topk(most, dim=-1).values.mean(dim=-1) - known.total.log()
 
 
-def choose(known: Knowledge, temperature: float, uniform: torch.Tensor | None) -> torch.Tensor:
+def choose(known: Knowledge, temperature: float, uniform: torch.Tensor | None, cut: Cut = WHOLE) -> torch.Tensor:
     """Ids `[rows]` by inverse CDF from one uniform (float64) per row; greedy where the temperature is 0.
 
     The running sum is float64, so that a vocabulary of 10^5 ids does not move the draw.
     """
     if temperature == 0.0 or uniform is None:
         return known.shifted.argmax(dim=-1)
-    weights = known.weights if temperature == 1.0 else (known.shifted / temperature).exp()
+    weights = drawn_from(known, temperature, cut)
     running = weights.cumsum(dim=-1, dtype=torch.float64)
     # Strictly above the threshold: an id of probability 0 is never drawn.
     target = uniform.unsqueeze(-1) * running[:, -1:]
@@ -75,9 +105,11 @@ def choose(known: Knowledge, temperature: float, uniform: torch.Tensor | None) -
     return ids.clamp_max_(weights.shape[-1] - 1)
 
 
-def logprobs_of(known: Knowledge, ids: torch.Tensor, temperature: float) -> torch.Tensor:
+def logprobs_of(known: Knowledge, ids: torch.Tensor, temperature: float, cut: Cut = WHOLE) -> torch.Tensor:
     """Log-probability of `ids` under the sampling distribution (greedy reports temperature 1), nats."""
     chosen = known.shifted.gather(-1, ids.unsqueeze(-1)).squeeze(-1)
+    if temperature and cut != WHOLE:
+        return chosen / temperature - drawn_from(known, temperature, cut).sum(dim=-1).log()
     if temperature in (0.0, 1.0):
         return chosen - known.total.log()
     return chosen / temperature - (known.shifted / temperature).exp().sum(dim=-1).log()
@@ -103,18 +135,21 @@ class Sampled:
     known: Knowledge | None
 
     def put(self, forced: dict[int, int], temperature: float) -> None:
-        """Replace ids (row to id) that were sampled in the only step, and their logprobs."""
+        """Replace ids (row to id) that were sampled in the only step, and the logprobs: those of the whole vocabulary.
+
+        A forced id may be one that `top_p` or `top_k` cut off.
+        """
         assert self.known is not None and self.ids.shape[0] == 1
         for row, wanted in forced.items():
             self.ids[0, row] = wanted
         self.facts[0, 0] = logprobs_of(self.known, self.ids[0], temperature)
 
 
-def sample(logits: torch.Tensor, temperature: float, uniform: torch.Tensor | None) -> Sampled:
+def sample(logits: torch.Tensor, temperature: float, uniform: torch.Tensor | None, cut: Cut = WHOLE) -> Sampled:
     """One step from logits `[rows, vocabulary]` and one uniform per row (`None` where greedy)."""
     known = know(logits)
-    ids = choose(known, temperature, uniform)
-    facts = torch.stack((logprobs_of(known, ids, temperature), known.entropies, known.max_logprobs))
+    ids = choose(known, temperature, uniform, cut)
+    facts = torch.stack((logprobs_of(known, ids, temperature, cut), known.entropies, known.max_logprobs))
     return Sampled(ids.unsqueeze(0), facts.unsqueeze(1), known)
 
 
@@ -129,6 +164,7 @@ class Feed:
         temperature: Of the draw.
         steps: From 1 to the stepper's `most`.
         keep: Return the distributions of the step (`steps` is 1), so that ids may be replaced.
+        cut: Which ids may be drawn.
     """
 
     ids: torch.Tensor
@@ -137,6 +173,7 @@ class Feed:
     temperature: float
     steps: int = 1
     keep: bool = False
+    cut: Cut = WHOLE
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +266,7 @@ class EagerStepper:
         self._cache.select(0, rows, positions, read)
         hidden = self._decoder.hidden(feed.ids.unsqueeze(1), positions, read, self._cache)
         logits = self._decoder.logits(hidden[:, -1])
-        return sample(logits, feed.temperature, None if feed.draws is None else feed.draws[:, 0])
+        return sample(logits, feed.temperature, None if feed.draws is None else feed.draws[:, 0], feed.cut)
 
     def pace(self) -> int:
         """See `Stepper`."""

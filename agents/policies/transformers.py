@@ -18,7 +18,7 @@ import torch
 from agents.policies.batch import Batch
 from agents.policies.cuda import GraphStepper
 from agents.policies.decoder import Decoder, Held
-from agents.policies.draw import EagerStepper, Stepper, uniforms
+from agents.policies.draw import Cut, EagerStepper, Stepper, uniforms
 from agents.policies.merged import SamplingCopy, sampling_dtype
 from agents.policies.slots import Row, SlotTable, StopTexts
 from agents.policy import Abilities, Answer, Completion, PolicyError, Request, Sampling
@@ -101,7 +101,7 @@ class TransformersPolicy:
     @property
     def abilities(self) -> Abilities:
         """Everything; on a CPU rollouts are in lockstep unless asked, so that equal seeds give equal bytes."""
-        return Abilities(asynchronous=self._decoder.device.type != "cpu")
+        return Abilities(asynchronous=self._decoder.device.type != "cpu", truncates=True)
 
     @property
     def copied(self) -> bool:
@@ -208,7 +208,10 @@ class TransformersPolicy:
             raise
 
     def _batch(self, sampling: Sampling, *, share: bool = False) -> Batch:
-        return Batch(self._decoder, self._table, self._stepper, self.eos_ids, sampling.temperature, share=share)
+        cut = Cut(sampling.top_p, sampling.top_k)
+        return Batch(
+            self._decoder, self._table, self._stepper, self.eos_ids, sampling.temperature, share=share, cut=cut
+        )
 
     def _row(self, request: Request, sampling: Sampling) -> Row:
         prompt, cap = list(request.prompt_ids), request.fitting_cap(sampling, self.max_context)

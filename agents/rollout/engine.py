@@ -37,6 +37,11 @@ UNCOUNTED = (
     "Leave it out: max_tokens and max_turns limit an episode, too"
 )
 """Why `Sampling.max_episode_tokens` is refused for some policies."""
+UNCUT = (
+    "this policy does not say that it heeds them (`Abilities.truncates`). The engine in this process does; a chat "
+    "endpoint is asked by --request_body"
+)
+"""Why `Sampling.top_p` and `top_k` are refused for some policies."""
 
 
 @dataclass(slots=True)
@@ -261,6 +266,8 @@ class RolloutEngine:
         own_ids = abilities(self.policy).own_ids
         if sampling.max_episode_tokens is not None and not own_ids:
             raise ValueError(f"max_episode_tokens={sampling.max_episode_tokens}: {UNCOUNTED}")
+        if sampling.truncated and not abilities(self.policy).truncates:
+            raise ValueError(f"top_p={sampling.top_p:g}, top_k={sampling.top_k}: {UNCUT}")
         together = parts if self.mode is RolloutMode.LOCKSTEP else 1
         return Run(
             jobs=jobs,

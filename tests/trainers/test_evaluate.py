@@ -129,6 +129,10 @@ def test_an_occupied_folder_is_refused_before_anything_runs(
         (["--all_checkpoints"], "--model noop is no run folder with a checkpoint"),
         (["--agent_errors", "maybe"], "unknown agent_errors 'maybe': choose one of fail, error"),
         (["--sandbox", "vm"], "--sandbox vm: one of auto, docker"),
+        (["--top_p", "0", "--model", "quickstart"], "--top_p is 0.0: a number above 0 and at most 1"),
+        (["--top_k", "-1"], "--top_k is -1: at least 0"),
+        (["--top_k", "5", "--greedy"], "do nothing with greedy decoding alone"),
+        (["--top_p", "0.9"], "--top_p, --top_k: this policy does not say that it heeds them"),
         (["--device", "tpu", "--model", "quickstart"], "--device tpu: "),
     ],
 )
@@ -145,6 +149,23 @@ def test_mistakes_get_one_line(
     assert code == 2
     assert message in captured.err and "Traceback" not in captured.err
     assert not (tmp_path / "runs").exists()
+
+
+def test_draws_among_the_likeliest_ids_are_measured_and_named(tmp_path: Path) -> None:
+    """Of one id the draw is the argmax; the decode settings tell both apart in every table and comparison."""
+    folders = [tmp_path / name for name in ("one", "nucleus")]
+    tasks = ["--tasks", "generated:quickstart?n=4&seed=3", "--model", "quickstart", "--max_tokens", "24"]
+    for folder, cut in zip(folders, (["--top_k", "1", "--greedy"], ["--top_p", "0.9", "--top_k", "3"]), strict=True):
+        assert main([*tasks, "--temperature", "1", *cut, "--output_dir", str(folder)]) == 0
+    arms = json.loads((folders[0] / "evaluation.json").read_text())["arms"]
+    assert (
+        arms["sampled"]["sampling"] == "T=1, top_k=1, max_tokens=24"
+        and arms["greedy"]["passed"] == arms["sampled"]["passed"]
+    )
+    replies = [[t.ids for e in read_jsonl(folders[0] / f"episodes_{arm}.jsonl") for t in e.turns] for arm in arms]
+    assert replies[0] == replies[1]
+    arms = json.loads((folders[1] / "evaluation.json").read_text())["arms"]
+    assert arms["sampled"]["sampling"] == "T=1, top_p=0.9, top_k=3, max_tokens=24"
 
 
 def test_an_interruption_keeps_what_was_finished(

@@ -43,6 +43,7 @@ LEAST = {
     "max_episode_tokens": 0,
     "keep_observations": 0,
     "shots": 0,
+    "top_k": 0,
     "sandbox_workers": 0,
     "torch_threads": 0,
     "escalate_turns": 1,
@@ -78,6 +79,14 @@ def build_parser() -> ArgumentParser:
     add("--split", metavar="FILE", help="lock file of a split of --tasks: play every side, and compare them")
     add("--samples", type=int, default=1, metavar="K", help="attempts per task; above 1 also pass@k")
     add("--temperature", type=float, nargs="+", metavar="T", help="one arm per temperature; 0 is greedy (default 1.0)")
+    add(
+        "--top_p",
+        type=float,
+        default=1.0,
+        metavar="P",
+        help="draw among the likeliest ids of this probability (1: all)",
+    )
+    add("--top_k", type=int, default=0, metavar="K", help="draw among so many of the likeliest ids (0: all)")
     add("--greedy", action="store_true", help="greedy decoding: alone, or beside --temperature")
     add(
         "--allow_in_process_judges",

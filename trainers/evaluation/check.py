@@ -219,7 +219,13 @@ def _arms(a: argparse.Namespace, cap: int, budget: int | None) -> dict[str, Samp
     arms = {}
     drawn = [t for t in dict.fromkeys(temperatures) if t > 0]
     for t in drawn:
-        arms["sampled" if len(drawn) == 1 else f"T={t:g}"] = Sampling(t, cap, budget)
+        try:
+            sampling = Sampling(t, cap, budget, a.top_p, a.top_k)
+        except ValueError as error:
+            raise EvaluateError(f"--{error}") from error
+        arms["sampled" if len(drawn) == 1 else f"T={t:g}"] = sampling
+    if not drawn and (a.top_p, a.top_k) != (1.0, 0):
+        raise EvaluateError("--top_p and --top_k do nothing with greedy decoding alone: add --temperature")
     if a.greedy or 0 in temperatures:
         if a.samples > 1:
             raise EvaluateError("--samples above 1 with greedy decoding plays the same episode again: leave one out")

@@ -22,7 +22,7 @@ from agents.policies.opening import Actor, PolicyKind, PolicyName, open_policy
 from agents.policies.scripted import ByteTokenizer
 from agents.policy import Policy, PolicyError, Sampling, abilities
 from agents.rollout import Job, RolloutEngine, RolloutMode, RolloutResult, RolloutState
-from agents.rollout.engine import UNCOUNTED
+from agents.rollout.engine import UNCOUNTED, UNCUT
 from agents.rollout.progress import RolloutProgress, Timing
 from agents.trajectory import Trajectory
 from agents.users import ModelUser
@@ -63,6 +63,8 @@ def evaluate(a: argparse.Namespace, console: Console) -> int:
     second = None if checked.second is None else _open_second(a, checked.second)
     if a.max_episode_tokens and not abilities(actor.policy).own_ids:
         raise EvaluateError(f"--max_episode_tokens {a.max_episode_tokens}: {UNCOUNTED}")
+    if any(arm.truncated for arm in checked.arms.values()) and not abilities(actor.policy).truncates:
+        raise EvaluateError(f"--top_p, --top_k: {UNCUT}")
     make = _make_env(a, checked, user)
     try:
         made = make()

@@ -368,6 +368,8 @@ class VllmPolicy:
                 f"temperature {sampling.temperature:g}: vLLM samples at {COLDEST:g} instead of anything "
                 "lower, without a word. Sample greedily (0), or at a temperature from there on"
             )
+        if sampling.truncated:
+            raise PolicyError("top_p and top_k are not asked of a vLLM server here: leave them out")
         served = self._examined()
         if sampling.temperature not in (0.0, 1.0) and served.logprobs is not LogprobsMode.PROCESSED:
             raise PolicyError(

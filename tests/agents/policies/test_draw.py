@@ -1,10 +1,51 @@
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 import torch
 
-from agents.policies.draw import choose, know, logprobs_of, uniforms
+from agents.policies.draw import Cut, choose, kept, know, logprobs_of, uniforms
+
+
+@pytest.mark.parametrize(
+    ("cut", "temperature", "left"),
+    [
+        (Cut(), 1.0, {0, 1, 2, 3}),
+        (Cut(top_k=2), 1.0, {1, 3}),
+        (Cut(top_p=0.49), 1.0, {1}),
+        (Cut(top_p=0.51), 1.0, {1, 3}),
+        (Cut(top_p=0.9), 1.0, {1, 3, 0}),
+        (Cut(top_p=0.6, top_k=2), 1.0, {1}),  # of the two that are left 0.625 is the first's share
+        (Cut(top_p=0.6), 3.0, {1, 3}),
+        (Cut(top_p=1e-9, top_k=1), 1.0, {1}),
+    ],
+)
+def test_what_is_cut_off_is_never_drawn_and_the_rest_shares_its_probability(
+    cut: Cut, temperature: float, left: set[int]
+) -> None:
+    """Probabilities 0.15, 0.5, 0.05, 0.3; the uncertainty stays that of all of them."""
+    plain = torch.tensor([0.15, 0.5, 0.05, 0.3], dtype=torch.float64)
+    draws = 4000
+    known = know(plain.log().float().expand(draws, 4))
+    ids = choose(known, temperature, torch.from_numpy(uniforms(0, draws)), cut)
+    assert set(ids.tolist()) == left
+    tempered = plain ** (1 / temperature)
+    share = torch.stack([tempered[i] if i in left else tempered[i] * 0 for i in range(4)])
+    expected = share / share.sum()
+    assert logprobs_of(known, ids, temperature, cut).exp().numpy() == pytest.approx(expected[ids].numpy(), abs=1e-5)
+    found = torch.bincount(ids, minlength=4) / draws
+    assert found.numpy() == pytest.approx(expected.numpy(), abs=0.04)
+    assert known.entropies[0].item() == pytest.approx(-(plain * plain.log()).sum().item(), abs=1e-5)
+
+
+def test_of_equal_ids_exactly_top_k_stay_and_greedy_is_not_cut() -> None:
+    known = know(torch.zeros(1, 6))
+    assert kept(known.weights, Cut(top_k=2)).tolist() == [[True, True, False, False, False, False]]
+    assert kept(known.weights, Cut(top_p=0.5)).sum() == 3
+    assert choose(known, 0.0, None, Cut(top_k=1)).item() == 0
+    assert logprobs_of(known, torch.tensor([5]), 0.0, Cut(top_k=1)).item() == pytest.approx(-math.log(6))
 
 
 def test_entropy_and_logprobs_against_float64() -> None:

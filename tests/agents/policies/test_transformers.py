@@ -9,7 +9,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from agents.policies.cuda import GraphStepper
 from agents.policies.transformers import TransformersPolicy
-from agents.policy import Completion, FinishReason, Policy, PolicyError, Request, Sampling
+from agents.policy import Completion, FinishReason, Policy, PolicyError, Request, Sampling, abilities
 from tests.agents.toys import full_forward, model, tokenizer
 
 WARM = Sampling(temperature=0.7, max_tokens=12)
@@ -63,6 +63,19 @@ def test_greedy_is_the_argmax_of_the_full_forward() -> None:
     with torch.no_grad():
         ids = made(torch.tensor([prompt(1, 5) + completion.ids])).logits[0, 4:-1].argmax(-1).tolist()
     assert completion.ids == ids
+
+
+def test_of_one_likeliest_id_the_draw_is_the_argmax_and_certain() -> None:
+    """Also while somebody looks at each id, and with the uncertainty of the whole vocabulary."""
+    made = model("gqa")
+    greedy = one(TransformersPolicy(made, tokenizer()), ask(1), Sampling(0.0, 8))
+    for cut in ({"top_k": 1}, {"top_p": 1e-6}):
+        sampled = one(TransformersPolicy(made, tokenizer()), ask(1), Sampling(1.0, 8, **cut))
+        assert sampled.ids == greedy.ids and sampled.logprobs == pytest.approx([0.0] * len(greedy.ids), abs=1e-6)
+        assert sampled.entropies == pytest.approx(greedy.entropies, abs=1e-5)
+    assert abilities(TransformersPolicy(made, tokenizer())).truncates
+    drawn = one(TransformersPolicy(made, tokenizer()), ask(1), Sampling(1.0, 8))
+    assert one(TransformersPolicy(made, tokenizer()), ask(1), Sampling(1.0, 8, top_k=10**6)).ids == drawn.ids
 
 
 def test_cached_turns_equal_a_fresh_policy() -> None:
