@@ -342,7 +342,8 @@ def held_out_sources(spec: str) -> HeldOutSources:
         if source in ("", "split", "none"):
             raise TaskError(f"held_out: {name}={source}: name a source of tasks, as in {name}=library")
         sets[name] = source
-    return HeldOutSources(main.strip(), sets)
+    main = main.strip()
+    return HeldOutSources("" if sets and main == "none" else main, sets)
 
 
 def schemes() -> dict[str, Callable[[str], Sequence[Task]]]:
@@ -430,6 +431,8 @@ def _is_there(path: Path) -> bool:
         return path.expanduser().exists()
     except PermissionError as error:
         raise unreadable(path, error) from error
+    except OSError:  # too long for a name: several sources with commas between are
+        return False
 
 
 def _from_set(name: str, rest: str) -> Sequence[Task]:

@@ -110,6 +110,9 @@ def test_names_are_taken_from_held_out(tmp_path: Path, monkeypatch: pytest.Monke
         "clawgym:P?ids=A,B",
         {"x": "math:Q?split=test&limit=9"},
     )
+    assert held_out_sources("none,x=library") == ("", {"x": "library"})
+    many = held_out_sources(",".join(f"set_{n}=generated:office?n=4&seed={n}" for n in range(20)))
+    assert len(many.sets) == 20 and len(load_tasks(",".join(many.sets.values()))) == 80
     monkeypatch.chdir(tmp_path)
     Path("a=b.yaml").touch()
     assert held_out_sources("a=b.yaml") == ("a=b.yaml", {})
