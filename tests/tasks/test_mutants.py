@@ -162,6 +162,7 @@ def sparse() -> bytes:
         *(zipped_with(method) for method in (zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA)),
         sparse(),
     ],
+    ids=("tar_gz", "tar_bz2", "tar_xz", "zip_deflated", "zip_bz2", "zip_lzma", "tar_sparse"),
 )
 def test_an_archive_that_unpacks_to_too_much_is_a_file_like_others(
     content: bytes, monkeypatch: pytest.MonkeyPatch
