@@ -13,7 +13,7 @@ from agents.rollout import RolloutResult
 from agents.t2po import T2PO
 from trainers.construction import prompt_of
 from trainers.credit import TurnSignal
-from trainers.guards.sampling import SAMPLED, TRAINED
+from trainers.guards.parity import SAMPLED, TRAINED
 from trainers.loss import k3_tail
 from trainers.measure import check_rewards
 from trainers.metric_names import MetricNames, retrain_figures

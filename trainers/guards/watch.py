@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from trainers.guards.format import FormatDrift
 from trainers.guards.guard import Alarm, Facts, Finding, Gauge, Guard, LeftBehind, Measured, Severity, Update
+from trainers.guards.intervention import InertIntervention
 from trainers.guards.levels import GuardName, Levels, parse_levels
-from trainers.guards.sampling import LogprobParity, MaskByLength, PromptParity, ResampleBudget, Seeds, StopAndTruncation
-from trainers.guards.signal import InertIntervention, OwnReward, RewardOfGrade, SignalMeter
+from trainers.guards.parity import LogprobParity, MaskByLength
+from trainers.guards.sampling import PromptParity, ResampleBudget, Seeds, StopAndTruncation
+from trainers.guards.signal import OwnReward, RewardOfGrade, SignalMeter
 from trainers.guards.tasks import ExclusionsFollowPolicy, ShipByHeldOut, SplitLint, VerifierHealth
 from trainers.guards.update import DeadUpdate, NeverStops, StopsAtOnce, UpdateHealth, UpdateLint
 

@@ -16,7 +16,8 @@ from tests.trainers.fake_run import episode, held_out_episodes, make_run, task
 from trainers.errors import RunFolderError
 from trainers.measure import Confirmation
 from trainers.reporting.folder import read_run
-from trainers.run.record import COLUMNS, RunRecord, StepRow
+from trainers.run.record import RunRecord
+from trainers.run.steps import COLUMNS, StepRow
 
 
 def rows(folder: Path) -> list[dict[str, str]]:
