@@ -400,7 +400,7 @@ def _copy_bytes(c: GiGPOConfig, dtype: str, gpu: preset.Gpu | None, *, adapted: 
 def episodes_at_once(run: Run) -> int:
     """Episodes that one process has in flight: of a step, or of the larger side of an evaluation."""
     c, sides = run.settings.config, run.tasks.split.sides
-    side = max(len(tasks) for name, tasks in sides.items() if name != "pool")
+    side = max((len(tasks) for name, tasks in sides.items() if name != "pool"), default=0)
     most = max(c.rows_in_flight, side * c.held_out_samples)
     return min(run.settings.env.slots, -(-most // c.world_size))
 

@@ -305,6 +305,7 @@ def test_what_does_not_fit_says_by_how_much_and_what_helps_most():
 def test_episodes_at_once_are_those_of_the_trainer(slots, samples, processes, most):
     """Held-out episodes count with every attempt; of several processes each plays its share."""
     config = SimpleNamespace(rows_in_flight=32, held_out_samples=samples, world_size=processes)
-    tasks = SimpleNamespace(held_out=range(5), unseen=range(3), confirm=range(8))
+    sides = {"pool": range(99), "held_out": range(5), "unseen": range(3), "confirm": range(8)}
+    tasks = SimpleNamespace(split=SimpleNamespace(sides=sides))
     settings = SimpleNamespace(config=config, env=SimpleNamespace(slots=slots))
     assert episodes_at_once(SimpleNamespace(settings=settings, tasks=tasks)) == most

@@ -48,7 +48,7 @@ def test_agent_errors_reaches_the_environment() -> None:
     for flags, kind in ((["--agent_errors", "error"], "error"), ([], "fail")):
         settings = parse(flags)
         checked: Any = SimpleNamespace(
-            settings=settings, tasks=run().tasks, backend="auto", prompt_style="compact", protocol="text"
+            settings=settings, tasks=run().tasks, backend="auto", prompt_style="compact", protocol="text", shots=()
         )
         made = make_env_factory(checked)()
         assert made.agent_errors == kind == settings.resolved()["agent_errors"]
@@ -70,7 +70,7 @@ def test_older_observations_reach_the_environment_as_asked_or_as_before() -> Non
         taken, notes = _inherit(settings, before)
         assert (taken.env.keep_observations, notes) == (keep, said)
         checked: Any = SimpleNamespace(
-            settings=taken, tasks=run().tasks, backend="auto", prompt_style="compact", protocol="text"
+            settings=taken, tasks=run().tasks, backend="auto", prompt_style="compact", protocol="text", shots=()
         )
         made = make_env_factory(checked)()
         assert made.keep_observations == keep
@@ -80,7 +80,7 @@ def test_older_observations_reach_the_environment_as_asked_or_as_before() -> Non
         known = replace(before, prompt_hash=trained, environment="ClawGym-v0")
         assert not list(differences(replace(known, stops=()), "ClawGym-v0", make_env_factory(checked)))
         other: Any = SimpleNamespace(
-            settings=taken, tasks=run().tasks, backend="auto", prompt_style="standard", protocol="text"
+            settings=taken, tasks=run().tasks, backend="auto", prompt_style="standard", protocol="text", shots=()
         )
         assert list(differences(known, "ClawGym-v0", make_env_factory(other)))
     assert parse(["--keep_observations", "0"]).env.keep_observations is None
@@ -92,7 +92,7 @@ def test_the_longest_prompt_is_that_of_the_lines() -> None:
     for keep in (None, 1, 3, 60):
         kept = replace(settings, env=replace(settings.env, keep_observations=keep, max_turns=50))
         longest[keep] = longest_episode(
-            SimpleNamespace(settings=kept, tasks=run().tasks, prompt_style="standard", protocol="text")
+            SimpleNamespace(settings=kept, tasks=run().tasks, prompt_style="standard", protocol="text", shots=())
         )
     said, line = MESSAGE_TOKENS["standard"], LINE_CUT // CHARACTERS
     assert longest[None] == longest[60] and longest[None] - longest[3] == 47 * (said - line) > 0
@@ -112,7 +112,7 @@ def test_a_token_budget_is_the_longest_episode_and_is_that_of_before() -> None:
     longest = {}
     for flags in ([], ["--max_episode_tokens", "900"], ["--max_episode_tokens", "90000"]):
         checked: Any = SimpleNamespace(
-            settings=parse(flags), tasks=run().tasks, prompt_style="standard", protocol="text"
+            settings=parse(flags), tasks=run().tasks, prompt_style="standard", protocol="text", shots=()
         )
         longest[flags[-1] if flags else ""] = longest_episode(checked)
     assert longest["900"] == 900 < longest[""] == longest["90000"]
