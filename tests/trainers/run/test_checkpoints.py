@@ -11,7 +11,8 @@ from tests.trainers.fake_run import make_run
 from trainers.errors import RunFolderError
 from trainers.reporting.folder import read_run
 from trainers.run.checkpoints import HEADER, POOL, checkpoint_cells, measured_rows, pool_rows
-from trainers.run.record import COLUMNS, RunRecord
+from trainers.run.record import RunRecord
+from trainers.run.steps import COLUMNS
 
 
 @pytest.fixture(scope="module")
