@@ -216,23 +216,32 @@ def _read_archive(content: bytes) -> tuple[Members, Callable[[Members], bytes]] 
 
 def _unpacked(content: bytes) -> tuple[bytes, Callable[[bytes], bytes]]:
     if content.startswith(b"\x1f\x8b"):
-        return _inflated(zlib.decompressobj(wbits=31), content), partial(gzip.compress, mtime=0)
+        return _inflated(partial(zlib.decompressobj, wbits=31), content), partial(gzip.compress, mtime=0)
     if content.startswith(b"BZh"):
-        return _inflated(bz2.BZ2Decompressor(), content), bz2.compress
+        return _inflated(bz2.BZ2Decompressor, content), bz2.compress
     if content.startswith(b"\xfd7zXZ"):
-        return _inflated(lzma.LZMADecompressor(), content), lzma.compress
+        return _inflated(lzma.LZMADecompressor, content), lzma.compress
     return content, bytes
 
 
-def _inflated(unpacker: Any, content: bytes) -> bytes:
-    """Unpack the first stream of a file with a decompressor of `bz2`, `lzma` or `zlib`.
+def _inflated(make: Callable[[], Any], content: bytes) -> bytes:
+    """Unpack all streams of a file; `make` makes a decompressor of `bz2`, `lzma` or `zlib` for one.
 
     Raises:
         ValueError: It is cut, or holds more than `MAX_UNPACKED` bytes.
     """
-    data: bytes = unpacker.decompress(content, MAX_UNPACKED)
-    if not unpacker.eof:
-        raise ValueError(f"is cut, or unpacks to more than {MAX_UNPACKED} bytes")
+    data = b""
+    while content:
+        unpacker = make()
+        try:
+            data += unpacker.decompress(content, MAX_UNPACKED + 1 - len(data))
+        except (OSError, lzma.LZMAError):
+            if not data:
+                raise
+            break  # `bz2` and `xz` read what stands before something else
+        if not unpacker.eof or len(data) > MAX_UNPACKED:
+            raise ValueError(f"is cut, or unpacks to more than {MAX_UNPACKED} bytes")
+        content = unpacker.unused_data.lstrip(b"\0")  # zeros fill up the last block
     return data
 
 

@@ -109,8 +109,22 @@ def read_zip(content: bytes) -> dict[str, bytes]:
         return {name.removeprefix("p/"): archive.read(name) for name in archive.namelist()}
 
 
+def in_streams(pack, content: bytes) -> bytes:  # type: ignore[no-untyped-def]
+    """A packed file of two streams, one behind the other, as parallel packers write it."""
+    return pack(content[:700]) + pack(content[700:])
+
+
 @pytest.mark.parametrize(
-    ("make", "read"), [(tar, read_tar), (lambda **m: gzip.compress(tar(**m)), read_tar), (zipped, read_zip)]
+    ("make", "read"),
+    [
+        (tar, read_tar),
+        (lambda **m: gzip.compress(tar(**m)), read_tar),
+        *((lambda pack=pack, **m: in_streams(pack, tar(**m)), read_tar) for pack in (gzip.compress, bz2.compress)),
+        (lambda **m: in_streams(lzma.compress, tar(**m)), read_tar),
+        (lambda **m: gzip.compress(tar(**m)) + bytes(512), read_tar),
+        (lambda **m: bz2.compress(tar(**m)) + b"no stream", read_tar),
+        (zipped, read_zip),
+    ],
 )
 def test_members_of_archives_are_damaged_each(make, read) -> None:  # type: ignore[no-untyped-def]
     whole = {"one": b"1\n", "two": b"2\n"}
