@@ -25,7 +25,7 @@ from agents.policy import (
     Sampling,
 )
 from envs.calls import Call, arguments_of, written
-from tasks.endpoints.chat import FILTERED, FINISH, KEY_VARIABLE, details
+from tasks.endpoints.chat import FILTERED, FINISH, KEY_VARIABLE, SUMS, only_choice, token_counts
 from tasks.endpoints.flight import Flight
 from tasks.endpoints.http import RETRIES, TOO_LARGE, HttpError, JsonClient, plain_text
 
@@ -229,7 +229,7 @@ class OpenAIPolicy:
         return self._client.post("chat/completions", {**body, self._cap: cap}, flight=flight)
 
     def _completion(self, answer: dict[str, Any], *, tools: bool) -> Completion:
-        choice, message = self._only_choice(answer)
+        choice, message = only_choice(self.model, answer)
         notes = self._note(answer, message)
         reason = choice.get("finish_reason")
         said = reason.lower() if isinstance(reason, str) else ""
@@ -305,29 +305,16 @@ class OpenAIPolicy:
                 raise PolicyError(f"{self.model}: the reply's content holds a part that is no text: {shown!r}")
         return "".join(texts) if texts else None
 
-    def _only_choice(self, answer: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-        choices = answer.get("choices")
-        if not isinstance(choices, list) or len(choices) != 1:
-            raise PolicyError(
-                f"{self.model}: expected an answer with one choice, got keys {sorted(map(plain_text, answer))[:8]}"
-            )
-        message = choices[0].get("message") if isinstance(choices[0], dict) else None
-        if not isinstance(message, dict):
-            raise PolicyError(f"{self.model}: the answer's choice holds no message")
-        return choices[0], message
-
     def _note(self, answer: dict[str, Any], message: dict[str, Any]) -> dict[str, float]:
         """Count the answer; what it says about tokens and hidden reasoning, as notes of the completion."""
-        usage = answer.get("usage")
-        usage = usage if isinstance(usage, dict) else {}
-        counts = {key: usage[key] for key in ("prompt_tokens", "completion_tokens") if isinstance(usage.get(key), int)}
-        notes = {key: float(count) for key, count in (counts | dict(details(usage))).items()}
+        counts = token_counts(answer)
+        notes = {key: float(count) for key, count in counts.items()}
         thought = message.get("reasoning_content") or message.get("reasoning")
         if isinstance(thought, str):
             notes["reasoning_chars"] = float(len(thought))
         with self._lock:
             self.usage.replies += 1
-            self.usage.without_usage += len(counts) < 2
+            self.usage.without_usage += not counts.keys() >= set(SUMS)
             self.usage.prompt_tokens += counts.get("prompt_tokens", 0)
             self.usage.completion_tokens += counts.get("completion_tokens", 0)
             for name, values in self._served.items():

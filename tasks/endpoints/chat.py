@@ -30,13 +30,40 @@ DETAILS = (
 """Note, key of the usage, and key inside it: what some servers tell beside the two sums, which hold them."""
 
 
-def details(usage: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
+def _details(usage: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
     """Yield what a usage tells beside the two sums: a name of `DETAILS`, and tokens."""
     for note, outer, inner in DETAILS:
         value = usage.get(outer)
         value = value.get(inner) if inner is not None and isinstance(value, dict) else value
         if isinstance(value, int) and not isinstance(value, bool):
             yield note, value
+
+
+def only_choice(model: str, answer: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The one choice of a chat completion, and its message.
+
+    Raises:
+        PolicyError: There is another number of choices, or no message in it.
+    """
+    choices = answer.get("choices")
+    if not isinstance(choices, list) or len(choices) != 1:
+        raise PolicyError(
+            f"{model}: expected an answer with one choice, got keys {sorted(map(plain_text, answer))[:8]}"
+        )
+    message = choices[0].get("message") if isinstance(choices[0], dict) else None
+    if not isinstance(message, dict):
+        raise PolicyError(f"{model}: the answer's choice holds no message")
+    return choices[0], message
+
+
+SUMS = ("prompt_tokens", "completion_tokens")
+
+
+def token_counts(answer: Mapping[str, Any]) -> dict[str, int]:
+    """What a completion says of its tokens: the two `SUMS`, names of `DETAILS`; nothing of what it leaves out."""
+    usage = answer.get("usage")
+    usage = usage if isinstance(usage, dict) else {}
+    return {key: usage[key] for key in SUMS if isinstance(usage.get(key), int)} | dict(_details(usage))
 
 
 # -- What tokens cost -------------------------------------------------------------------------------------------------
@@ -167,11 +194,7 @@ class ChatModel:
         self._client.close()
 
     def _read(self, answer: Mapping[str, Any]) -> Reply:
-        choices = answer.get("choices")
-        choice = choices[0] if isinstance(choices, list) and len(choices) == 1 else None
-        message = choice.get("message") if isinstance(choice, dict) else None
-        if choice is None or not isinstance(message, dict):
-            raise PolicyError(f"{self.model}: the answer holds no single choice with a message")
+        choice, message = only_choice(self.model, answer)
         content = message.get("content")
         parts = content if isinstance(content, list) else [{"type": "text", "text": content}]
         texts = [part.get("text") for part in parts if isinstance(part, dict) and part.get("type") == "text"]
@@ -179,8 +202,6 @@ class ChatModel:
         reason = str(choice.get("finish_reason")).lower()
         problem = "" if FINISH.get(reason) else "cut at its cap" if reason in FINISH else f"ended with {reason[:40]!r}"
         problem = "withheld by the server's filter" if reason in FILTERED else problem
-        usage = answer.get("usage")
-        usage = usage if isinstance(usage, dict) else {}
-        sums = {key: usage[key] for key in ("prompt_tokens", "completion_tokens") if isinstance(usage.get(key), int)}
-        cached = dict(details(usage)).get("cached_tokens")
-        return Reply(self._client.hidden(text), self._client.hidden(problem), **sums, cached_tokens=cached)
+        counts = token_counts(answer)
+        told = [counts.get(name) for name in (*SUMS, "cached_tokens")]
+        return Reply(self._client.hidden(text), self._client.hidden(problem), *told)
