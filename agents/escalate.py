@@ -30,7 +30,7 @@ from agents.policy import (
     stream_of,
 )
 from agents.seeds import derive_seed
-from agents.trajectory import Trajectory, Turn
+from agents.trajectory import Attempt, Trajectory, Turn, attempt_of
 from envs.episode import StopReason
 
 if TYPE_CHECKING:
@@ -38,13 +38,6 @@ if TYPE_CHECKING:
 
 GIVEN = "given"
 """Note of a turn whose reply another policy had given before."""
-Attempt = tuple[str, int]
-"""Task and number of an attempt."""
-
-
-def attempt_of(episode: Trajectory) -> Attempt:
-    """Which attempt an episode is."""
-    return episode.task_id, episode.attempt
 
 
 @dataclass(frozen=True, slots=True)

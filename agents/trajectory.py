@@ -502,6 +502,15 @@ def read_jsonl(path: str | Path, *, allow_cut: bool = False) -> Iterator[Traject
             raise RecordError(f"{path}:{number}: not a trajectory ({error})") from error
 
 
+Attempt = tuple[str, int]
+"""A task, and the number of an attempt at it."""
+
+
+def attempt_of(episode: Trajectory) -> Attempt:
+    """Which attempt an episode is."""
+    return episode.task_id, episode.attempt
+
+
 def groups(trajectories: Sequence[Trajectory]) -> dict[str, list[Trajectory]]:
     """Trajectories by task, in order of first appearance."""
     out: dict[str, list[Trajectory]] = {}

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from agents.escalate import GIVEN, Continued, attempt_of, stuck_turns
+from agents.escalate import GIVEN, Continued, stuck_turns
 from agents.policies.scripted import OraclePolicy, ScriptedPolicy
 from agents.policy import Abilities, Completion, FinishReason, PolicyError, Request, Sampling, SomeFailed
 from agents.rollout import Job, RolloutEngine, RolloutMode
 from agents.seeds import derive_seed
-from agents.trajectory import Trajectory, Turn
+from agents.trajectory import Trajectory, Turn, attempt_of
 from envs.actions import fenced
 from tasks.task import Task
 from tests.agents.fakes import FakeEnv, task

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from agents.escalate import GIVEN, Attempt, Watched, attempt_of
-from agents.trajectory import Trajectory
+from agents.escalate import GIVEN, Watched
+from agents.trajectory import Attempt, Trajectory, attempt_of
 from trainers.evaluation.tokens import Tokens, count
 from trainers.measure import Measurement
 from trainers.paired import difference_interval

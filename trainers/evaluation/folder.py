@@ -17,7 +17,7 @@ from agents.policies.scripted import ByteTokenizer
 from agents.policy import Policy
 from agents.rollout import RolloutResult
 from agents.rollout.progress import Timing
-from agents.trajectory import RecordError, Trajectory, read_jsonl, write_jsonl
+from agents.trajectory import Attempt, RecordError, Trajectory, attempt_of, read_jsonl, write_jsonl
 from tasks.model import LONE_SURROGATES, atomic_file, counted
 from tasks.task import Task
 from trainers.errors import RunFolderError
@@ -151,13 +151,13 @@ class EvaluationRecord:
         Raises:
             RunFolderError: A file of episodes is damaged, other than by a cut last line.
         """
-        found: dict[tuple[str, int], Trajectory] = {}
+        found: dict[Attempt, Trajectory] = {}
         for path in (episodes_file(self.path, arm), self._partial(arm)) if self._before is not None else ():
             try:
                 episodes = list(read_jsonl(path, allow_cut=True)) if path.exists() else []
             except RecordError as error:
                 raise RunFolderError(str(error)) from error
-            found |= {(episode.task_id, episode.attempt): episode for episode in episodes if is_graded(episode)}
+            found |= {attempt_of(episode): episode for episode in episodes if is_graded(episode)}
         return list(found.values())
 
     def timing(self, arm: str) -> Timing | None:

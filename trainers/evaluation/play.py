@@ -16,7 +16,7 @@ from typing import Any
 from rich.console import Console
 
 from agents.chat_tools import protocol_of, template_of
-from agents.escalate import Continued, attempt_of, stuck_turns
+from agents.escalate import Continued, stuck_turns
 from agents.policies.openai import OpenAIPolicy
 from agents.policies.opening import Actor, PolicyKind, PolicyName, open_policy
 from agents.policies.scripted import ByteTokenizer
@@ -24,7 +24,7 @@ from agents.policy import Policy, PolicyError, Sampling, abilities
 from agents.rollout import Job, RolloutEngine, RolloutMode, RolloutResult, RolloutState
 from agents.rollout.engine import UNCOUNTED, UNCUT
 from agents.rollout.progress import RolloutProgress, Timing
-from agents.trajectory import Trajectory
+from agents.trajectory import Trajectory, attempt_of
 from agents.users import ModelUser
 from envs.conversation import ConversationEnv
 from envs.protocol import DEFAULT_PROTOCOL

@@ -9,7 +9,7 @@ from pathlib import Path
 from agents.rollout import Job, RolloutResult
 from agents.rollout.progress import Timing
 from agents.seeds import derive_seed, find_duplicates
-from agents.trajectory import Trajectory
+from agents.trajectory import Trajectory, attempt_of
 from tasks.task import Task
 from trainers.errors import RunFolderError
 from trainers.evaluation.arguments import build_parser
@@ -55,7 +55,7 @@ def left_to_play(jobs: Sequence[Job], kept: Sequence[Trajectory], folder: Path) 
     """
     wanted = {(job.task.id, job.attempt): job for job in jobs}
     for episode in kept:
-        job = wanted.pop((episode.task_id, episode.attempt), None)
+        job = wanted.pop(attempt_of(episode), None)
         if job is None or (episode.task_hash, episode.seed) != (job.task.content_hash, job.seed):
             raise RunFolderError(
                 f"{folder}: attempt {episode.attempt} at task {episode.task_id} is none that this evaluation plays "
@@ -83,7 +83,7 @@ def together(
     """
     if not kept:
         return played
-    found = {(episode.task_id, episode.attempt): episode for episode in (*kept, *played.trajectories)}
+    found = {attempt_of(episode): episode for episode in (*kept, *played.trajectories)}
     every = [found[job.task.id, job.attempt] for job in jobs]
     turns = [turn for episode in kept for turn in episode.turns]
     model, sandbox = (sum(getattr(turn, f"{name}_seconds") for turn in turns) for name in ("model", "sandbox"))
