@@ -11,6 +11,7 @@ from typing import Any
 
 from sandboxes.guard import add_command, positive
 from sandboxes.sandbox import Backend, SandboxError
+from tasks.endpoints import PRICE
 from tasks.model import TaskError, counted, table
 from tasks.sources import load_tasks
 
@@ -42,13 +43,7 @@ def add(commands: Any, spec: str) -> None:
     option("--temperature", type=float, default=1.0, metavar="X", help="of sampling (default 1)")
     option("--max_tokens", type=positive, default=4096, metavar="N", help="cap on a reply (default 4096)")
     option("--request_body", metavar="JSON", help="further keys of each request; null leaves one out")
-    option(
-        "--price",
-        type=float,
-        nargs="+",
-        metavar=("PROMPT COMPLETION [CACHED]", ""),
-        help="of a million tokens each, cached ones of the prompt apart: also show what it cost",
-    )
+    option("--price", **PRICE)
     option("--concurrency", type=positive, default=8, metavar="N", help="requests at a time (default 8)")
     option("--jobs", type=positive, metavar="N", help="sandboxes at a time (default: one per core, at most 8)")
     safe = ["auto", *(backend.value for backend in Backend if backend is not Backend.LOCAL)]

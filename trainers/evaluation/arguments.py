@@ -13,6 +13,7 @@ from agents.rollout import RolloutMode
 from envs.protocol import PROTOCOLS
 from envs.registry import environment_ids
 from sandboxes.guard import Parser
+from tasks.endpoints import PRICE
 from trainers.rollouts.manner import AUTO, DEFAULT_ENV
 from trainers.settings import EnvArguments
 from trainers.settings.rollouts import RolloutFields
@@ -124,13 +125,7 @@ def build_parser() -> ArgumentParser:
         "machinery",
     )
     add("--open", action="store_true", help="write the page of all episodes (python -m agents view), and open it")
-    add(
-        "--price",
-        type=float,
-        nargs="+",
-        metavar=("PROMPT COMPLETION [CACHED]", ""),
-        help="of a million tokens each, cached ones of the prompt apart: also show what it cost",
-    )
+    add("--price", **PRICE)
     add(
         "--all_checkpoints",
         action="store_true",

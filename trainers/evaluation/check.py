@@ -30,7 +30,7 @@ from tasks.splits import Split, apply_lock
 from tasks.task import Task
 from trainers.evaluation.arguments import DEFAULT_TASKS, build_parser, check_arguments, check_body
 from trainers.rollouts.manner import Manner, manner_of
-from trainers.run.machine import environment_settings, unfit_task
+from trainers.run.machine import settings_of, unfit_task
 from trainers.run.tasks import Judges, draw_shots
 
 DEFAULT_CAP = 512
@@ -90,14 +90,7 @@ def check(a: argparse.Namespace) -> Checked:
         body = read_body(a.request_body)
         check_body(body, a)
         manner = settle(a, card_of(named))
-        settings = environment_settings(
-            a.env,
-            tools=manner.tools,
-            revise=manner.revise,
-            keep_observations=manner.keep_observations,
-            protocol=manner.protocol,
-            shots=manner.shots,
-        )
+        settings = settings_of(manner)
     except ValueError as error:
         raise EvaluateError(str(error)) from error
     if a.user is not None and not takes(environment(a.env), "user"):

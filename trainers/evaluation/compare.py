@@ -100,6 +100,11 @@ class Comparison:
         )
         return f"{self.said}: B minus A is {found}; {could}"
 
+    @property
+    def arm(self) -> str:
+        """Name of the decode setting; of both where they differ."""
+        return " against ".join(dict.fromkeys(self.arms))
+
     def figures(self) -> Iterator[str]:
         """The test in plain lines: tasks, difference, p, and what was left out."""
         if self.changed:
@@ -121,9 +126,8 @@ def overview(comparisons: Sequence[Comparison]) -> list[tuple[str, ...]]:
     """One row per comparison as text, the header first."""
     rows: list[tuple[str, ...]] = [("B", "arm", "B minus A [95 % interval]", "p", "p, Holm", "verdict")]
     for one in comparisons:
-        arm = one.arms[0] if one.arms[0] == one.arms[1] else " against ".join(one.arms)
         points = points_text(one.test.difference, one.interval) if one.test.tasks else "-"
-        rows.append((one.second, arm, points, p_text(one.test.p_value), p_text(one.p_holm), one.said))
+        rows.append((one.second, one.arm, points, p_text(one.test.p_value), p_text(one.p_holm), one.said))
     return rows
 
 

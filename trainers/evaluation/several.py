@@ -85,10 +85,9 @@ def _value(run: RunFolder, name: str) -> str:
 
 
 def _versus(one: Comparison) -> Versus:
-    arm = one.arms[0] if one.arms[0] == one.arms[1] else " against ".join(one.arms)
     sides = (("A", one.first, one.a), ("B", one.second, one.b))
     lines = [f"{side}, {name}: {passes(m)}; decode {m.sampling}" for side, name, m in sides]
-    return Versus(f"{one.second}, {arm}: {one.sentence()}", TONES.get(one.said, ""), [*lines, *one.figures()])
+    return Versus(f"{one.second}, {one.arm}: {one.sentence()}", TONES.get(one.said, ""), [*lines, *one.figures()])
 
 
 def _picture(comparisons: Sequence[Comparison]) -> Figure:

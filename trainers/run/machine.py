@@ -14,6 +14,7 @@ from typing import Any
 from envs.protocol import DEFAULT_PROTOCOL
 from envs.registry import environment, environments, takes
 from tasks.task import Task
+from trainers.rollouts.manner import Manner
 
 SMALL_POLICY = 20_000_000
 """Parameters below which one torch thread is faster than several: on a busy machine two take several times longer."""
@@ -56,6 +57,22 @@ def environment_settings(
     if not tools:
         raise ValueError(f"tools=false: {env} is a shell; only environments with questions can do without")
     return history
+
+
+def settings_of(manner: Manner) -> dict[str, Any]:
+    """`environment_settings` of an environment in which a policy is spoken to as it was decided.
+
+    Raises:
+        ValueError: As there.
+    """
+    return environment_settings(
+        manner.env,
+        tools=manner.tools,
+        revise=manner.revise,
+        keep_observations=manner.keep_observations,
+        protocol=manner.protocol,
+        shots=manner.shots,
+    )
 
 
 def unfit_task(env: str, tasks: Sequence[Task]) -> str | None:

@@ -33,7 +33,7 @@ from trainers.processes import from_main, is_main, together
 from trainers.rollouts.manner import SPOKEN, manner_of
 from trainers.rollouts.partial import NO_RESUME, PARTIAL
 from trainers.run.callback import facts_of
-from trainers.run.machine import environment_settings
+from trainers.run.machine import settings_of
 from trainers.run.record import HELD_OUT_EPISODES, REPORT, SUMMARY, SUPERSEDED, RunRecord
 from trainers.run.setup import Run, make_held_out, more_text
 from trainers.run.summary import Stopped
@@ -390,14 +390,7 @@ def _play(
         allow_exposed_judges=True,  # the run has refused them, or was asked to allow them
         allow_shared_judges=True,
         verifier_network=next((e.environment.get("verifier_network") for e in then if e.environment), None),
-        **environment_settings(
-            manner.env,
-            tools=manner.tools,
-            revise=manner.revise,
-            keep_observations=manner.keep_observations,
-            protocol=manner.protocol,
-            shots=manner.shots,
-        ),
+        **settings_of(manner),
     )
     model: Any = trainer.accelerator.unwrap_model(trainer.model)
     was_training = model.training
