@@ -1,7 +1,7 @@
 """What to do and how it is judged: tasks, assertions, sources, splits.
 
 Inside, imports point one way: cli -> synthesis -> check, grading -> comparable, sources -> families, harbor, proof,
-show, splits, yaml -> turns -> task -> user -> oracle -> answers -> assertions -> place, plugins, workspace ->
+show, splits, yaml -> turns -> task -> user -> oracle -> answers -> assertions -> mutants, place, plugins, workspace ->
 judged_in -> endpoints, judges, model, settings.
 """
 

@@ -10,9 +10,9 @@ import zipfile
 import pytest
 
 from sandboxes.sandbox import EntryKind, FileEntry
-from tasks import proof
+from tasks import mutants
 from tasks.families import generate
-from tasks.proof import DELETE_ALL, JUNK, cheats, damaged, deletes_something
+from tasks.mutants import DELETE_ALL, JUNK, cheats, damaged, deletes_something
 from tasks.sources import load_library
 
 
@@ -184,7 +184,7 @@ def test_an_archive_that_unpacks_to_too_much_is_a_file_like_others(
     plain = {"a: deleted", "a: emptied", "a: junk appended"}
     packed = content.startswith(b"PK") and content[8] not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
     assert (names({}, {"a": file(content)}) == plain) == packed
-    monkeypatch.setattr(proof, "MAX_UNPACKED", 10_240)
+    monkeypatch.setattr(mutants, "MAX_UNPACKED", 10_240)
     assert names({}, {"a": file(content)}) == plain
 
 

@@ -13,8 +13,9 @@ from tasks.comparable import by_meaning
 from tasks.families import ALL_FAMILIES, FAMILIES, OFFICE, SMALL_TURNS, TURNS, TURNS_MIX, generate
 from tasks.families.quickstart import ALL_WORDS
 from tasks.families.turns import parts, sealing
+from tasks.mutants import cheats, damaged
 from tasks.oracle import command_of, read, replies, resolve
-from tasks.proof import cheats, damaged, grade_end, play
+from tasks.proof import grade_end, play
 from tasks.sources import load_tasks
 from tasks.splits import split_tasks
 from tasks.task import Task

@@ -10,8 +10,9 @@ import pytest
 from tasks.families.turns.__main__ import seal
 from tasks.families.turns.sealing import written
 from tasks.model import TaskError
+from tasks.mutants import cheats, damaged
 from tasks.oracle import command_of, replies
-from tasks.proof import cheats, damaged, grade_end, play
+from tasks.proof import grade_end, play
 from tasks.sources import FOLDER, TURNS, load_library, load_tasks
 from tasks.task import Task
 from tests.tasks.fake_sandbox import FakeSandbox
