@@ -37,7 +37,7 @@ from agents.policy import PolicyError, Sampling
 from agents.rollout import Job, RolloutEngine, RolloutResult, RolloutState
 from agents.t2po import T2PO, T2POConfig
 from tasks.task import Task
-from trainers.attention import attend_in_one_kernel
+from trainers.activations import attend_in_one_kernel, keep_less
 from trainers.construction import check_arguments, idle_in_library, pool_dataset
 from trainers.credit import NO_TURN, Credit, TurnSignal
 from trainers.credit.batch import batch_of, joined, padded
@@ -45,7 +45,6 @@ from trainers.errors import ConfigError
 from trainers.gradients import PLAIN, ComparesGradients
 from trainers.heldout import HeldOut
 from trainers.heldout.selection import satisfy_callbacks
-from trainers.lora import keep_less
 from trainers.loss import (
     POLICY_ADAPTER,
     active_dropout,

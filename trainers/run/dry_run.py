@@ -192,7 +192,7 @@ def _layer_bytes(load: Load) -> int:
     """Of one block: what its norms, attention and gated layer hold.
 
     A norm holds its input in float32, and its normalised input where its own weight is trained. A linear layer holds
-    its input where its weight, or an adapter on it, is trained (see `trainers.lora`).
+    its input where its weight, or an adapter on it, is trained (see `trainers.activations`).
     """
     s, size = load.shape, BYTES[load.dtype]
     attention = 2 * s.query + 2 * s.key + s.qk_norm * (s.query + s.key)

@@ -15,7 +15,7 @@ from agents.policies.slots import SlotCache
 from sandboxes import probe
 from tests.trainers.toy import make_model, make_tokenizer
 from trainers import grpo
-from trainers.lora import keep_less
+from trainers.activations import keep_less
 from trainers.run.dry_run import (
     COMPARED,
     GIB,
