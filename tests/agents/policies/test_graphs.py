@@ -56,6 +56,19 @@ def test_three_turns_equal_the_eager_engine(kind: str, temperature: float, devic
 
 
 @pytest.mark.parametrize("device", ["cpu", GPU])
+@pytest.mark.parametrize("cut", [{"top_k": 3}, {"top_p": 0.6}, {"top_p": 0.9, "top_k": 5}])
+def test_cuts_draw_what_the_eager_engine_draws(cut: dict[str, Any], device: str) -> None:
+    policy, eager = fixed(model("gqa"), device), TransformersPolicy(model("gqa"), tokenizer())
+    sampling = Sampling(1.0, 24, **cut)
+    requests = [Request(f"c{n}", prompt(n, 3 + 5 * n), seed=n, max_tokens=20 + n) for n in range(5)]
+    for ours, theirs in zip(policy.complete(requests, sampling), eager.complete(requests, sampling), strict=True):
+        assert (ours.ids, ours.finish) == (theirs.ids, theirs.finish)
+        assert ours.logprobs == pytest.approx(theirs.logprobs, abs=1e-4)
+    whole = policy.complete([Request("w", prompt(1, 8), seed=3, max_tokens=24)], Sampling(1.0, 24))[0]
+    assert whole.ids != policy.complete([Request("v", prompt(1, 8), seed=3, max_tokens=24)], sampling)[0].ids
+
+
+@pytest.mark.parametrize("device", ["cpu", GPU])
 def test_a_long_context_passes_from_one_read_length_to_the_next(device: str) -> None:
     made = model("gqa")
     policy = fixed(made, device)
