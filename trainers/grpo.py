@@ -30,6 +30,9 @@ from typing import Any
 os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
+if "PYTORCH_ALLOC_CONF" not in os.environ:  # torch's newer name of the same
+    # A cache that grows leaves blocks behind that nothing later fits into, unless segments can grow too.
+    os.environ.setdefault("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
 
 from trainers.run.pipes import start
 from trainers.settings.help import asks_for_help, short_help

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import signal
@@ -102,6 +103,27 @@ def test_a_run_leaves_a_whole_record(tmp_path, capsys):
     assert run("--use_cpu", "true", "--output_dir", str(folder), "--resume") == 0
     assert "nothing to do, the run ended at step 2" in capsys.readouterr().out
     assert {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()} == before
+
+
+@pytest.mark.parametrize(
+    ("given", "settles"),
+    [
+        ({}, "expandable_segments:True"),
+        ({"PYTORCH_CUDA_ALLOC_CONF": "max_split_size_mb:512"}, "max_split_size_mb:512"),
+        ({"PYTORCH_ALLOC_CONF": "max_split_size_mb:512"}, None),
+    ],
+)
+def test_memory_segments_grow_unless_the_user_says_otherwise(given, settles, monkeypatch):
+    for name in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    spec = importlib.util.spec_from_file_location("grpo_again", grpo.__file__)
+    again = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "grpo_again", again)
+    spec.loader.exec_module(again)
+    assert os.environ.get("PYTORCH_CUDA_ALLOC_CONF") == settles
+    monkeypatch.delenv("PYTORCH_CUDA_ALLOC_CONF", raising=False)
 
 
 @needs_sandbox
