@@ -141,16 +141,17 @@ NAMED: dict[str, dict[str, Any]] = {
     "llama-3.2-1b": _config("llama", 2048, 16, 32, 8, 8192, head_dim=64, **_LLAMA),
     "llama-3.2-3b": _config("llama", 3072, 28, 24, 8, 8192, head_dim=128, **_LLAMA),
 }
-"""Settings of public models by the last part of their hub id, without `-Instruct` and the like."""
+"""Settings of public models by the last part of their hub id, without `-Instruct`, `-Coder` and the like."""
 OWNERS = ("huggingfacetb", "qwen", "meta-llama", "unsloth")
-_SUFFIX = re.compile(r"-(instruct|base|chat|it)(-\d+)?$")
+_KIND = re.compile(r"-coder(?=-)|-(instruct|base|chat|it)(-\d+)?$")
+"""What a model was trained for after its shape was settled (Qwen2.5-Coder has the shapes of Qwen2.5)."""
 
 
 def shape_of_name(name: str) -> DecoderShape | None:
     """The shape of a public model by hub id (`Qwen/Qwen2.5-7B-Instruct`) or of `smollm2`; `None` for any other."""
     owner, _, last = name.lower().partition("/")
     known = name == "smollm2" or owner in OWNERS
-    config = NAMED.get("smollm2-135m" if name == "smollm2" else _SUFFIX.sub("", last)) if known else None
+    config = NAMED.get("smollm2-135m" if name == "smollm2" else _KIND.sub("", last)) if known else None
     return None if config is None else shape_of(config)
 
 
