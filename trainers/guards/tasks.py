@@ -167,9 +167,6 @@ class ShipByHeldOut(Guard):
             self._best, self._at_best = [held_out.step, arm.passed, arm.graded], pool
             self._rise = self._fall = None
             return
-        if not self._at_best:  # the best is the start, before which no pool task was played
-            self._at_best = pool
-            return
         if arm.pass_rate is None or arm.low is None or arm.high is None:
             return
         step, passed, graded = self._best
@@ -179,7 +176,9 @@ class ShipByHeldOut(Guard):
             f"{100 * arm.low:.1f}-{100 * arm.high:.1f}) against {passed}/{graded} of the best at step {step} (p={p})"
         )
         keeps = f"`best/` stays at step {step}, and the pool is not used for selection"
-        rise = risen(self._at_best, pool) if self.compares and pool else 1.0
+        # No pool task was played before the start: where that is the best, the first pool since stands for it.
+        rise = risen(self._at_best, pool) if self.compares and pool and self._at_best else 1.0
+        self._at_best = self._at_best or pool
         lower = arm.passed * graded < passed * arm.graded
         fall = held_out.p_value if held_out.p_value is not None and lower else 1.0
         self._rise, self._fall = rise, fall
@@ -213,11 +212,17 @@ def risen(before: Mapping[str, Sequence[int]], after: Mapping[str, Sequence[int]
 def _independent(counts: Mapping[str, Sequence[int]]) -> tuple[float, int]:
     """Pass rate, and how many independent episodes it is worth."""
     n = effective_n({task: [True] * passed + [False] * (graded - passed) for task, (passed, graded) in counts.items()})
-    return sum(passed for passed, _ in counts.values()) / sum(graded for _, graded in counts.values()), round(n)
+    passed, graded = totals(counts)
+    return passed / graded, round(n)
+
+
+def totals(counts: Mapping[str, Sequence[int]]) -> tuple[int, int]:
+    """Passed and graded attempts at all tasks."""
+    return sum(passed for passed, _ in counts.values()), sum(graded for _, graded in counts.values())
 
 
 def _counts(counts: Mapping[str, Sequence[int]]) -> str:
-    return f"{sum(passed for passed, _ in counts.values())}/{sum(graded for _, graded in counts.values())}"
+    return "{}/{}".format(*totals(counts))
 
 
 # -- Guard 13, exclusions follow the policy: whether what leaves the means, or looks so, is the agent's doing ---------

@@ -11,6 +11,9 @@ from typing import ClassVar
 from agents.rollout import RolloutResult
 from trainers.guards.guard import Alarm, Facts, Fires, Gauge, Guard, Update, Window, note, stop, warn
 from trainers.guards.levels import GuardName
+from trainers.guards.tasks import risen, totals
+from trainers.measure import is_graded
+from trainers.rollouts.rules import first_drawn
 
 # -- Guard 10, update health: whether a step still improves the policy, or has begun to destroy it --------------------
 
@@ -329,3 +332,66 @@ class NeverStops(Guard):
         """Episodes that are submitted."""
         if self._submitted.full:
             yield Gauge("episodes submitted", self._submitted.mean, Fires.TO, 0.05)
+
+
+@dataclass
+class PassesFewer(Guard):
+    """Collapse of what is graded: far fewer episodes of the pool pass than at the start, whatever is learned instead.
+
+    Attributes:
+        size: Steps of the first and of the latest window, which do not overlap, and between two looks at them.
+        alpha: p-value (Fisher) below which the windows differ; on effective counts, for attempts at a task are alike.
+        share: Of the first window's pass rate, below which the latest one's is a collapse.
+    """
+
+    name: ClassVar[str] = GuardName.UPDATE_HEALTH
+    size: int = 10
+    alpha: float = 0.01
+    share: float = 0.5
+    _compares: bool = True
+    _term: str = ""
+    """The turn term, where one is trained on."""
+    _first: dict[str, list[int]] = field(default_factory=dict)
+    """Task id to its passed and graded attempts, like the next one."""
+    _latest: dict[str, list[int]] = field(default_factory=dict)
+    _steps: int = 0
+    """Steps that were counted; `_p` is that of the last look."""
+    _p: float | None = None
+
+    def begin(self, facts: Facts) -> None:
+        """Under a curriculum the pool grows harder on purpose, and its windows are not compared."""
+        c = facts.config
+        self._compares = not c.curriculum
+        self._term = f"turn_signal={c.turn_signal}, beta_turn={c.beta_turn:g}" if c.beta_turn else ""
+
+    def episodes(self, step: int, played: RolloutResult) -> Iterator[Alarm]:
+        """Count, and compare the latest steps with the first ones."""
+        self._steps += 1
+        window = self._first if self._steps <= self.size else self._latest
+        for episode in first_drawn(played.trajectories):
+            if is_graded(episode):
+                passed, graded = window.get(episode.task_id, (0, 0))
+                window[episode.task_id] = [passed + bool(episode.passed), graded + 1]
+        if self._steps % self.size or not self._first or not self._latest:
+            return
+        first, latest, self._latest = self._first, self._latest, {}
+        (was, was_n), (now, now_n) = totals(first), totals(latest)
+        self._p = risen(latest, first)
+        if self._compares and self._p < self.alpha and now * was_n < self.share * was * now_n:
+            term = (
+                f"The turn term ({self._term}) pays for turns, and may outweigh the grade: try turn_signal=outcome, a "
+                "smaller beta_turn, or none. Else lower"
+                if self._term
+                else "Lower"
+            )
+            yield warn(
+                "passes_fewer",
+                f"collapse: of the pool's episodes {now}/{now_n} passed in the last {self.size} steps, {was}/{was_n} "
+                f"in the first {self.size} (p={self._p:.2g}): what is learned is not what is graded. {term} "
+                "learning_rate; `best/` holds the weights from before.",
+            )
+
+    def gauges(self, metrics: Mapping[str, float]) -> Iterator[Gauge]:
+        """How sure it is that fewer pass."""
+        if self._p is not None:
+            yield Gauge("p that the pool passes fewer than at the start", self._p, Fires.BELOW, self.alpha)

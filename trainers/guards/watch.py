@@ -14,7 +14,7 @@ from trainers.guards.parity import LogprobParity, MaskByLength
 from trainers.guards.sampling import PromptParity, ResampleBudget, Seeds, StopAndTruncation
 from trainers.guards.signal import OwnReward, RewardOfGrade, SignalMeter
 from trainers.guards.tasks import ExclusionsFollowPolicy, ShipByHeldOut, SplitLint, VerifierHealth
-from trainers.guards.update import DeadUpdate, NeverStops, StopsAtOnce, UpdateHealth, UpdateLint
+from trainers.guards.update import DeadUpdate, NeverStops, PassesFewer, StopsAtOnce, UpdateHealth, UpdateLint
 
 if TYPE_CHECKING:
     from agents.rollout import RolloutResult
@@ -32,7 +32,7 @@ GUARDS: dict[GuardName, tuple[type[Guard], ...]] = {
     GuardName.STOP_AND_TRUNCATION: (StopAndTruncation,),
     GuardName.INERT_INTERVENTION: (InertIntervention,),
     GuardName.SIGNAL_METER: (SignalMeter,),
-    GuardName.UPDATE_HEALTH: (UpdateLint, UpdateHealth, StopsAtOnce, NeverStops),
+    GuardName.UPDATE_HEALTH: (UpdateLint, UpdateHealth, StopsAtOnce, NeverStops, PassesFewer),
     GuardName.VERIFIER_HEALTH: (VerifierHealth,),
     GuardName.RESAMPLE_BUDGET: (ResampleBudget,),
     GuardName.EXCLUSIONS_FOLLOW_POLICY: (ExclusionsFollowPolicy,),

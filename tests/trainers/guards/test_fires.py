@@ -54,6 +54,53 @@ def test_1_ship_by_held_out_fires_when_the_pool_runs_ahead():
     assert kinds(watch)[1:] == [(6, "warn", "held_out_falls")]
 
 
+def test_1_ship_by_held_out_fires_when_the_first_measurement_after_the_start_is_worse():
+    watch = on(GuardName.SHIP_BY_HELD_OUT)
+    watch.measured(evaluation(0, 0.6, best=True))
+    watch.episodes(1, result(attempts(0.1, seed=1)))
+    watch.measured(evaluation(1, 0.1, best=False, p=1e-6))
+    assert kinds(watch) == [(1, "warn", "held_out_falls")] and "of the best at step 0" in only(watch).message
+
+
+def test_1_ship_by_held_out_compares_no_pool_with_what_was_before_the_start():
+    watch = on(GuardName.SHIP_BY_HELD_OUT)
+    watch.measured(evaluation(0, 0.6, best=True))
+    for step, skill in ((1, 0.1), (2, 0.95)):
+        watch.episodes(step, result(attempts(skill, seed=step)))
+        watch.measured(evaluation(step, 0.6, best=False, p=0.9))
+        assert [kind for _, _, kind in kinds(watch)] == ["pool_runs_ahead"] * (step == 2)
+
+
+@pytest.mark.parametrize(
+    ("skills", "config", "fires"),
+    [
+        (
+            (0.6, 0.1),
+            {"beta_turn": 0.3, "turn_grouping": "turn_index", "turn_signal": "exit_code"},
+            "turn_signal=exit_",
+        ),
+        ((0.6, 0.1), {"beta_turn": 0.0, "turn_grouping": "none"}, "graded. Lower learning_rate"),
+        ((0.6, 0.6, 0.6, 0.1), {"beta_turn": 0.0, "turn_grouping": "none"}, "Lower learning_rate"),
+        ((0.6, 0.45), {}, None),
+        ((0.1, 0.6), {}, None),
+        ((0.02, 0.0), {}, None),
+    ],
+)
+def test_10_a_pool_that_passes_half_as_often_as_at_the_start_is_a_collapse(skills, config, fires):
+    watch = on(GuardName.UPDATE_HEALTH, facts(config))
+    for step in range(10 * len(skills)):
+        watch.episodes(step + 1, result(attempts(skills[step // 10], seed=step)))
+    assert kinds(watch) == [(10 * len(skills), "warn", "passes_fewer")] * (fires is not None)
+    assert fires is None or fires in only(watch).message
+
+
+def test_10_a_pool_that_grows_harder_on_purpose_is_no_collapse():
+    watch = on(GuardName.UPDATE_HEALTH, facts({"curriculum": "rates.jsonl"}))
+    for step in range(20):
+        watch.episodes(step + 1, result(attempts(0.6 if step < 10 else 0.05, seed=step)))
+    assert watch.findings == []
+
+
 def pool_window(rng: random.Random, groups: int = 40, k: int = 8) -> dict[str, list[int]]:
     """Passed and graded attempts at tasks of every difficulty, most of them nearly always or nearly never passed."""
     skills = [rng.betavariate(0.4, 0.4) for _ in range(groups)]
