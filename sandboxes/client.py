@@ -183,6 +183,10 @@ class SupervisedSandbox:
         """See `Sandbox.end_services`."""
         self._request({"op": "end_services"})
 
+    def seal(self) -> None:
+        """See `Sandbox.seal`."""
+        self._request({"op": "seal"})
+
     def _run(
         self, op: str, command: str, timeout: float | None, state: str, keep_background: bool
     ) -> tuple[dict[str, Any], bytes]:

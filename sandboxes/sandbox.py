@@ -250,6 +250,16 @@ class Sandbox(Protocol):
     def end_services(self) -> None:
         """Kill the services of the episode."""
 
+    def seal(self) -> None:
+        """Leave nothing of what ran so far but services and what it made of the workspace.
+
+        Every process else ends, and all other places that commands may write to (`/tmp`, `/dev/shm`) are emptied. For
+        what makes the start of an episode before its agent comes. Shell state is kept: run such commands `clean`.
+
+        Raises:
+            SandboxError: The machinery failed, or what was left could not be removed in time.
+        """
+
     @property
     def judge_isolation(self) -> JudgeIsolation:
         """What `judge` can promise here: proven by a judge with a program that tries."""

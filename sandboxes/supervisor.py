@@ -17,6 +17,7 @@ Requests, each `{"id": n, "op": name, ...}`; every reply repeats the id and is e
     serve     body = command                    -> {}   starts a service, which outlives commands
     services                                    -> codes: exit codes, null for what runs, in the order of `serve`
     end_services                                -> {}
+    seal                                        -> {}   ends processes, wipes what is not the workspace
     spawn     rows, columns, body = program     -> frames of `sandboxes.inside.terminal`, at its end: exit_code
 
 `cut`: paths are missing, because there were too many (see `sandboxes.inside.files`). Every answer is bounded, whatever
@@ -181,12 +182,16 @@ class Supervisor:
     def _op_reset(self, head: dict, body: bytes) -> tuple:
         self._shell.reset(head.get("environment"))
         self._processes.end_all(services=True)
+        self._wipe(self._modes)
+        return {}, b""
+
+    def _wipe(self, roots: dict) -> None:
+        """Empty these places, and give them back their modes. Raises Unfinished."""
         limit = time.monotonic() + WIPE_SECONDS
-        for root, mode in self._modes.items():
+        for root, mode in roots.items():
             wipe(root, mode, limit - time.monotonic())
         if self._settings["own_ipc"]:
             kernel.clear_ipc()
-        return {}, b""
 
     def _op_open(self, head: dict, body: bytes) -> tuple:
         self._op_reset(head, body)
@@ -229,6 +234,12 @@ class Supervisor:
         self._processes.end_all(services=True)
         if self._settings["own_ipc"]:
             kernel.clear_ipc()
+        return {}, b""
+
+    def _op_seal(self, head: dict, body: bytes) -> tuple:
+        self._shell.stand_down()
+        self._processes.end_all()
+        self._wipe({root: mode for root, mode in self._modes.items() if root != self._settings["workspace"]})
         return {}, b""
 
     def _op_read(self, head: dict, body: bytes) -> tuple:

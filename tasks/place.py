@@ -253,8 +253,9 @@ def refuse_unplaceable(tasks: Sequence[Task], backend: Backend, network: str | N
 def begin(task: Task, sandbox: Sandbox) -> None:
     """Bring a sandbox to the start of a task: what the agent meets in its first turn. Everything older is gone.
 
-    Files are laid, then the commands of `setup` run, each from clean state, then services start, each when those before
-    it are ready.
+    Files are laid, then the commands of `setup` run, each from clean state, as the user that the agent will be. Then
+    the start is sealed: the workspace is all that is left of them. Services start last, each when those before it are
+    ready.
 
     Raises:
         CannotBegin: That is the task's fault.
@@ -277,6 +278,8 @@ def begin(task: Task, sandbox: Sandbox) -> None:
         result = sandbox.run(command, timeout=task.budget.command_seconds, state="clean")
         if result.exit_code or result.timed_out:
             raise CannotBegin(Problem(f"{_shown(command)} {_ended(result)}", task.id, key=f"setup[{number}]"))
+    if task.setup:
+        sandbox.seal()
     for number, service in enumerate(task.services):
         sandbox.serve(service.command)
         if why := _wait_until_ready(service, number, sandbox):

@@ -103,6 +103,27 @@ SERVICES.table(
         _has([]),
     ),
     check(
+        "sealed-start-keeps-the-workspace-and-services-alone",
+        "Closed trees and hidden files elsewhere, and a daemon; what stands in the workspace keeps its mode and owner.",
+        _serve(_BEAT),
+        lambda trial: trial.sandbox.run(
+            trial.fill(f"{_BESIDE}echo kept > kept; chmod 400 kept; mkdir -p /tmp/a/b /tmp/.h; echo x > /tmp/a/b/c")
+            + "; chmod 000 /tmp/a",
+            state="clean",
+            keep_background=True,
+        ),
+        Run("export KEPT=x; cd here", code=0),
+        lambda trial: trial.sandbox.seal(),
+        gone(),
+        Run("ls -A /tmp | grep -v beat", fails=True, out=b""),
+        Run(
+            'stat -c %a ../kept; [ -O ../kept ] && cat ../kept; echo "$KEPT $PWD"',
+            out=b"400\nkept\nx /workspace/here\n",
+        ),
+        Run("chmod u+w ../kept && echo again > ../kept && cat ../kept", out=b"again\n"),
+        _BEATS,
+    ),
+    check(
         "service-starts-clean-and-is-not-heard",
         "It has nothing of the agent's shell, and what it prints reaches no command. How it ended is known.",
         Run("export LEFT=x; cd /tmp; bash() { :; }"),

@@ -331,6 +331,11 @@ class EndsServices(SupervisedSandbox):
             self.end_services()
 
 
+class SealsNothing(SupervisedSandbox):
+    def seal(self) -> None:
+        pass
+
+
 class ForgetsTerms(SupervisedSandbox):
     def open(self, files: Files, *, workdir: str | None = None, terms: Terms | None = None) -> None:
         super().open(files, workdir=workdir)
@@ -367,6 +372,7 @@ BROKEN = [
     (NeverResets, "files-do-not-reach-the-next-episode shell-state-does-not-reach-the-next-episode"),
     (NeverResets, "closed-trees-reset-to-nothing tree-of-1500-levels-resets-to-nothing"),
     (EndsServices, "service-outlives-commands-and-what-ends-them service-of-several-processes-lives-whole"),
+    (SealsNothing, "sealed-start-keeps-the-workspace-and-services-alone"),
     (ForgetsTerms, "service-can-be-ended environment-of-the-episode-is-in-every-command"),
     (ForgetsTerms, "limits-of-the-episode-hold-for-the-episode"),
     (HashesNames, "hash-sees-content-mode-kind-and-name-and-nothing-else file-above-the-cap-is-named-and-hashed"),

@@ -74,6 +74,9 @@ class FakeSandbox:
     def twin(self) -> FakeSandbox:
         return type(self)()
 
+    def seal(self) -> None:
+        pass
+
     def put(self, files: Files) -> None:
         for path, given in files.items():
             entry = given if isinstance(given, FileEntry) else FileEntry(content=_bytes(given))

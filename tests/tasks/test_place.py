@@ -10,8 +10,11 @@ from typing import Any
 import pytest
 
 from sandboxes import Backend, SupervisedSandbox, open_sandbox
+from sandboxes.boot import UID
 from sandboxes.docker.dockerfile import tag_of
 from sandboxes.docker.engines import client, find_engines
+from tasks.assertions.base import Outcome
+from tasks.assertions.grade import grade
 from tasks.check import build_images, prove_all
 from tasks.grading import grade_folder
 from tasks.model import TaskError
@@ -248,6 +251,51 @@ def test_setup_makes_the_start_and_leaves_only_files(sandbox: SupervisedSandbox)
     assert len(set(proof.hashes)) == 1 and proof.noop_rate == pytest.approx(2 / 3)
 
 
+SEALED = {
+    "schema_version": 2,
+    "id": "sealed",
+    "intent": "Add a line to notes.txt; keep rules/.",
+    "setup": [
+        "mkdir rules; echo keep > rules/one; chmod 444 rules/one; chmod 555 rules; echo a > notes.txt",
+        "cp rules/one /tmp/two; echo x > /dev/shm/three; mkdir -m 0 /tmp/closed; (setsid sleep 99 &)",
+    ],
+    "assertions": [
+        {"kind": "file_matches", "path": "notes.txt", "pattern": r"\Aa\nb\n\Z"},
+        {"kind": "file_unchanged", "path": "rules"},
+    ],
+    "oracle": {"commands": ["echo b >> notes.txt"]},
+}
+
+
+@pytest.mark.parametrize(
+    "backend",
+    [
+        pytest.param(Backend.BUBBLEWRAP, marks=pytest.mark.bubblewrap),
+        pytest.param(Backend.DOCKER, marks=pytest.mark.docker),
+    ],
+)
+def test_a_sealed_start_is_the_workspace_alone_and_the_agents_own(backend: Backend) -> None:
+    with engine_for(backend):
+        require(backend)
+        with open_sandbox(backend) as opened:
+            task = Task.model_validate(SEALED)
+            begin(task, opened)
+            assert opened.run("ls -A /tmp /dev/shm; pgrep sleep").stdout == b"/dev/shm:\n\n/tmp:\n"
+            assert opened.run("stat -c '%u %a' rules/one rules notes.txt | sort -u").stdout.split() == (
+                f"{UID} 444 {UID} 555 {UID} 644".encode().split()
+            )
+            assert opened.run("echo >> rules/one || rm -f rules/one || mv rules/one . ").exit_code == 1
+            start = opened.snapshot_hash()
+            begin(task, opened)
+            assert opened.snapshot_hash() == start
+            # Modes do not keep their owner out: the grade does.
+            assert opened.run("echo b >> notes.txt; chmod u+w rules rules/one && echo > rules/one").exit_code == 0
+            end = Outcome(opened.snapshot(), start_of(task, opened), None, ())
+            assert [str(result.verdict) for result in grade(task, end).results] == ["pass", "fail"]
+            proof = prove(task, opened)
+            assert proof.status is Status.PROVEN, proof.problems
+
+
 @pytest.mark.bubblewrap
 def test_a_service_answers_until_the_end(sandbox: SupervisedSandbox) -> None:
     gone = {"kind": "command", "command": f"! {ASK} 2>/dev/null", "name": "nobody answers"}
@@ -373,6 +421,10 @@ def test_services_and_setup_in_a_container() -> None:
                 assert proof.status is Status.PROVEN, proof.problems
                 begin(built, opened)
                 assert opened.read("made") == b"made\n"
+                # What an image lays outside of the workspace is what the agent can read and not change.
+                tried = opened.run("chmod 666 /etc/made; echo x > /etc/made; rm -f /etc/made; mv -f made /etc/made")
+                assert tried.exit_code and opened.run("cat /etc/made; stat -c %u /etc/made").stdout == b"made\n0\n"
+                begin(built, opened)
                 begin(task, opened)
                 assert opened.run("cat /etc/made").exit_code == 1
             finally:
