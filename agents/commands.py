@@ -28,6 +28,8 @@ from agents.replay import Replayed, ReplayError, replay, template_for
 from agents.rollout import Job, RolloutEngine
 from agents.trajectory import FORGED, LOSSES, RecordError, Trajectory, Turn, write_jsonl
 from envs.mixed import MixedEnv
+from sandboxes import SandboxUnavailable, choose
+from tasks.images import image_ids, other_images, recorded_images
 from tasks.model import LONE_SURROGATES, TaskError
 from tasks.sources import held_out_sources, load_tasks
 from tasks.splits import SUFFIX
@@ -361,6 +363,8 @@ def again(args: argparse.Namespace, episodes: Iterable[tuple[int, Trajectory]]) 
     console = Console()
     if args.tasks is None:
         console.print(clean(f"tasks: {where}"), markup=False, soft_wrap=True)
+    for line in _other_images(Path(args.file), tasks, args.sandbox):
+        console.print(clean(f"warning: {line}"), markup=False, soft_wrap=True)
     status = 0
     with _new(args.out) if args.out else contextlib.nullcontext() as file:
         for number, episode in episodes:
@@ -376,6 +380,27 @@ def again(args: argparse.Namespace, episodes: Iterable[tuple[int, Trajectory]]) 
             if file is not None:
                 write_jsonl([result.now], file)
     return status
+
+
+def _other_images(file: Path, tasks: Mapping[str, Task], sandbox: str) -> list[str]:
+    """A line for each image that the run or evaluation that wrote `file` knew by another id.
+
+    Raises:
+        RecordError: Its record cannot be read.
+        OSError: Likewise.
+    """
+    folder = run_of(file.resolve())
+    if folder is None:
+        return []
+    path = folder / MACHINE
+    try:
+        before = recorded_images(path)
+    except ValueError as error:
+        raise RecordError(f"{path}: cannot be read ({error}): repair it, or copy the episodes elsewhere") from error
+    try:
+        return other_images(before, image_ids(list(tasks.values()), choose(sandbox))) if before else []
+    except (SandboxUnavailable, ValueError):  # no such sandbox: each episode says so
+        return []
 
 
 def _new(path: str) -> TextIO:

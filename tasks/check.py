@@ -9,7 +9,7 @@ import re
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
@@ -17,9 +17,10 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-from sandboxes import open_sandbox
+from sandboxes import choose, open_sandbox
 from sandboxes.sandbox import Sandbox, SandboxError, SandboxUnavailable
 from tasks.comparable import twin_notes
+from tasks.images import IMAGES, image_ids, image_lines
 from tasks.judges import JudgeUse, in_process_line
 from tasks.model import Problem, TaskError, counted
 from tasks.place import refuse_unplaceable
@@ -34,10 +35,16 @@ from tasks.task import Task
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
-def to_json(proofs: Sequence[Proof], problems: Sequence[Problem], notes: Sequence[str] = ()) -> str:
-    """Return `{"tasks": [...], "problems": [...], "notes": [...], "counts": {...}}` as text.
+def to_json(
+    proofs: Sequence[Proof],
+    problems: Sequence[Problem],
+    notes: Sequence[str] = (),
+    images: Mapping[str, Sequence[str]] | None = None,
+) -> str:
+    """Return `{"tasks": [...], "problems": [...], "notes": [...], "images": {...}, "counts": {...}}` as text.
 
-    Proofs in order, then what was broken, then what is worth knowing of the tasks together.
+    Proofs in order, then what was broken, what is worth knowing of the tasks together, and the ids of the images by
+    their names.
     """
     counts = Counter(proof.status for proof in proofs)
     record: dict[str, Any] = {
@@ -58,6 +65,7 @@ def to_json(proofs: Sequence[Proof], problems: Sequence[Problem], notes: Sequenc
             for problem in problems
         ],
         "notes": list(notes),
+        IMAGES: {name: list(ids) for name, ids in (images or {}).items()},
         "counts": {status.value: counts[status] for status in Status},
     }
     return json.dumps(record, indent=1, ensure_ascii=False, allow_nan=False)
@@ -159,6 +167,7 @@ def check(
     width = max((len(task.id) for task in tasks), default=0)
     workers = min(jobs or min(os.cpu_count() or 1, 8), len(tasks))
     try:
+        images = image_ids(tasks, choose(backend)) if tasks else {}
         with _progress(len(tasks)) as advance:
             for proof in prove_all(tasks, lambda: open_sandbox(backend), workers, network) if tasks else ():
                 if not as_json:
@@ -172,7 +181,7 @@ def check(
         return 2
     twins = twin_notes(tasks)
     if as_json:
-        print(to_json(proofs, problems, twins))
+        print(to_json(proofs, problems, twins, images))
     if junit is not None:
         write_junit(junit, proofs, problems)
     if not tasks:
@@ -184,8 +193,8 @@ def check(
     if undecided:
         summary += f", {undecided} undecided (the sandbox failed)"
     if not as_json:
-        for twin in twins:
-            print(f"note: {twin}")
+        for note in (*twins, *image_lines(images)):
+            print(f"note: {note}")
         print(summary + (f"; {counted(len(problems), 'problem')} in files" if problems else ""))
     return 1 if failed or problems else 2 if undecided else 0
 

@@ -13,7 +13,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, field_validator
 
 from sandboxes.boot import WORKSPACE
 from sandboxes.boot import environment as own_environment
-from sandboxes.docker.dockerfile import dockerfile_problem, tag_of
+from sandboxes.docker.dockerfile import dockerfile_problem
 from sandboxes.inside.shell import NOT_KEPT
 from sandboxes.sandbox import (
     MOUNTS_FOLDERS,
@@ -28,6 +28,7 @@ from sandboxes.sandbox import (
     Snapshot,
     Terms,
 )
+from tasks.images import image_key, image_of, no_image
 from tasks.judged_in import Where, is_shared, network_reason
 from tasks.model import Bash, Items, Problem, StrictModel, TaskError, fault
 
@@ -195,11 +196,6 @@ def prepared(task: Task) -> bool:
     return bool(task.setup or task.services)
 
 
-def image_of(task: Task) -> str | None:
-    """The image that a task asks for, by its name or as what its Dockerfile becomes; `None` for the sandbox's own."""
-    return task.image if task.dockerfile is None else tag_of(task.dockerfile.text)
-
-
 def particular(task: Task) -> bool:
     """Whether a task asks for what not every backend can give, or nobody may have allowed."""
     return image_of(task) is not None or bool(network_reason(task)) or is_shared(task)
@@ -268,10 +264,9 @@ def begin(task: Task, sandbox: Sandbox) -> None:
     except SandboxUnavailable as error:
         if image_of(task) is None or isinstance(error, SandboxOutage):
             raise
-        if task.dockerfile is not None and "is not on this engine" in str(error):
-            why = "it is not built on this engine; remedy: python -m tasks check --build, for who trusts the task"
-            raise CannotBegin(Problem(why, task.id, key="dockerfile")) from error
-        raise CannotBegin(Problem(str(error), task.id, key="image")) from error
+        built = task.dockerfile is None or "is not on this engine" not in str(error)
+        why, key = (str(error), "image") if built else (no_image(task), image_key(task))
+        raise CannotBegin(Problem(why, task.id, key=key)) from error
     if task.services or is_shared(task):
         _ = sandbox.judge_isolation  # found out by a judge, before which services end
     for number, command in enumerate(task.setup):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import re
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from hashlib import sha256
 
 REPOSITORY = "turngym-task"
@@ -111,6 +111,29 @@ def build(text: str, *, hosts: Sequence[str] | None = None, say: Callable[[str],
         except engine_errors() as error:
             raise BuildFailed(f"the engine at {engine.url}: {explain(error)}") from error
     return tag
+
+
+def image_ids(names: Iterable[str], *, hosts: Sequence[str] | None = None) -> dict[str, list[str]]:
+    """Ids of images by their names: one, or several where engines have different ones, none where none has the image.
+
+    Raises:
+        SandboxUnavailable: No engine answers, or one fails.
+    """
+    import docker
+
+    from sandboxes.docker.engines import client, engine_errors, explain, find_engines  # tasks need none
+    from sandboxes.sandbox import SandboxUnavailable
+
+    found: dict[str, set[str]] = {name: set() for name in names}
+    for engine in find_engines(hosts):
+        for name, ids in found.items():
+            try:
+                ids.add(str(client(engine).api.inspect_image(name)["Id"]))
+            except docker.errors.ImageNotFound:
+                continue
+            except engine_errors() as error:
+                raise SandboxUnavailable(f"the engine at {engine.url}: {explain(error)}") from error
+    return {name: sorted(ids) for name, ids in found.items()}
 
 
 def _copies_from_a_stage(rest: str, stages: set[str]) -> bool:

@@ -195,7 +195,12 @@ def test_where_the_world_differs_both_are_shown(
     ],
 )
 def test_the_folder_of_a_run_says_which_tasks(
-    place: str, settings: str, recorded: Trajectory, folder: Path, capsys: pytest.CaptureFixture[str]
+    place: str,
+    settings: str,
+    recorded: Trajectory,
+    folder: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     run = folder / "run"
     (run / place).mkdir(parents=True)
@@ -204,9 +209,12 @@ def test_the_folder_of_a_run_says_which_tasks(
     file = stored(run / place / "t.jsonl", recorded)
     assert main(["rescore", file]) == 2  # no run wrote this folder
     assert "there is no task 'one' in library" in " ".join(capsys.readouterr().out.split())
-    (run / "environment.json").write_text("{}")
+    (run / "environment.json").write_text('{"images": {"x:1": ["sha256:aa"]}}')
+    monkeypatch.setattr("agents.commands.image_ids", lambda tasks, sandbox: {"x:1": ["sha256:bb"]})
     assert main(["rescore", file, "--sandbox", "bubblewrap"]) == 0
-    assert "config.yaml says)" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "config.yaml says)" in out
+    assert "warning: the image x:1 is sha256:bb, and was sha256:aa: commands may" in out
     one.rename(folder / "moved.yaml")
     assert main(["rescore", file]) == 2
     assert "say with --tasks where they are now" in capsys.readouterr().err

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from sandboxes import Backend, SandboxUnavailable, open_sandbox
-from sandboxes.docker.dockerfile import BuildFailed, bases, build, dockerfile_problem, tag_of
+from sandboxes.docker.dockerfile import BuildFailed, bases, build, dockerfile_problem, image_ids, tag_of
 from sandboxes.docker.engines import client, find_engines
+from sandboxes.docker.launcher import default_image
 from sandboxes.sandbox import Terms
 from tests.sandboxes.conftest import engine_for, require
 
@@ -76,3 +77,16 @@ def test_an_image_that_cannot_serve_says_why_in_one_line(step: str, words: str) 
             assert words in str(error.value) and len(str(error.value).splitlines()) == 1
             sandbox.open({"a": "lives\n"})
             assert sandbox.run("cat a").stdout == b"lives\n"
+
+
+@pytest.mark.docker
+def test_an_image_is_known_by_the_id_that_its_containers_have() -> None:
+    with engine_for(Backend.DOCKER):
+        require(Backend.DOCKER)
+        name, missing = default_image(), "turngym-shell:no-such-tag"
+        found = image_ids([name, missing])
+        assert found[missing] == [] and found == image_ids([name, missing])
+        engine = find_engines()[0]
+        assert found[name] == [client(engine).images.get(name).id] and found[name][0].startswith("sha256:")
+    with pytest.raises(SandboxUnavailable, match="no container engine answers"):
+        image_ids([name], hosts=["unix:///nowhere/engine.sock"])

@@ -266,4 +266,15 @@ def test_check_names_twins_as_notes(variants: Path, capsys: pytest.CaptureFixtur
     assert lines[-2] == "note: 1 pair of near-twins (similarity 0.65 or more): near and one (0.75)"
     assert lines[-1] == "4 proven, 0 unproven (no oracle), 0 failed"
     assert run(["check", str(variants), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["notes"] == [line.removeprefix("note: ") for line in lines[-3:-1]]
+    said = json.loads(capsys.readouterr().out)
+    assert said["notes"] == [line.removeprefix("note: ") for line in lines[-3:-1]] and said["images"] == {}
+
+
+def test_check_says_in_which_images_it_proved(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tasks.check.image_ids", lambda tasks, sandbox: {"x:1": ["sha256:" + "0" * 64]})
+    assert run(["check", str(folder / "good.yaml")]) == 0
+    assert capsys.readouterr().out.splitlines()[-2] == "note: image x:1: sha256:000000000000"
+    assert run(["check", str(folder / "good.yaml"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["images"] == {"x:1": ["sha256:" + "0" * 64]}

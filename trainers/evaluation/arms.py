@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from agents.trajectory import RecordError, Trajectory, read_jsonl
+from tasks.images import IMAGES
 from tasks.splits import SET
 from trainers.answers import Instructions
 from trainers.errors import RunFolderError
@@ -114,6 +115,8 @@ def _manner(folder: Path) -> Iterator[tuple[str, str]]:
     environment, config = read_mapping(folder / ENVIRONMENT), read_mapping(folder / CONFIG)
     if environment.get("prompt_hash"):
         yield PROMPTS, f"{environment['prompt_style']} ({environment['prompt_hash']})"
+    for name, ids in environment.get(IMAGES, {}).items():
+        yield f"image {name}", " ".join(ids)
     if isinstance(config.get("no_tools"), bool):  # an evaluation says it the other way round than a run
         config["tools"] = not config["no_tools"]
     for name in COMPARED:

@@ -21,6 +21,7 @@ from envs.sandboxed import ExposedJudge, refuse_exposed
 from sandboxes import open_sandbox
 from sandboxes.sandbox import NAMES
 from tasks.endpoints.chat import Price, read_body, read_price
+from tasks.images import refuse_missing_images
 from tasks.judges import JudgeUse
 from tasks.model import TaskError
 from tasks.place import refuse_unplaceable
@@ -146,6 +147,7 @@ def _check_machine(a: argparse.Namespace, named: PolicyName, tasks: Sequence[Tas
     with open_sandbox(a.sandbox) as sandbox:
         try:
             refuse_unplaceable(tasks, sandbox.backend, a.verifier_network)
+            refuse_missing_images(tasks, sandbox.name)
             refuse_exposed(tasks, sandbox, a.allow_exposed_judges)
         except (TaskError, ExposedJudge) as error:
             raise EvaluateError(f"--sandbox {a.sandbox}: {error}") from error

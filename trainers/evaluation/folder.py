@@ -18,6 +18,7 @@ from agents.policy import Policy
 from agents.rollout import RolloutResult
 from agents.rollout.progress import Timing
 from agents.trajectory import Attempt, RecordError, Trajectory, attempt_of, read_jsonl, write_jsonl
+from tasks.images import IMAGES, other_images
 from tasks.model import LONE_SURROGATES, atomic_file, counted
 from tasks.task import Task
 from trainers.errors import RunFolderError
@@ -82,6 +83,7 @@ class EvaluationRecord:
         self._timing: dict[str, dict[str, Any]] = {}
         self._more: dict[str, dict[str, Any]] = {}
         self._lock: int | None = None
+        self.other_images: list[str] = []
 
     def begin(
         self,
@@ -129,6 +131,7 @@ class EvaluationRecord:
         """
         remove_part_files(self.path)
         there = read_mapping(self.path / ENVIRONMENT)
+        self.other_images = other_images(there.pop(IMAGES, {}), environment.get(IMAGES, {}))
         other = _differences(self._before or {}, {k: v for k, v in settings.items() if k not in FREE})
         other += _differences(there, environment)
         if record := read_mapping(self.path / FILE):

@@ -15,6 +15,7 @@ import yaml
 
 from agents.credited import FOLDER, Advantages, EpisodeKey, advantages_file, write_advantages
 from agents.trajectory import Trajectory, write_jsonl
+from tasks.images import other_images, recorded_images
 from tasks.model import TaskError, atomic_file
 from tasks.splits import Split, write_lock
 from trainers.errors import RunFolderError
@@ -68,7 +69,9 @@ BEST_FOLDERS = ("best", "best.old", "best.tmp")
 
 
 class RunRecord:
-    """Writer of one run folder; `changed` are the settings that another process of the run had not, for people.
+    """Writer of one run folder.
+
+    `changed` are the settings that another process of the run had not, `other_images` the images: lines for people.
 
     Args:
         output_dir: The folder; made if missing.
@@ -92,6 +95,7 @@ class RunRecord:
         self._fresh = self._made or not any(self.path.iterdir())
         self._settings_before: str | None = None
         self.changed: dict[str, str] = {}
+        self.other_images: list[str] = []
         try:
             self.path.resolve().mkdir(parents=True, exist_ok=True)  # a link may stand for a folder that was moved
             (self.path / EPISODES).mkdir(exist_ok=True)
@@ -130,9 +134,18 @@ class RunRecord:
         number = len(list(self.path.glob("config.before_resume_*.yaml"))) + 1 + after
         return self.path / f"config.before_resume_{number}.yaml"
 
-    def write_environment(self, **extra: Any) -> None:
-        """Versions, machine and commit, with what the caller adds (backend, model hash, prompt hash)."""
-        write_json(self.path / ENVIRONMENT, {**describe_environment(), **extra})
+    def write_environment(self, *, images: Mapping[str, Sequence[str]] | None = None, **extra: Any) -> None:
+        """Versions, machine and commit, ids of images by name, with what the caller adds (backend, prompt hash).
+
+        Raises:
+            RunFolderError: What an earlier process wrote there is damaged.
+        """
+        path = self.path / ENVIRONMENT
+        try:
+            self.other_images = other_images(recorded_images(path), images or {})
+        except ValueError as error:
+            raise RunFolderError(f"{path}: cannot be read ({error})") from error
+        write_json(path, {**describe_environment(), **extra, "images": images or {}})
 
     def write_tasks(self, split: Split) -> None:
         """The lock file of the run's tasks; intent and family of each, for people.

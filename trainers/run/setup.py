@@ -18,6 +18,7 @@ from envs.registry import environment
 from envs.rewards import RewardKind
 from envs.sandboxed import ExposedJudge, refuse_exposed
 from sandboxes import SandboxPool, SandboxUnavailable, open_sandbox
+from tasks.images import refuse_missing_images
 from tasks.model import TaskError
 from tasks.place import refuse_unplaceable
 from tasks.settings import problems
@@ -220,6 +221,7 @@ def _open_sandbox(env: EnvArguments, tasks: Sequence[Task]) -> str:
         backend = sandbox.name
         try:
             refuse_unplaceable(tasks, sandbox.backend, env.verifier_network)
+            refuse_missing_images(tasks, sandbox.name)
             refuse_exposed(tasks, sandbox, env.allow_exposed_judges)
         except (TaskError, ExposedJudge) as error:
             raise ConfigError(f"sandbox={env.sandbox}: {error}") from error

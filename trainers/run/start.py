@@ -23,6 +23,7 @@ from envs.conversation import ConversationEnv
 from envs.protocol import DEFAULT_PROTOCOL, protocol
 from envs.registry import environment
 from sandboxes import SandboxPool, SandboxUnavailable
+from tasks.images import image_ids
 from tasks.model import TaskError
 from tasks.task import Task
 from trainers.checkpoint import Best, Checkpoint, can_remake, kept, set_aside, tidy
@@ -274,6 +275,7 @@ def open_record(run: Run, checkpoint: Checkpoint | None) -> RunRecord:
         prompt_style=run.prompt_style,
         prompt_hash=run.prompt_hash,
         processes=config.world_size,
+        images=image_ids(run.tasks.everything, run.backend),
         **({} if run.protocol == DEFAULT_PROTOCOL else {"protocol": run.protocol}),
     )
     return record
@@ -298,7 +300,7 @@ def introduce(run: Run, trainer: GiGPOTrainer, callback: RunCallback, first_step
     for note in run.remarks():
         console.note(note)
     said = callback.record.warnings()
-    for note in run.notes():
+    for note in (*run.notes(), *callback.record.other_images):
         if note in said:  # by an earlier process of this run
             console.warn(note)
         else:

@@ -19,9 +19,10 @@ from tasks.__main__ import run
 from tasks.assertions.base import Verdict
 from tasks.assertions.grade import Grade
 from tasks.harbor.read import load, read_folder
+from tasks.images import image_of
 from tasks.judges import JudgeUse
 from tasks.model import TaskError
-from tasks.place import CannotBegin, image_of
+from tasks.place import CannotBegin
 from tasks.proof import play
 from tasks.sources import load_tasks
 from tasks.task import Task

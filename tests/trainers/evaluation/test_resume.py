@@ -123,6 +123,17 @@ def test_other_settings_are_refused_with_what_differs(
     assert {path.name: path.read_bytes() for path in (killed / "killed").iterdir()} == before
 
 
+def test_another_image_is_told_and_gone_on_with(
+    killed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = copy(killed / "whole", tmp_path / "e")
+    environment = json.loads((folder / "environment.json").read_text())
+    (folder / "environment.json").write_text(json.dumps(environment | {"images": {"x:1": ["sha256:aa"]}}))
+    monkeypatch.setattr("trainers.evaluation.play.image_ids", lambda tasks, sandbox: {"x:1": ["sha256:bb"]})
+    assert main(["--output_dir", str(folder), "--resume"]) == 0
+    assert "warning: the image x:1 is sha256:bb, and was sha256:aa: commands may" in capsys.readouterr().out
+
+
 def test_other_content_and_other_episodes_are_refused(
     killed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -204,6 +204,19 @@ def test_resume_with_other_tasks_is_refused(tmp_path: Path) -> None:
         again.write_tasks(Split((task(0, "pool"),), (task(2, "held"),)))
 
 
+def test_another_image_than_before_is_told(tmp_path: Path) -> None:
+    record = RunRecord(tmp_path / "run")
+    record.write_environment(images={"x:1": ["sha256:aa"], "y:1": ["sha256:cc"]})
+    assert record.other_images == []
+    record.write_environment(images={"x:1": ["sha256:bb"], "y:1": ["sha256:cc"]})
+    (line,) = record.other_images
+    assert line.startswith("the image x:1 is sha256:bb, and was sha256:aa: ")
+    assert json.loads((tmp_path / "run/environment.json").read_text())["images"]["x:1"] == ["sha256:bb"]
+    (tmp_path / "run/environment.json").write_text("{")
+    with pytest.raises(RunFolderError, match="environment.json: cannot be read"):
+        record.write_environment()
+
+
 def test_changed_settings_keep_the_older_file(tmp_path: Path) -> None:
     record = RunRecord(tmp_path / "run")
     record.write_config({"max_steps": 10})
