@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, JsonValue, field_validator
 
+from sandboxes.boot import WORKSPACE
 from sandboxes.sandbox import Backend, CommandResult, EntryKind, FileEntry, Files, Sandbox
 from tasks.assertions.base import AssertionKind, AssertionResult, BaseAssertion, GraderHandle, Outcome, Verdict
 from tasks.assertions.on_files import Pattern, TooSlow, as_list, search, shorten
@@ -35,6 +36,16 @@ if TYPE_CHECKING:
 _ENV = {"PYTHONNOUSERSITE": "1", "PYTHONHASHSEED": "0"}
 _INSTALLS = {"HOME": "/root", "TMPDIR": "/var/tmp"}
 """For a judge that installs packages: places on the disk, which hold more than those in memory."""
+
+
+def _installing(workdir: str) -> dict[str, str]:
+    """Variables of a judge that installs packages, for itself as well (`pip install --user`).
+
+    Unless what the agent left lies where the user's own packages would.
+    """
+    home = f"{_INSTALLS['HOME']}/"
+    agents = f"{workdir}/"
+    return _INSTALLS if agents.startswith(home) or home.startswith(agents) else {**_INSTALLS, "PYTHONNOUSERSITE": ""}
 
 
 class SandboxGrader:
@@ -70,6 +81,10 @@ class SandboxGrader:
     def task_hash(self) -> str | None:
         """See `GraderHandle.task_hash`."""
         return None if self._task is None else self._task.content_hash
+
+    @property
+    def _workdir(self) -> str:
+        return WORKSPACE if self._task is None else self._task.workdir or WORKSPACE
 
     def run(
         self,
@@ -115,7 +130,7 @@ class SandboxGrader:
         with self._twin() as twin:
             open_for_judge(self._task, twin, terms)
             twin.put({path: entry for path, entry in kept.items() if entry is not None})
-            yield SandboxGrader(twin, self._task, variables=_INSTALLS if terms.network else {})
+            yield SandboxGrader(twin, self._task, variables=_installing(self._workdir) if terms.network else {})
 
     def _read(self, path: str, entry: FileEntry | bytes | str) -> FileEntry | bytes | str | None:
         """What is laid for a judge in another sandbox; None for fifos and the like."""
@@ -344,6 +359,8 @@ class Command(GraderAssertion):
 
 # -- `script`: a grader's program prints sub-scores, and each becomes a result of its own -----------------------------
 
+NOT_LOADED = "not loaded: "
+"""How a script that has a network begins the line on stderr which says what did not come."""
 PAYLOAD = "payload.json"
 """Name of the file, in the folder of the grader, that tells a script what was said."""
 MAX_SCORES = 1000
@@ -377,6 +394,22 @@ class OnFailure(StrEnum):
 
 class _Bad(Exception):
     """What was printed is no set of scores."""
+
+
+class NotLoaded(Exception):
+    """What a script loads from the network did not come."""
+
+    def __init__(self, line: str) -> None:
+        super().__init__(
+            f"what the script installs did not come ({line}); remedy: a verifier_network that reaches where it comes "
+            "from, or put it into the task's image"
+        )
+
+
+def _not_loaded(result: CommandResult) -> str:
+    """The line that says what of a script's installing failed, as the script found it; empty where nothing did."""
+    found = re.search(rf"^{NOT_LOADED}(.*)$", result.stderr_text, re.MULTILINE)
+    return re.sub(r" object at 0x[0-9a-f]+", "", found[1])[:200] if found else ""
 
 
 class CannotBeCarried(Exception):
@@ -422,16 +455,35 @@ class Script(GraderAssertion):
             raise CannotBeCarried("the workspace holds more files than a judge in another sandbox is given")
         with self._elsewhere(handle, outcome.files) as fresh:
             result = self._run(fresh, outcome)
-        if not result.timed_out and not self._network_failed(outcome, result):
+        if not self._network_failed(outcome, result) and not result.timed_out:
             return result
         with _ONE_AT_A_TIME, self._elsewhere(handle, outcome.files) as fresh:
             return self._run(fresh, outcome)
 
     def _network_failed(self, outcome: Outcome, result: CommandResult) -> bool:
-        """Whether no verdict may have been the network's doing, which is well now: the untouched workspace gets one."""
-        if not self.judged_in.network or self._comes_to_scores(result) == _WORKS:
+        """Whether no verdict, or a low one, may have been the network's doing, which is well now.
+
+        The untouched workspace tells: nothing of the agent's is there.
+
+        Raises:
+            NotLoaded: What the script loads does not come there, either: no verdict is one.
+        """
+        if not self.judged_in.network or self._is_full(result):
             return False
-        return self.on_untouched(outcome, self._comes_to_scores) == _WORKS
+        if _not_loaded(result):
+            if there := self.on_untouched(outcome, _not_loaded):
+                raise NotLoaded(there)
+            return True
+        return self._comes_to_scores(result) != _WORKS and self.on_untouched(outcome, self._comes_to_scores) == _WORKS
+
+    def _is_full(self, result: CommandResult) -> bool:
+        try:
+            found = self._read(result)
+        except _Bad:
+            return False
+        if isinstance(found, dict):
+            found = [found[name] for name in self._deciding(found)]
+        return all(value == 1 for value in (found if isinstance(found, list) else [found]))
 
     def _elsewhere(self, handle: GraderHandle, files: Files | None = None) -> AbstractContextManager[GraderHandle]:
         if self.judged_in.sandbox is Where.FRESH:
@@ -458,7 +510,7 @@ class Script(GraderAssertion):
         """Run the script: one result per sub-score, or one for all where it prints a number or fails."""
         try:
             found = self._read(self.run(outcome))
-        except NoSandbox as error:
+        except (NoSandbox, NotLoaded) as error:
             return (self.erred(str(error)),)
         except _Bad as error:
             return (self._bad(outcome, str(error)),)
@@ -467,7 +519,7 @@ class Script(GraderAssertion):
         if not found:
             return (self.failed("the script printed no sub-score"),)
         name = self.name or self.default_name()
-        deciding = {"reward"} if self.mode is ScriptMode.REWARD and "reward" in found else set(found)
+        deciding = self._deciding(found)
         share = self.weight / len(deciding)
         return tuple(
             replace(
@@ -477,6 +529,10 @@ class Script(GraderAssertion):
             )
             for key, value in found.items()
         )
+
+    def _deciding(self, found: Mapping[str, Any]) -> set[str]:
+        """Names of the sub-scores that count."""
+        return {"reward"} if self.mode is ScriptMode.REWARD and "reward" in found else set(found)
 
     def describe(self) -> str:
         """Return the condition in words."""

@@ -6,8 +6,10 @@ import os
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import docker
 import pytest
@@ -16,9 +18,11 @@ from envs.clawgym import ClawGymEnv
 from envs.sandboxed import ExposedJudge, refuse_exposed
 from sandboxes import Backend, open_sandbox
 from sandboxes.client import SupervisedSandbox
-from sandboxes.sandbox import JudgeIsolation, SandboxUnavailable
+from sandboxes.sandbox import FileEntry, JudgeIsolation, SandboxUnavailable
 from tasks.__main__ import run
-from tasks.assertions.base import Verdict
+from tasks.assertions import run as running
+from tasks.assertions.base import Outcome, Verdict
+from tasks.assertions.run import SandboxGrader, Script
 from tasks.judged_in import SharedJudge, Where, judge_isolation
 from tasks.model import TaskError
 from tasks.place import CannotBegin, refuse_unplaceable
@@ -26,6 +30,7 @@ from tasks.proof import play
 from tasks.task import Task
 from tests.envs.fakes import FakeSandbox
 from tests.sandboxes.conftest import ENGINE_VARIABLE, engine_for, require
+from tests.tasks.fake_sandbox import FakeSandbox as Unconfined
 from tests.tasks.harbor.given import HELLO, TOML, write_task
 from tests.tasks.harbor.test_read import Parts, played, read, refusal, verdict
 
@@ -311,6 +316,97 @@ def test_the_verifier_alone_has_a_network(tmp_path: Path, address: tuple[str, st
             play(task, sandbox, [], network="turngym-no-such-network")
         with pytest.raises(SandboxUnavailable, match="gives a container no way out"):
             play(task, sandbox, [], network="none")
+
+
+LOADS = """\
+#!/bin/bash
+false && pip install x
+cat said 2>/dev/null
+if [ -e @well@ ]; then come=1; else come=; echo '  Caused by: error sending request for url (https://x.y/)'; @heal@; fi
+[ -n "$come" ] && grep -qx hello hello.txt && reward=1 || reward=0
+echo $reward >/logs/verifier/reward.txt
+"""
+"""A verifier that loads something, which does not come unless a file says so; it scores 0 then, as many do."""
+SAYS = "curl: (6) Could not resolve host: x.y\n"
+MAY_LOAD = {
+    "well, right": (True, "true", {"hello.txt": "hello\n"}, Verdict.PASS, 1),
+    "well, wrong": (True, "true", {}, Verdict.FAIL, 1),
+    "ill, right": (False, "true", {"hello.txt": "hello\n"}, Verdict.ERROR, 2),
+    "ill, wrong": (False, "true", {}, Verdict.ERROR, 2),
+    "well again, right": (False, "touch @well@", {"hello.txt": "hello\n"}, Verdict.PASS, 3),
+    "well again, wrong": (False, "touch @well@", {}, Verdict.FAIL, 3),
+    "said by the agent": (True, "true", {"said": SAYS}, Verdict.FAIL, 3),
+    "said by the agent, right": (True, "true", {"said": SAYS, "hello.txt": "hello\n"}, Verdict.PASS, 1),
+    "of this machine": (True, "true", {"said": SAYS.replace("x.y", "localhost")}, Verdict.FAIL, 1),
+}
+
+
+@pytest.mark.parametrize("case", MAY_LOAD)
+def test_what_does_not_come_is_no_score_and_the_agent_cannot_make_it_one(
+    tmp_path: Path, case: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    well, heal, files, expected, times = MAY_LOAD[case]
+    place = tmp_path / "well"
+    if well:
+        place.touch()
+    opened: list[object] = []
+    monkeypatch.setattr(running, "start_of", lambda *_: {})
+    monkeypatch.setattr(running, "open_for_judge", lambda task, sandbox, terms: opened.append(sandbox))
+    task = read(tmp_path, {"tests/test.sh": LOADS.replace("@heal@", heal).replace("@well@", str(place))})
+    with Unconfined() as sandbox:
+        end = Outcome({path: FileEntry(content=text.encode()) for path, text in files.items()}, {})
+        result = task.assertions[0].check(replace(end, grader=SandboxGrader(sandbox, task, network="bridge")))
+    assert (result.verdict, len(opened)) == (expected, times)
+    if expected is Verdict.ERROR:
+        assert "did not come (Caused by: error sending request for url" in result.detail and "remedy:" in result.detail
+
+
+# What installers print where the network does not answer, and what is no word of theirs.
+NOT_COME = """\
+W: Failed to fetch http://x.y/dists/z/InRelease  Temporary failure resolving 'x.y'
+E: Unable to locate package hello
+Err:1 http://x.y z InRelease
+Err:1 http://x.y z InRelease Could not connect to x.y:80
+WARNING: Retrying (Retry(total=4, connect=None)) after connection broken by 'NewConnectionError(...)'
+ERROR: No matching distribution found for x==2.0.0
+curl: (28) Failed to connect to x.y port 443 after 9 ms: Timeout was reached
+wget: unable to resolve host address 'x.y'
+\u00d7 Failed to fetch: `https://x.y/simple/pytest/`
+  \u251c\u2500\u25b6 Request failed after 3 retries
+npm ERR! code ENOTFOUND
+fatal: unable to access 'https://x.y/': Could not resolve host: x.y
+/tests/test.sh: line 5: uvx: command not found
+/usr/bin/python3: No module named pytest
+"""
+OTHER = """\
+curl: (7) Failed to connect to localhost port 8080
+ModuleNotFoundError: No module named 'app'
+E       assert 1 == 2
+error: test failed
+app: command not found
+WARNING: Running pip as the 'root' user can result in broken permissions
+"""
+
+
+def test_words_of_installers_are_known(tmp_path: Path) -> None:
+    (script,) = (item for item in read(tmp_path, {"tests/test.sh": HELLO}).assertions if isinstance(item, Script))
+    text = script.files["reward.py"]
+    known: dict[str, Any] = {}
+    exec(text[text.index("import json") : text.index("logs = ")], known)
+    said = [
+        line
+        for line in (NOT_COME + OTHER).splitlines()
+        if known["NOT_LOADED"].match(line) and not known["HERE"].search(line)
+    ]
+    assert said == [line for line in NOT_COME.splitlines() if not line.endswith("InRelease")]
+
+
+@pytest.mark.parametrize(
+    ("workdir", "lifted"),
+    [("/app", True), ("/workspace", True), ("/root", False), ("/root/.local/lib", False), ("/rooted", True)],
+)
+def test_packages_of_the_user_are_seen_unless_the_agent_may_have_left_them(workdir: str, lifted: bool) -> None:
+    assert ("PYTHONNOUSERSITE" in running._installing(workdir)) is lifted
 
 
 # -- The key in task files -----------------------------------------------------------------------------------------
