@@ -250,7 +250,7 @@ def configuration(
         network_mode=terms.network or "none",
         cap_drop=["ALL"],
         cap_add=list(_INSTALLS) if terms.network else None,
-        security_opt=["no-new-privileges"],
+        security_opt=["no-new-privileges", *([f"mask={':'.join(_MASKED)}"] if engine.kind == "podman" else [])],
         privileged=False,
         pids_limit=limits.processes + SUPERVISOR_TASKS,
         mem_limit=memory,

@@ -104,7 +104,7 @@ def build(text: str, *, hosts: Sequence[str] | None = None, say: Callable[[str],
             tail: deque[str] = deque(maxlen=_TAIL)
             for line in api.build(fileobj=file, **options):
                 if line.get("error"):
-                    raise BuildFailed(f"{line['error']}{''.join(f'; {one}' for one in tail)}")
+                    raise BuildFailed(f"{str(line['error']).strip()}{''.join(f'; {one}' for one in tail)}")
                 tail += [one.strip() for one in str(line.get("stream") or "").splitlines() if one.strip()]
         except EngineFailed as error:
             raise BuildFailed(str(error)) from error

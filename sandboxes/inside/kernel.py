@@ -135,9 +135,15 @@ _DENIED = {
 _ALWAYS = (
     *("add_key", "request_key", "keyctl"),
     *("bpf", "perf_event_open", "userfaultfd", "io_uring_setup", "open_by_handle_at"),
+    *("unshare", "setns"),
 )
-"""Denied also where namespaces hold the rest: keyrings outlive a reset, the others lead around this filter."""
-_NAMESPACES_HOLD = ("socket", "shmget", "semget", "msgget", "mq_open", "unshare", "setns", "mount")
+"""Denied also where namespaces hold the rest: keyrings outlive a reset, the others lead around this filter, and in a
+user namespace of its own a command would have capabilities, which engines forbid (Docker) or not (Podman)."""
+_CLONE, _CLONE3 = (56, 220), 435
+_NEW_NAMESPACES = 0x7E020000
+"""Flags of `clone` that make namespaces. Those of `clone3` lie in memory, where no filter reads: programs are told that
+the kernel has no such call, and take `clone`."""
+_NAMESPACES_HOLD = ("socket", "shmget", "semget", "msgget", "mq_open", "mount")
 """Denied where there are no namespaces."""
 _OF_OTHERS = ("ptrace", "process_vm_readv", "process_vm_writev", "kcmp", "pidfd_getfd")
 """What reaches into other processes: denied to every command, on every backend (see `command_program`)."""
@@ -160,8 +166,9 @@ def _step(code: int, jump_true: int, jump_false: int, value: int) -> bytes:
     return struct.pack("=HBBI", code, jump_true, jump_false, value)
 
 
-_LOAD, _EQUAL, _AT_LEAST, _ANSWER = 0x20, 0x15, 0x35, 0x06
+_LOAD, _EQUAL, _AT_LEAST, _HAS, _ANSWER = 0x20, 0x15, 0x35, 0x45, 0x06
 _ALLOW, _NOTIFY, _DENY, _KILL = 0x7FFF0000, 0x7FC00000, 0x00050000 | 1, 0x80000000
+_UNKNOWN = 0x00050000 | 38
 
 
 def architecture() -> tuple | None:
@@ -228,6 +235,10 @@ def filter_program(sockets: bool) -> bytes | None:
     program = _known_calls_only(*arch)
     for name in (*_ALWAYS, *(_NAMESPACES_HOLD if sockets else ())):
         program += [_step(_EQUAL, 0, 1, _DENIED[name][column]), _step(_ANSWER, 0, 0, _DENY)]
+    program += [_step(_EQUAL, 0, 1, _CLONE3), _step(_ANSWER, 0, 0, _UNKNOWN)]
+    checks = [_step(_LOAD, 0, 0, 16), _step(_HAS, 0, 1, _NEW_NAMESPACES)]
+    checks += [_step(_ANSWER, 0, 0, _DENY), _step(_ANSWER, 0, 0, _ALLOW)]
+    program += [_step(_EQUAL, 0, len(checks), _CLONE[column]), *checks]
     if not sockets:
         checks = [_step(_EQUAL, len(_FAMILIES) - index, 0, family) for index, family in enumerate(_FAMILIES)]
         checks = [_step(_LOAD, 0, 0, 16), *checks, _step(_ANSWER, 0, 0, _DENY), _step(_ANSWER, 0, 0, _ALLOW)]

@@ -58,7 +58,7 @@ def test_what_could_bring_in_more_than_the_engine_has_is_refused(text: str, word
             "there is no bash in /bin or /usr/bin, which every command needs",
         ),
         ("RUN rm -f /usr/bin/python3", "has no python3, which the supervisor needs; remedy: install bash and python3"),
-        ("RUN false", "returned a non-zero code"),
+        ("RUN false", "RUN false"),
     ],
     ids=["bash", "python3", "step"],
 )

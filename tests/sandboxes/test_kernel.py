@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -19,9 +21,31 @@ def test_filters_fit_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     assert kernel.filter_program(True) is None
 
 
+_TRIES = """
+import ctypes, errno, os, sys
+from sandboxes.inside import kernel
+kernel.enter_filter(kernel.filter_program(sys.argv[1] == "sockets"))
+libc, number = ctypes.CDLL(None, use_errno=True), kernel._CLONE[kernel.architecture()[1]]
+def tried(*words):
+    pid = libc.syscall(*words)
+    if pid == 0: os._exit(0)
+    return os.waitpid(pid, 0)[1] if pid > 0 else errno.errorcode[ctypes.get_errno()]
+print(tried(number, 0x10000000 | 17, 0, 0, 0, 0), tried(number, 17, 0, 0, 0, 0), tried(435, 0, 0),
+      libc.unshare(0x10000000), os.system("true"))
+"""
+
+
+@pytest.mark.skipif(kernel.architecture() is None, reason="no filter for this machine")
+@pytest.mark.parametrize("kind", ["namespaces", "sockets"])
+def test_no_namespace_is_made_and_programs_start(kind: str) -> None:
+    done = subprocess.run([sys.executable, "-c", _TRIES, kind], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["EPERM", "0", "ENOSYS", "-1", "0"]
+
+
 def test_call_numbers_are_not_used_twice() -> None:
     for column in (0, 1):
-        numbers = [row[column] for row in kernel._DENIED.values()] + [row[column] for row in kernel._ONLY_SELF.values()]
+        numbers = [row[column] for row in kernel._DENIED.values()] + [kernel._CLONE[column], kernel._CLONE3]
+        numbers += [row[column] for row in kernel._ONLY_SELF.values()]
         assert len(set(numbers)) == len(numbers)
 
 
