@@ -33,9 +33,9 @@ from tasks.answers.clauses import (
     said_of_result,
     tested,
 )
-from tasks.answers.number_words import number_in_words, proof
+from tasks.answers.number_words import proof
 from tasks.answers.numbers import SENTENCE, before, numbers_in
-from tasks.answers.remarks import MOST_CUTS, TESTS, WINDOW, explains, refused
+from tasks.answers.remarks import MOST_CUTS, WINDOW
 from tasks.answers.restated import (
     again,
     compared,
@@ -88,7 +88,7 @@ _LAST = re.compile(
 )
 """What stands behind the last sign of equality is the answer, but in a reason: the most usual ending."""
 _LAST_LENGTH = 80
-_SAYS_AGAIN = re.compile(r"(?:, or|, which is)\b|\b(?:must|needs?|should)\b[^.:\n0-9]{0,15}[0-9][^.:\n]{0,20}: ")
+SAYS_AGAIN = re.compile(r"(?:, or|, which is)\b|\b(?:must|needs?|should)\b[^.:\n0-9]{0,15}[0-9][^.:\n]{0,20}: ")
 """What may stand before an equation that does not end with the answer."""
 
 
@@ -97,7 +97,7 @@ def answer_end(text: str) -> int:
     end = len(text)
     for _ in range(MOST_CUTS):
         edge = max(0, end - WINDOW)
-        usual = _LAST.search(text, max(0, end - _LAST_LENGTH), end) and not _SAYS_AGAIN.search(text, edge, end)
+        usual = _LAST.search(text, max(0, end - _LAST_LENGTH), end) and not SAYS_AGAIN.search(text, edge, end)
         if usual and proof(text, edge, end) is None:
             break
         cut = _cut(text, end)
@@ -109,7 +109,7 @@ def answer_end(text: str) -> int:
 
 def _cut(text: str, end: int) -> int | None:
     """One cut: a place after an earlier number and before the last one; None where the last one may be the answer."""
-    start = _sentence_start(text, end)
+    start = sentence_start(text, end)
     if start is None:
         return None
     found = [core for core in numbers_in(text, start, end) if not _is_glued(text, core.start())]
@@ -128,7 +128,7 @@ def _is_glued(text: str, start: int) -> bool:
     return start > 0 and text[start - 1] not in " =(<>\n+-*/,:" and before(text, start).glued
 
 
-def _sentence_start(text: str, end: int) -> int | None:
+def sentence_start(text: str, end: int) -> int | None:
     """Where the last sentence with a digit begins; None where that is too far away."""
     edge = max(0, end - WINDOW)
     digit = next((at for at in range(end - 1, edge - 1, -1) if text[at].isdigit()), None)
@@ -137,50 +137,3 @@ def _sentence_start(text: str, end: int) -> int | None:
     line = text.rfind("\n", edge, digit) + 1 or edge
     starts = [found.end() for found in SENTENCE.finditer(text, line, digit + 1) if found.end() <= digit]
     return starts[-1] if starts else (line if line > edge or edge == 0 else None)
-
-
-# A quick look, for most replies
-
-_SUSPECT = frozenset((
-    "can't", "cannot", "can’t", "check", "checking", "checks", "confirm", "context", "could", "data", "depends",
-    "details", "difficult", "enough", "equivalent", "example", "guess", "guessed", "guesses", "guessing", "hard",
-    "hmm", "idea", "if", "impossible", "info", "information", "insufficient", "know", "may", "maybe", "might", "not",
-    "or", "perhaps", "possible", "proof", "same", "say", "suppose", "unable", "verification", "verify", "verifying",
-    "way", "whether", "would",
-))  # fmt: skip
-"""Words without which no sentence puts a result to the test, refuses, or is the guess that follows a refusal."""
-_TESTING = frozenset((
-    "check", "checking", "checks", "confirm", "equivalent", "hmm", "proof", "same", "verification", "verify",
-    "verifying",
-))  # fmt: skip
-"""Those of them that put a result to the test."""
-_BLANKS = bytes.maketrans(b",.:()-!?;", b" " * 9)
-"""Marks between words; bytes are translated faster than a text."""
-_OR_DIGITS = re.compile(r"[0-9]%?(?: [a-z]+){0,4}, or ")
-
-
-def unusual(text: str, start: int) -> bool:
-    """Whether the result in the last sentence, which starts at a place, may not be the answer of the reply."""
-    sentence = text[start:].lower()
-    if "**" in sentence or (":" in text and explains(text)):
-        return True
-    if ", or " in sentence and _OR_DIGITS.search(sentence):
-        return True
-    colon = ": " in sentence and any(map(sentence.__contains__, ("must", "need", "should", ", or", ", which is")))
-    if (colon or ", which is " in sentence) and _SAYS_AGAIN.search(sentence):
-        return True
-    if "because " in sentence or "since " in sentence:
-        if "'s because " in sentence or "’s because " in sentence or " is because " in sentence:
-            return True
-        if (reason := proof(text, start, len(text))) is not None:
-            named, result = text[start : reason.start()], reason["result"].strip(".,")
-            if result not in named and not any(str(number_in_words(word)) == result for word in named.split()):
-                return True
-    sentence = sentence.encode(errors="surrogatepass").translate(_BLANKS).decode(errors="surrogatepass")
-    words = sentence.split()
-    if _SUSPECT.isdisjoint(words) and "'d" not in sentence and "’d" not in sentence:
-        return False
-    if _TESTING.isdisjoint(words):
-        return refused(text)
-    begin = _sentence_start(text, len(text))
-    return begin is None or TESTS.match(text, begin) is not None or refused(text)

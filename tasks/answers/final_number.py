@@ -17,14 +17,13 @@ from typing import NamedTuple
 import regex as re  # possessive quantifiers of `re` match wrongly before Python 3.11.5 (gh-106052)
 
 from tasks.answers.amounts import Amount, compound
-from tasks.answers.closings import answer_end, unusual
+from tasks.answers.closings import answer_end
 from tasks.answers.number_words import WORD, number_in_words, spelled
 from tasks.answers.numbers import (
     CORE,
     CURRENCY,
     MARKUP,
     SIGN,
-    TELLING,
     Number,
     after,
     before,
@@ -36,7 +35,8 @@ from tasks.answers.numbers import (
     value,
     visible,
 )
-from tasks.answers.remarks import concludes, own_turn, refused, remarks_start, taken_back
+from tasks.answers.remarks import own_turn, refused, remarks_start, taken_back
+from tasks.answers.usual_endings import usual_end
 
 WINDOW = 300
 """Characters after a marker, or around the last digit, that are looked at: a reply costs time linear in its size."""
@@ -180,7 +180,7 @@ def _marked_or_last(text: str) -> Extraction | None:
     found = _marker(text)
     if found is not None and len(text) - found.end > _SHORT and taken_back(text, found.end):
         return _closing_number(text)
-    return found or _usual_end(text) or _closing_number(text)
+    return found or _usual_number(text) or _closing_number(text)
 
 
 _SHORT = 12
@@ -380,99 +380,13 @@ def _only(head: str, tail: str) -> bool:
     )
 
 
-_TURNING = frozenset(
-    {
-        "hundred",
-        "thousand",
-        "million",
-        "billion",
-        "trillion",
-        "otherwise",
-        "else",
-        "or",
-        "isn't",
-        "isn’t",
-        "wasn't",
-        "wasn’t",
-    }
-    | {"maybe", "perhaps", "possibly", "probably", "potentially", "alternatively", "either", "versus", "vs"}
-)
-"""Words that may change the number before them."""
-_TURNING_IN_PAIRS = frozenset({"is", "was", "as", "plus", "minus", "times", "to", "over", "and"})
-_TURNING_PAIR = fast_re.compile(
-    r" (?:(?:is|was) (?:not|never|wrong|incorrect)|as (?:required|given|stated|expected|needed|the problem)"
-    rf"|(?:plus|minus|times|to|over|and) (?:{WORD}))\b",
-    fast_re.IGNORECASE,
-)
-_LINKING = frozenset(
-    {"so", "then", "thus", "hence", "therefore", "which", "who", "that", "but", "nor", "minus", "plus"}
-)
-"""Words behind which another number may be the answer."""
-_CLOSER_LOOK = _TURNING | _TURNING_IN_PAIRS | _LINKING
-_PLAIN_WORD = r"(?: (?:a|[A-Z]|[A-Za-z’'-]{2,20})(?:(?: / |/)[a-z]{2,20})?)"
-_NUMBER_AT_END = r"\$?((?:[1-9][0-9]{0,2}(?:,[0-9]{3}){1,4}|[0-9]{1,15})(?:\.[0-9]{1,6})?)(?![0-9])" + (
-    r"(?! (?:squared|cubed|factorial|choose|mod|modulo|pi)\b)"
-)
-_END = fast_re.compile(
-    rf"(?:[a-z] (?:is|are|was|were|has|have|had|makes|equals|costs|cost|left)) {_NUMBER_AT_END}"
-    r"(?: [a-z]{3,20})?\.?\s*\Z"
-)
-_RESULT_AT_END = fast_re.compile(
-    rf"= ?{_NUMBER_AT_END}(?:>>{_NUMBER_AT_END})?(?:(?:%|\"(?= [a-z]))?(?:(?: / |/)[a-z]{{2,20}})?{_PLAIN_WORD}{{0,15}}"
-    rf"|{_PLAIN_WORD}{{0,8}}? (?:in|for|of|after|within|during|from|on|out of|with|at|by|per|every"
-    rf"|each|to (?!the\b|a\b|about\b)[a-z]+)"
-    rf"(?: (?:the|a|all|his|her|their|last|first|next|of)){{0,3}} \$?[0-9]{{1,4}}{_PLAIN_WORD}{{0,6}})\.?\s*\Z"
-)
-_RESULT_SAID = fast_re.compile(rf"= ?{_NUMBER_AT_END}(?:>>{_NUMBER_AT_END})?")
-_AGAIN_AT_END = fast_re.compile(
-    rf"[^0-9=\n]*?(?P<word>[A-Za-z]+) (?P<number>{_NUMBER_AT_END})%?{_PLAIN_WORD}{{0,15}}\.?\s*\Z"
-)
-"""The usual last words of a reply without a marker, read without the machinery below, and to the same end."""
-_USUAL_LENGTH = 200
-_OPERAND = frozenset("0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ)%")
-
-
-def _usual_end(text: str) -> Extraction | None:
-    """Read a last sentence that ends with a result, or that concludes and has one number, where nothing is unusual."""
-    start = max(0, len(text) - _USUAL_LENGTH)
-    last = 1 + max(text.rfind("\n", start, len(text) - 1), text.rfind(". ", start), start - 1)
-    at = text.rfind("=", last)
-    found = None
-    if at > 0 and text[at - 1 - (text[at - 1] == " ")] in _OPERAND:
-        found = _RESULT_AT_END.match(text, at)
-    elif at < 0 and (again := _AGAIN_AT_END.match(text, last)) is not None and again["word"].lower() not in TELLING:
-        sign = text.rfind("=", 0, last)
-        result = _RESULT_SAID.match(text, sign) if sign > 0 else None
-        if result is not None and read(result[result.lastindex or 1]) == read(again["number"]):
-            found = again
-    if found is None and at < 0:
-        found = _END.search(text, last)
-        if found is not None and (_ANY_DIGIT.search(text, last, found.start()) or not concludes(text, last)):
-            found = None
-    if found is None or unusual(text, last):
+def _usual_number(text: str) -> Extraction | None:
+    """Read the number of a text without markers that ends as nearly all do; None for all others."""
+    place = usual_end(text)
+    if place is None:
         return None
-    said_again = found.re is _AGAIN_AT_END
-    group = 2 if said_again else found.lastindex or 1
-    if group == 2 and not said_again and found[1] != found[2] and read(found[1]) != read(found[2]):
-        return None  # a calculator's note that says something else
-    tail = text[found.end(group) :].rstrip(" .\n")
-    if tail and _turned(tail):
-        return None
-    return Extraction(found[group], read(found[group]), Rule.LAST_NUMBER, *found.span(group))
-
-
-def _turned(tail: str) -> bool:
-    """Whether the words behind a number may change it, or lead to another one."""
-    words = _CLOSER_LOOK.intersection(tail.split())
-    if not words:
-        return False
-    if not _TURNING.isdisjoint(words) or (not _TURNING_IN_PAIRS.isdisjoint(words) and _TURNING_PAIR.search(tail)):
-        return True
-    linking = not _LINKING.isdisjoint(words) or "and" in words or "times" in words
-    return linking and _ANY_DIGIT.search(tail) is not None
-
-
-_ANY_DIGIT = fast_re.compile("[0-9]")
+    written = text[slice(*place)]
+    return Extraction(written, read(written), Rule.LAST_NUMBER, *place)
 
 
 def _closing_number(text: str) -> Extraction | None:

@@ -534,6 +534,11 @@ def _claimed_in_bold(text: str, edge: int, bold: re.Match[str], end: int) -> int
     return bold.end() if not (_REASONED.search(within.replace("=", "")) and _VERB.search(within)) else None
 
 
+def opens_with_number(text: str) -> bool:
+    """Whether a reply begins with a number and nothing else, so that this may be its answer."""
+    return _FRAGMENT.match(text) is not None
+
+
 def explains(text: str) -> bool:
     """Whether a heading such as `Explanation:` stands before all equations, so that the answer may be before it."""
     colon = text.find(":")
@@ -564,8 +569,3 @@ def last_sign(text: str, end: int) -> re.Match[str] | None:
 def behind(text: str, sign: re.Match[str], end: int) -> Number | None:
     """The number behind a sign of equality."""
     return next((value(core) for core in numbers_in(text, sign.end(), min(end, sign.end() + 40))), None)
-
-
-def concludes(text: str, start: int) -> bool:
-    """Whether words from a place on lead to an answer of their own, such as `so` or `in total`."""
-    return CONCLUDES.search(text, start) is not None
