@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
+from typing import cast
 
 import regex as re  # possessive quantifiers of `re` match wrongly before Python 3.11.5 (gh-106052)
 
@@ -22,8 +23,9 @@ Number = int | Fraction
 
 _GAP = r"[\s*_]"
 SENTENCE = fast_re.compile(
-    rf"{_GAP}(?:(?<=[.!?:]{_GAP})(?<!\bMr\.{_GAP})(?<!\bMrs\.{_GAP})(?<!\b[MD][sr]\.{_GAP})(?<!\bSt\.{_GAP})"
-    rf"{_GAP}*(?=[A-Z*_\"“(])|(?<=\n)|(?:(?<=[a-z]{{4}}[.!] )|(?<=[0-9]{{2}}[.!] ))(?<!pprox\. )(?=\$?[0-9]))"
+    rf"{_GAP}(?:(?<=[.!?:]{_GAP})(?:"
+    rf"(?<!\bMr\.{_GAP})(?<!\bMrs\.{_GAP})(?<!\b[MD][sr]\.{_GAP})(?<!\bSt\.{_GAP}){_GAP}*(?=[A-Z*_\"“(])"
+    r"|(?:(?<=[a-z]{4}[.!] )|(?<=[0-9]{2}[.!] ))(?<!pprox\. )(?=\$?[0-9]))|(?<=\n))"
 )
 """What stands between two sentences; what it begins with comes first, and so it is found fast."""
 CLOCK = fast_re.compile(r"\b[0-9]{1,2}(?::[0-9]{2})?\ ?[ap]\.?m\b|\b[0-9]{1,2}:[0-9]{2}\b", fast_re.IGNORECASE)
@@ -65,6 +67,7 @@ _VULGAR = {
 _WORDS = {"hundred": 2, "thousand": 3, "k": 3, "million": 6, "m": 6, "mn": 6, "billion": 9, "b": 9, "bn": 9}
 _WORDS["trillion"] = 12
 
+_SIZE = "hundred|thousand|million|billion|trillion"
 _GROUPED = r"""(?: [1-9][0-9]{0,2} (?P<%(s)s> ,|\{,\}|\\,|,\\!|\\!,|['’_\ ] ) [0-9]{3}
                      (?: (?P=%(s)s) [0-9]{3} )*+ (?![0-9])
                  | [1-9][0-9]? (?: ,[0-9]{2}(?=,) )++ ,[0-9]{3} (?![0-9])
@@ -90,7 +93,7 @@ CORE = re.compile(
         )?
     )
     (?: (?: \ |\\[ ,;]|\\(?:text|mathrm|textbf)\{{\ ? ){{0,2}}
-        (?P<word>(?i:hundred|thousand|million|billion|trillion))\b(?:\ ?\}})?
+        (?P<word>(?i:{_SIZE}))\b(?:\ ?\}})?
       | (?P<letter>[kKMB]|mn|bn)(?![A-Za-z0-9])
     )?
     (?: \ ?\\?% | :00(?=\ ?[apAP]\.?[mM]\b) )?""",
@@ -253,13 +256,21 @@ def value(found: re.Match[str]) -> Number | None:
     return result * 10 ** _WORDS[size.lower()] if size else result
 
 
-_START = re.compile(rf"[0-9{''.join(_VULGAR)}]|\.[0-9]|\\[dtc]?frac")
+_START = fast_re.compile(
+    rf"""(?P<plain>[0-9]+)(?!  # digits alone are the whole number, unless `CORE` may find that it goes on:
+            [0-9eE%:'’_{{\\{"".join(_VULGAR)}] | [.,][0-9\\] | -\\ | \ (?:[0-9\ ]|and\ )
+          | \ ?(?:/\ ?[0-9] | [×*xX]\ ?10 | [kKMB](?![A-Za-z0-9]) | mn | bn | (?i:{_SIZE}) | [%\\{"".join(_VULGAR)}])
+        ) | [0-9{"".join(_VULGAR)}] | \.[0-9] | \\[dtc]?frac""",
+    fast_re.VERBOSE,
+)
+"""Where a number begins; a plain one is found whole, several times as fast as by `CORE`, and with its group `plain`."""
 
 
 def numbers_in(text: str, start: int, stop: int) -> Iterator[re.Match[str]]:
     """Yield what `CORE` finds between two places, from the left, none twice."""
     while (place := _START.search(text, start, stop)) is not None:
-        core = CORE.match(text, place.start(), stop)
+        plain_one = cast("re.Match[str]", place) if place["plain"] else None
+        core = plain_one or CORE.match(text, place.start(), stop)
         if core is not None:
             yield core
         start = place.start() + 1 if core is None else core.end()

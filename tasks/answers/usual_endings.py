@@ -72,6 +72,8 @@ def _said_again(text: str, start: int) -> tuple[int, int] | None:
     result = _RESULT_SAID.match(text, sign) if sign > 0 else None
     if result is None or read(result[result.lastindex or 1]) != read(found["number"]):
         return None
+    if DIGIT.search(text[result.end() : start].replace(found["number"], "")):
+        return None  # another number between them may be the answer
     return found.span("number")
 
 

@@ -1,12 +1,13 @@
 from __future__ import annotations
 
+import random
 from fractions import Fraction
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.answers.numbers import read
+from tasks.answers.numbers import CORE, numbers_in, read, value
 
 WHOLE = st.integers(min_value=0, max_value=10**12)
 
@@ -103,3 +104,18 @@ def test_other_forms(text: str, value: Fraction | int) -> None:
 )
 def test_what_is_no_number(text: str) -> None:
     assert read(text) is None
+
+
+def test_plain_numbers_are_found_as_by_the_whole_grammar() -> None:
+    pieces = [
+        "12", "7", "1,234", ".5", "1.2.3", ",", ",,", "{,}", " ", "  ", "/", " / 4", "-", "x", " x 10^3", "×10^2", "e",
+        "e5", "%", " %", "\\%", ":", ":00 pm", "'", "’000", "_", "½", " ½", " and 1/2", " and ", "k", " kids", " K",
+        "mn", " million", " Thousand", " hundreds", "\\frac{1}{2}", "\\,", ",\\!000", " 000", ".", ".\n", ")", "=",
+        ">>", "*", " * 3", "b", " bn", " apples",
+    ]  # fmt: skip
+    draw = random.Random(0)
+    for _ in range(3000):
+        text = "".join(draw.choice(pieces) for _ in range(draw.randint(2, 8)))
+        for found in numbers_in(text, 0, len(text)):
+            core = CORE.match(text, found.start())
+            assert core is not None and core.span() == found.span() and value(core) == value(found), text

@@ -1,0 +1,111 @@
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+import pytest
+
+from tasks.answers.closings import CLAUSES
+from tasks.answers.final_number import _closing_number, _marker, final_number
+from tasks.answers.numbers import TELLING, plain, visible
+from tasks.answers.remarks import SENTENCES, own_turn
+from tasks.answers.usual_endings import usual_end
+from tasks.sources import gsm8k
+from tests.tasks.answers import test_clauses, test_closings, test_final_number
+from tests.tasks.assertions.hostile import texts
+
+EXAMPLES = [rule.example.replace("|", "") for rule in (*SENTENCES, *CLAUSES)]
+"""One for each rule: a rule that is added to the tables is tried here, too."""
+REPLIES = [
+    reply
+    for table in (test_clauses, test_closings, test_final_number)
+    for reply, *_ in (*table.RIGHT, *table.WRONG)
+]  # fmt: skip
+STARTS = (
+    "So she has", "In total he pays", "Then it is", "There are", "Her speed is", "That leaves", "The rest costs",
+    "If he sells all, he gets", "It would be", "Since there are 7 days in a week, it takes", "Each gets",
+    "They need at least", "The answer may be", "He does not have", "Check:", "Of these, 5 are red, so the others are",
+)  # fmt: skip
+UNITS = (
+    "",
+    " eggs",
+    " dollars",
+    " percent",
+    " km/h",
+    " more eggs than Ann",
+    " a day",
+    " of the eggs",
+    " years old",
+    " kids",
+)
+ENDS = (
+    "", " left", " in 3 days", " for the 5 kids", " per week", " or so", " in all", " if all come", " (about 5 each)",
+    ", which is 3 more than Ann", " because 3 * 16 = 48", ", or 2 dozen", " and 5 cents", " and has 2 left over", "!",
+    " each, making 63 altogether", ", not 4", " with $5 for each", " over the 3 months", " since he had 20", " maybe",
+    " plus two", " as required", ", so 5 remain", " after 2 years", " to 7", " squared", " so for 3 kids",
+    " and pays for 5", " which leaves him with 2", " times that of 4", " million", ": 3 boys, 4 more",
+)  # fmt: skip
+
+
+def replies(count: int) -> Iterator[str]:
+    """Yield replies whose last sentences hold the words that the rules go by, with results of either sign."""
+    draw = random.Random(0)
+    words = sorted(TELLING)
+    for _ in range(count):
+        left, right = draw.randint(1, 40), draw.randint(1, 40)
+        result = draw.choice((left - right, left + right, f"{left * 100:,}", left + 0.5))
+        equation = draw.choice((f"{left} - {right} = ", f"{left} * {right} = <<{left}*{right}={result}>>", "", "", "$"))
+        word = draw.choice(("", "", "", f" {draw.choice(words)}"))
+        said = f"{draw.choice(STARTS)}{word} {equation}{result}{draw.choice(UNITS)}"
+        before = draw.choice((draw.choice(EXAMPLES), "We cannot know.", f"First, {left} + {right} = {result}."))
+        end = draw.choice((*ENDS, f" {draw.choice(words)}"))
+        between = draw.choice(("\n", " "))
+        behind = draw.choice(("", "", f" {draw.choice(EXAMPLES)}", "\nHope this helps!"))
+        yield f"{before}{between}{said}{draw.choice((end, ''))}.{behind}"
+
+
+def differs(reply: str) -> bool | None:
+    """Whether a reply that is read at once is read otherwise at length; None for one that is not."""
+    text = own_turn(visible(plain(reply))[0])
+    place = None if _marker(text) is not None else usual_end(text)
+    if place is None:
+        return None
+    quick, full = final_number(reply), _closing_number(text)
+    assert quick is not None and quick.value == text[slice(*place)]
+    return full is None or full.problem != "" or full.number != quick.number
+
+
+def test_what_is_read_at_once_would_be_read_the_same_at_length() -> None:
+    found = {reply: differs(reply) for reply in replies(8000)}
+    assert [reply for reply, other in found.items() if other] == []
+    assert sum(other is False for reply, other in found.items() if " -" in reply[-20:]) > 50
+    assert sum(other is False for other in found.values()) > 800
+
+
+def test_the_replies_of_the_sample_without_their_marker_are_all_read_at_once() -> None:
+    """They are timed beside the regular expression of lm-eval (`benchmarks.answers_numbers`)."""
+    for task in gsm8k.load("sample"):
+        assert task.oracle is not None and task.oracle.answer is not None
+        for reply in (task.oracle.answer.replace("#### ", "The total is "), task.oracle.answer.partition("\n####")[0]):
+            assert differs(reply) is False, reply
+
+
+def test_the_examples_and_tables_of_all_rules_are_read_as_at_length() -> None:
+    assert [reply for reply in (*EXAMPLES, *REPLIES) if differs(reply)] == []
+    assert [reply for reply in texts(300) if differs(f"{reply} So it is 2 - 7 = -5 eggs.")] == []
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        "There are 60 minutes in 1 hour and he digs for 240 minutes so that's 240 / 60 = -4 hours.",
+        "He lost $9 that day because 11 - 20 = -9.",
+        "**5** is the answer.\nIt is 15 - 20 = -5.",
+        "2.\nIt is 15 - 20 = -5.",
+        "She has 5 - 8 = <<5-8=-3>>3.",
+        "He has 7 - 9 = -2 left after 3 days.",
+        "1 * 6 = 6. Therefore, it needs 18 minutes. One copy takes 6 minutes.",
+    ],
+)
+def test_what_may_not_be_the_answer_is_read_at_length(reply: str) -> None:
+    assert differs(reply) is None
