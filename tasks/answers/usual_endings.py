@@ -32,7 +32,9 @@ _RESULT_AT_END = re.compile(
     rf"|each|to (?!the\b|a\b|about\b)[a-z]+)"
     rf"(?: (?:the|a|all|his|her|their|last|first|next|of)){{0,3}} \$?[0-9]{{1,4}}{_WORD}{{0,6}})\.?\s*\Z"
 )
-_AGAIN_AT_END = re.compile(rf"[^0-9=\n]*?(?P<word>[A-Za-z]+) (?P<number>{_NUMBER})%?{_WORD}{{0,15}}\.?\s*\Z")
+_AGAIN_AT_END = re.compile(
+    rf"[^0-9=\n]*(?<![A-Za-z])(?P<word>[A-Za-z]+) (?P<number>{_NUMBER})%?{_WORD}{{0,15}}\.?\s*\Z"
+)
 _SAID_AT_END = re.compile(
     rf"(?:[a-z] (?:is|are|was|were|has|have|had|makes|equals|costs|cost|left)) {_NUMBER}(?: [a-z]{{3,20}})?\.?\s*\Z"
 )

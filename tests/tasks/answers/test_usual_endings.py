@@ -45,6 +45,10 @@ ENDS = (
     " plus two", " as required", ", so 5 remain", " after 2 years", " to 7", " squared", " so for 3 kids",
     " and pays for 5", " which leaves him with 2", " times that of 4", " million", ": 3 boys, 4 more",
 )  # fmt: skip
+AFTER_JUNK = (
+    "x is 18", "it = 5 apples.", "a not is 7", "> = 5", "at most is 5", "half is $5 or.", "b is 1,000.", "2, 5 = 6",
+    ". So it is 2 - 7 = -5 eggs.",
+)  # fmt: skip
 
 
 def replies(count: int) -> Iterator[str]:
@@ -92,7 +96,8 @@ def test_the_replies_of_the_sample_without_their_marker_are_all_read_at_once() -
 
 def test_the_examples_and_tables_of_all_rules_are_read_as_at_length() -> None:
     assert [reply for reply in (*EXAMPLES, *REPLIES) if differs(reply)] == []
-    assert [reply for reply in texts(300) if differs(f"{reply} So it is 2 - 7 = -5 eggs.")] == []
+    found = [differs(f"{junk} {end}") for junk in texts(300) for end in AFTER_JUNK]
+    assert True not in found and found.count(False) > 500
 
 
 @pytest.mark.parametrize(
