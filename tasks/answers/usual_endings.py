@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 
 from tasks.answers.closings import SAYS_AGAIN, sentence_start
-from tasks.answers.number_words import DIGIT, WORD, number_in_words, proof
+from tasks.answers.number_words import ANY_NUMBER, DIGIT, WORD, number_in_words, proof
 from tasks.answers.numbers import TELLING, read
 from tasks.answers.remarks import CONCLUDES, TESTS, explains, opens_with_number, refused
 
@@ -165,7 +165,7 @@ def _is_plain(text: str, place: tuple[int, int]) -> bool:
 
     The rules go by results that are not below zero; of those below, only these are known to stand.
     """
-    if ":" in text or "**" in text or opens_with_number(text) or DIGIT.search(text, place[1]):
+    if ":" in text or "**" in text or opens_with_number(text) or ANY_NUMBER.search(text, place[1]):
         return False
     start = sentence_start(text, len(text))
     return start is not None and _ONE_EQUATION.fullmatch(text, start, place[0]) is not None
