@@ -38,16 +38,20 @@ _SYSTEM = (
     "/run",
     "/turngym-grader",
 )
+_TEMPORARY = ("/tmp", "/var/tmp")
+"""A reset empties such folders, and cannot remove a workspace that is mounted inside."""
 
 
 def check_workdir(path: str) -> str:
     """An absolute path where a workspace may be mounted.
 
     Raises:
-        ValueError: Relative, not in normal form, the root, /tmp itself, or inside a system folder.
+        ValueError: Relative, not in normal form, the root, /var, inside a system folder or one for temporary files.
     """
-    if not path.startswith("/") or os.path.normpath(path) != path or path in ("/", "/tmp", "/var", "/var/tmp"):
+    if not path.startswith("/") or os.path.normpath(path) != path or path in ("/", "/var"):
         raise ValueError(f"workdir {path!r} must be an absolute path in normal form, such as /workspace")
+    if any(path == folder or path.startswith(folder + "/") for folder in _TEMPORARY):
+        raise ValueError(f"workdir {path!r} lies in a folder for temporary files; use a path such as /workspace")
     if any(path == folder or path.startswith(folder + "/") for folder in _SYSTEM):
         raise ValueError(
             f"workdir {path!r} lies in a system folder; use a path such as /workspace or /home/user/project"

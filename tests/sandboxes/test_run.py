@@ -318,7 +318,9 @@ def test_an_absolute_workdir(sandbox: SupervisedSandbox) -> None:
     assert out(sandbox, "pwd; ls") == "/workspace\n"
 
 
-@pytest.mark.parametrize("workdir", ["relative", "/", "/usr/local", "/proc", "/a/../b", "/tmp", "/etc/x"])
+@pytest.mark.parametrize(
+    "workdir", ["relative", "/", "/usr/local", "/proc", "/a/../b", "/tmp", "/tmp/x", "/var/tmp/x", "/var", "/etc/x"]
+)
 def test_workdirs_that_cannot_be(sandbox: SupervisedSandbox, workdir: str) -> None:
     with pytest.raises(ValueError, match="workdir"):
         sandbox.open({}, workdir=workdir)
