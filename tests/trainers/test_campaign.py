@@ -334,6 +334,26 @@ def test_three_seeds_of_the_same_thing_are_insufficient_evidence(write):
     assert verdict.recommendation == "insufficient_statistical_evidence"
 
 
+def test_runs_of_other_machines_are_named(write, tmp_path):
+    file = write(PLAIN + BETTER, seeds=range(3), steps=8)
+    done(file)
+    places = [path for path in tmp_path.glob("out/*/seed_*") if path.is_dir()]
+    for place in places:
+        here = {"packages": {"torch": "2.13.0"}, "cores": 2, "cpu": "a processor", "gpus": []}
+        if place.name == "seed_2" or (place.parent.name, place.name) == ("better", "seed_1"):
+            here["packages"] = {"torch": "2.11.0"}
+        (place / "environment.json").write_text(json.dumps(here))
+    notes = make_report(load_campaign(str(file))).notes
+    assert notes == (
+        "the runs had other machines or versions, which round otherwise: 3 runs with 2 cores (a processor), torch "
+        "2.13.0; 3 runs with 2 cores (a processor), torch 2.11.0",
+        "seed 1: not all conditions had the same machine",
+    )
+    for place in places:
+        (place / "environment.json").write_text(json.dumps({"packages": {"torch": "2.13.0"}, "gpus": ["H", "H"]}))
+    assert make_report(load_campaign(str(file))).notes == ()
+
+
 def test_runs_that_are_missing_wait_and_those_that_ended_otherwise_are_named(write, tmp_path):
     three = PLAIN + BETTER + "\n[conditions.broken]\nlearning_rate = 0.5\n"
     done(write(three, seeds=range(4), steps=8))

@@ -7,6 +7,7 @@ tasks. That of the step that was chosen, by these very figures, is biased upward
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
@@ -16,6 +17,7 @@ from typing import Any
 
 from rich.table import Table
 
+from tasks.model import counted
 from trainers.campaigns.figures import ConditionFigures, RunLine, condition_figures, deciding, last_step
 from trainers.campaigns.plan import OVER, Campaign, Figure, Manifest, RunEntry, ended_of
 from trainers.errors import RunFolderError
@@ -226,7 +228,7 @@ def make_report(campaign: Campaign, *, early: bool = False) -> Report:
         for run in runs
     ]
     results = tuple(line.result for line in lines)
-    notes = tuple(_notes(campaign, runs, others, same_reward=same_reward))
+    notes = (*_notes(campaign, runs, others, same_reward=same_reward), *_machines(folders))
     look = _look(campaign, results)
     judged = tuple(verdicts(results, campaign.baseline, look=look))
     lines.sort(key=lambda line: _by_condition(campaign)(line.result))
@@ -282,6 +284,28 @@ def _notes(campaign: Campaign, runs: list[RunEntry], others: list[RunEntry], *, 
         }
         if len(locks) > 1:
             yield f"seed {seed}: the conditions did not have the same tasks ({TASKS} of the runs differ)"
+
+
+def _machines(folders: Mapping[tuple[str, int], RunFolder | None]) -> Iterator[str]:
+    """Which machines the runs had, where these differ."""
+    runs: dict[str, list[int]] = {}
+    for (_, seed), found in folders.items():
+        if found is not None and found.environment:
+            runs.setdefault(_machine(found.environment), []).append(seed)
+    if len(runs) > 1:
+        told = "; ".join(f"{counted(len(seeds), 'run')} with {machine}" for machine, seeds in runs.items())
+        yield f"the runs had other machines or versions, which round otherwise: {told}"
+    common: Counter[int] = Counter(seed for seeds in runs.values() for seed in set(seeds))
+    if mixed := sorted(seed for seed, machines in common.items() if machines > 1):
+        yield f"seed {', '.join(map(str, mixed))}: not all conditions had the same machine"
+
+
+def _machine(environment: Mapping[str, Any]) -> str:
+    """What of a run's environment decides how it computes."""
+    packages, gpus = environment.get("packages", {}), environment.get("gpus") or []
+    versions = [f"{name} {packages[name]}" for name in ("torch", "transformers") if packages.get(name)]
+    place = ", ".join(sorted(set(gpus))) or f"{environment.get('cores', '?')} cores ({environment.get('cpu', '?')})"
+    return ", ".join([place, *versions])
 
 
 def _look(campaign: Campaign, results: Sequence[SeedResult]) -> Look:
