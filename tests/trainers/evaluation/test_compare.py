@@ -172,7 +172,7 @@ def test_the_stated_powers_are_those_of_the_test() -> None:
         assert powers == pytest.approx(exact, abs=0.005)
 
 
-@pytest.mark.parametrize(("runs", "tasks"), [(100, 320), pytest.param(1000, 100, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("runs", "tasks"), [(100, 320), pytest.param(1000, 100, marks=pytest.mark.whole)])
 def test_nulls_get_no_verdict_and_a_planted_degradation_its_stated_power(runs: int, tasks: int) -> None:
     """10 points less on tasks of which 20 % differ; how often that is seen stands in docs/verdicts.md."""
     rng = random.Random(runs)
