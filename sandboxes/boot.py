@@ -50,9 +50,9 @@ def check_workdir(path: str) -> str:
     """
     if not path.startswith("/") or os.path.normpath(path) != path or path in ("/", "/var"):
         raise ValueError(f"workdir {path!r} must be an absolute path in normal form, such as /workspace")
-    if any(path == folder or path.startswith(folder + "/") for folder in _TEMPORARY):
+    if f"{path}/".startswith(tuple(f"{folder}/" for folder in _TEMPORARY)):
         raise ValueError(f"workdir {path!r} lies in a folder for temporary files; use a path such as /workspace")
-    if any(path == folder or path.startswith(folder + "/") for folder in _SYSTEM):
+    if f"{path}/".startswith(tuple(f"{folder}/" for folder in _SYSTEM)):
         raise ValueError(
             f"workdir {path!r} lies in a system folder; use a path such as /workspace or /home/user/project"
         )

@@ -154,10 +154,7 @@ class ShipByHeldOut(Guard):
 
     def episodes(self, step: int, played: RolloutResult) -> None:
         """Count the pool."""
-        for episode in first_drawn(played.trajectories):
-            if is_graded(episode):
-                passed, graded = self._played.get(episode.task_id, (0, 0))
-                self._played[episode.task_id] = [passed + bool(episode.passed), graded + 1]
+        count_passes(self._played, played)
 
     def measured(self, held_out: Measured) -> Iterator[Alarm]:
         """Held-out flat or falling while the pool rises."""
@@ -196,6 +193,14 @@ class ShipByHeldOut(Guard):
         for name, p in (("p that the pool rose, held-out no better", self._rise), ("p that held-out fell", self._fall)):
             if p is not None:
                 yield Gauge(name, p, Fires.BELOW, self.alpha)
+
+
+def count_passes(counts: dict[str, list[int]], played: RolloutResult) -> None:
+    """Add the pool episodes drawn first to passed and graded attempts by task."""
+    for episode in first_drawn(played.trajectories):
+        if is_graded(episode):
+            passed, graded = counts.get(episode.task_id, (0, 0))
+            counts[episode.task_id] = [passed + bool(episode.passed), graded + 1]
 
 
 def risen(before: Mapping[str, Sequence[int]], after: Mapping[str, Sequence[int]]) -> float:

@@ -11,9 +11,7 @@ from typing import ClassVar
 from agents.rollout import RolloutResult
 from trainers.guards.guard import Alarm, Facts, Fires, Gauge, Guard, Update, Window, note, stop, warn
 from trainers.guards.levels import GuardName
-from trainers.guards.tasks import risen, totals
-from trainers.measure import is_graded
-from trainers.rollouts.rules import first_drawn
+from trainers.guards.tasks import count_passes, risen, totals
 
 # -- Guard 10, update health: whether a step still improves the policy, or has begun to destroy it --------------------
 
@@ -367,11 +365,7 @@ class PassesFewer(Guard):
     def episodes(self, step: int, played: RolloutResult) -> Iterator[Alarm]:
         """Count, and compare the latest steps with the first ones."""
         self._steps += 1
-        window = self._first if self._steps <= self.size else self._latest
-        for episode in first_drawn(played.trajectories):
-            if is_graded(episode):
-                passed, graded = window.get(episode.task_id, (0, 0))
-                window[episode.task_id] = [passed + bool(episode.passed), graded + 1]
+        count_passes(self._first if self._steps <= self.size else self._latest, played)
         if self._steps % self.size or not self._first or not self._latest:
             return
         first, latest, self._latest = self._first, self._latest, {}
