@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import fcntl
 import json
 import os
 import shutil
@@ -30,8 +31,8 @@ class Browser:
         requests: Addresses that it asked for, but for its own and for `data:`.
     """
 
-    def __init__(self, read: int, write: int) -> None:
-        self._read, self._write = read, write
+    def __init__(self, read: int, write: int, said: Path) -> None:
+        self._read, self._write, self._said = read, write, said
         self._last, self._left = 0, b""
         self.console: list[str] = []
         self.requests: list[str] = []
@@ -59,7 +60,7 @@ class Browser:
     def _next(self) -> dict[str, Any]:
         while b"\0" not in self._left:
             data = os.read(self._read, 2**20)
-            assert data, "the browser has gone"
+            assert data, f"the browser has gone; its last words: {self._said.read_text(errors='replace')[-2000:]}"
             self._left += data
         line, _, self._left = self._left.partition(b"\0")
         message: dict[str, Any] = json.loads(line)
@@ -117,17 +118,20 @@ def browser(home: Path) -> Iterator[Browser]:
     assert CHROMIUM is not None
     their_read, write = os.pipe()
     read, their_write = os.pipe()
-    # The browser reads from 3 and writes to 4. Both are moved up first, so that one cannot close the other.
-    script = f'exec 30<&{their_read} 31>&{their_write}; exec "$@" 3<&30 4>&31 30<&- 31>&-'
+    # The browser reads from 3 and writes to 4: the shell copies its ends there, from numbers that 3 and 4 cannot hit.
+    theirs = [fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, 10) for end in (their_read, their_write)]
+    script = f'exec "$@" 3<&{theirs[0]} 4>&{theirs[1]}'
     command = ["bash", "-c", script, "bash", CHROMIUM, *FLAGS, f"--user-data-dir={home / 'profile'}"]
-    process = subprocess.Popen(
-        command, pass_fds=(their_read, their_write), env={**os.environ, "HOME": str(home)},
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL,
-    )  # fmt: skip
-    os.close(their_read)
-    os.close(their_write)
+    said = home / "browser.log"
+    with said.open("wb") as log:
+        process = subprocess.Popen(
+            command, pass_fds=theirs, env={**os.environ, "HOME": str(home)},
+            stdout=log, stderr=log, stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+    for end in (their_read, their_write, *theirs):
+        os.close(end)
     try:
-        yield Browser(read, write)
+        yield Browser(read, write, said)
     finally:
         os.close(write)  # a browser whose pipe ends, ends
         os.close(read)

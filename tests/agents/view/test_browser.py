@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -30,6 +32,17 @@ FRAGMENT = "decodeURIComponent(location.hash)"
 HIDDEN = "\u202egnp.exe\u2066 \u200f\u200b\x1b[31mred\x1b[0m \x07\u0085\u2028\ufeff \ud800 \U000e0041 \u3164 \r\n"
 LONG = "z" * 1_000_000
 EVIL = "</script><script>window.hit = 1</script><img src=x onerror='window.hit = 2'><!-- {{1}} &amp; " + HIDDEN
+
+STARTS_AT = """
+import os, pathlib, sys
+from tests.agents.view.browser import browser
+number = int(sys.argv[1])
+while os.open(os.devnull, os.O_RDONLY) < number - 1:
+    pass
+with browser(pathlib.Path(sys.argv[2])) as window:
+    print(window.run("6 * 7"))
+"""
+"""Starts a browser in a process whose first free descriptor is that number."""
 
 
 @pytest.fixture(scope="module")
@@ -310,3 +323,9 @@ def test_a_tool_call_is_shown_as_its_command(window: Browser, tmp_path: Path) ->
     assert first in text and text.count(second) == 4
     assert "I look." in text and "is a word." in text
     assert not any(mark in text for mark in ("arguments", "parameter", "[TOOL_CALLS]", "```"))
+
+
+@pytest.mark.parametrize("number", [5, 27, 30])
+def test_a_browser_starts_whatever_descriptors_are_free(number: int, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", STARTS_AT, str(number), str(tmp_path)]
+    assert subprocess.run(command, check=True, capture_output=True, text=True, close_fds=True).stdout == "42\n"
