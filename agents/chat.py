@@ -8,9 +8,9 @@ the model sees its own earlier thoughts, in training as in sampling. A system me
 For tasks of many turns there is a second way: of the observations only the last N are shown in full, and each older one
 as a line (`shown`). Each of the two forms is encoded once, when the observation comes; replies stay as sampled.
 
-The template is rendered a few times per tokenizer, with place holders; after that a message costs one `encode`. What
-follows a reply is encoded behind an end-of-turn literal, whose id is then dropped: no merge reaches into the reply, and
-tokenizers that put a space before every text do not put one in the middle of a conversation.
+The template is rendered a few times per tokenizer, with place holders; after that a new message costs one `encode`.
+What follows a reply is encoded behind an end-of-turn literal, whose id is then dropped: no merge reaches into the
+reply, and tokenizers that put a space before every text do not put one in the middle of a conversation.
 
 Text from outside (task, file names, command output) can hold literals such as `<|im_end|>`. Encoding them would put
 control ids into the context, so the control ids of every message are compared with the template's own; where they
@@ -54,6 +54,8 @@ _CLOCK = re.compile(r"""strftime_now\(\s*(?P<quote>["'])(?P<format>[^"']*)(?P=qu
 _SAMPLE = "Don't re-encode: naïve  words,\n\t12345 <b> 日本 🙂"
 """Its ids tell tokenizers of one vocabulary apart."""
 _BRACKETED = re.compile(r"<\S+>|\[\S+\]")
+_REMEMBERED, _LONG = 1024, 16_384
+"""Messages whose ids are kept at a time, and the characters of one at most."""
 
 
 class ChatError(ValueError):
@@ -129,6 +131,7 @@ class ChatTemplate:
             raise ChatError("the tokenizer names no end-of-sequence token: give eos_ids, the ids that end a turn")
         self.control_ids = _control_ids(tokenizer)
         self._literals = [text for text in _control_literals(tokenizer, self.control_ids) if len(text) > 1]
+        self._remembered: dict[tuple[object, ...], tuple[int, ...]] = {}
         self._takes_system = self._renders_system()
         self._first_plain = self._frame([_message("user", _USER)], _USER)
         self._first_system, self._first_user = self._split_first()
@@ -401,8 +404,22 @@ class ChatTemplate:
     def _controls(self, ids: Sequence[int]) -> list[int]:
         return [token for token in ids if token in self.control_ids]
 
-    def _encode(self, parts: list[tuple[_Frame, str]], behind: bool = False) -> list[int]:
-        """Encode messages in their frames, at the start or `behind` a reply; no control id comes from a message."""
+    def _encode(self, parts: Sequence[tuple[_Frame, str]], behind: bool = False) -> list[int]:
+        """Encode messages in their frames, at the start or `behind` a reply; no control id comes from a message.
+
+        Attempts at one task begin alike, and often get the same answers: ids of the latest messages are kept.
+        """
+        key = (*parts, behind)
+        if (known := self._remembered.get(key)) is not None:
+            return list(known)
+        ids = self._encode_anew(parts, behind)
+        if sum(len(content) for _, content in parts) <= _LONG:
+            if len(self._remembered) >= _REMEMBERED:
+                self._remembered.clear()
+            self._remembered[key] = tuple(ids)
+        return ids
+
+    def _encode_anew(self, parts: Sequence[tuple[_Frame, str]], behind: bool) -> list[int]:
         encode = self._behind if behind else self._ids
         parts = [(frame, _stripped(content, *frame.strips)) for frame, content in parts]
         ids = encode("".join(frame.before + content + frame.after for frame, content in parts))

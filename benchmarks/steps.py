@@ -2,7 +2,7 @@
 
     python -m benchmarks.steps --old ../turngym-0.6.0     # the same command line in both, one after the other
     python -m benchmarks.steps --stock                    # question sets: one reply of 256 ids, no tools
-    python -m benchmarks.steps --wide                     # 256 rows: how busy the GPU is
+    python -m benchmarks.steps --wide                     # 256 rows: how busy the GPU is, also with overlap
 
 Random weights of SmolLM2-135M's shape. In shell tasks every eleventh id ends a reply, so replies have the length of
 those of SmolLM2 after its warm start, and each episode takes all its turns; an entropy term keeps rows in the loss
@@ -124,7 +124,9 @@ def main() -> None:
             print(f"  steps per second against the older: {show('  the older checkout', old, args.drop) / new:.2f} x")
         if args.wide:
             wide = [*SHELL, "--gradient_accumulation_steps", "32", "--slots", "256"]
-            show("shell, 256 rows", ours(ROOT, ending, at / "wide", wide, args.steps), args.drop)
+            alone = show("shell, 256 rows", ours(ROOT, ending, at / "wide", wide, args.steps), args.drop)
+            ahead = ours(ROOT, ending, at / "overlap", [*wide, "--overlap", "1"], args.steps)
+            print(f"  steps per second against that: {alone / show('  overlap 1', ahead, args.drop):.2f} x")
         if args.stock:
             peer = stock(model, 3)
             theirs = show("questions, 64 rows: stock TRL", peer, 1)

@@ -142,6 +142,34 @@ def test_no_mixture_brings_control_ids(parts: list[str]) -> None:
         assert text in tokens.decode(suffix, skip_special_tokens=False)
 
 
+def test_a_message_that_comes_again_has_the_same_ids_and_is_not_encoded_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("agents.chat._REMEMBERED", 3)
+    monkeypatch.setattr("agents.chat._LONG", 20)
+    template, tokens = make()
+    encoded: list[str] = []
+    plain = type(tokens).encode
+
+    def counted(self: object, text: str, **settings: bool) -> list[int]:
+        encoded.append(text)
+        return list(plain(self, text, **settings))  # type: ignore[attr-defined]
+
+    monkeypatch.setattr(type(tokens), "encode", counted)
+
+    def times(content: str, *, ended: bool = True) -> int:
+        """How often the message is encoded now; its ids are those of a template that has seen nothing."""
+        before = len(encoded)
+        ids = template.following(content, ended=ended)
+        calls = len(encoded) - before
+        assert ids == make()[0].following(content, ended=ended)
+        ids.append(-1)  # whoever asked may do as he likes with them
+        return calls
+
+    assert [times("one"), times("one"), times("one", ended=False), times("two"), times("one")] == [1, 0, 0, 1, 0]
+    assert [times("x" * 21), times("x" * 21)] == [1, 1]  # too long to be kept
+    assert [times("three"), times("four"), times("four"), times("one")] == [1, 1, 0, 1]  # a fourth one empties it
+    assert template.first("", "one") == make()[0].first("", "one") != template.following("one", ended=True)
+
+
 def test_harmless_text_is_encoded_in_one_piece() -> None:
     template, tokens = make()
     text = "1 < 2 and [b] or <x y>"
