@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Annotated
 
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator
 
-from sandboxes.boot import WORKSPACE
-from sandboxes.boot import environment as own_environment
+from sandboxes.boot import is_owned, is_variable
 from sandboxes.docker.dockerfile import dockerfile_problem
-from sandboxes.inside.shell import NOT_KEPT
+from sandboxes.inside.shell import loads_code
 from sandboxes.sandbox import (
     MOUNTS_FOLDERS,
     Backend,
@@ -42,31 +41,18 @@ PLACE = ("environment", "setup", "services", "image", "dockerfile", "limits")
 ENVIRONMENT_CHARACTERS = 32 * 1024
 """Names and values of `environment` together."""
 
-_OWNED = frozenset(
-    {*own_environment(WORKSPACE, "/tmp"), *(name.decode() for name in NOT_KEPT)}
-    | {"PWD", "OLDPWD", "IFS", "PS4", "OPTERR", "GRADER", "WORKSPACE"}
-)
-"""Variables that the sandbox, its shell or a grader sets."""
-_SHELLS = ("BASH", "_tg_")
-"""How more such names begin."""
-_LOADS_CODE = frozenset(
-    ("BASH_ENV", "CLASSPATH", "ENV", "GIT_EXEC_PATH", "NODE_OPTIONS", "NODE_PATH", "PERL5LIB", "PERL5OPT", "PERLLIB")
-    + ("PYTHONHOME", "PYTHONINSPECT", "PYTHONPATH", "PYTHONSTARTUP", "PYTHONUSERBASE", "RUBYLIB", "RUBYOPT")
-)
-"""Variables that say where programs load code from; so do all that begin with `LD_`."""
-
 
 def _check_environment(environment: dict[str, str]) -> dict[str, str]:
     for name, value in environment.items():
-        if not name.isidentifier() or not name.isascii():
+        if not is_variable(name):
             raise fault(f"'{name}' is no name of a variable: use letters, digits and '_', a letter or '_' first", name)
-        if name in _LOADS_CODE or name.startswith("LD_"):
+        if loads_code(name):
             raise fault(
                 f"'{name}' makes programs load code, graders among them, from where the agent may write: set it in the "
                 "command that needs it",
                 name,
             )
-        if name in _OWNED or name.startswith(_SHELLS):
+        if is_owned(name):
             raise fault(f"'{name}' belongs to the sandbox or its shell: choose another name", name)
         if "\0" in value:
             raise fault(f"the value of '{name}' holds a NUL character, which no variable can", name)

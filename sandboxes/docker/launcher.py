@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 
-from sandboxes.boot import GRADER, WORKSPACE, PathAlias, Settings, bundle, check_workdir, environment
+from sandboxes.boot import GRADER, WORKSPACE, PathAlias, Settings, bundle, check_workdir, environment, with_image
 from sandboxes.docker.containers import (
     NO_TERMS,
     AttachTransport,
@@ -118,7 +118,8 @@ IMAGE_VARIABLE = "TURNGYM_IMAGE"
 MANY_PROCESSES = 1 << 20
 """RLIMIT_NPROC counts the user's processes in all containers of an engine, so the container's own limit must do."""
 
-Started = tuple[AttachTransport, Engine]
+Started = tuple[AttachTransport, Engine, list[str]]
+"""A container, where it is, and the variables that its image sets."""
 
 
 def default_image() -> str:
@@ -157,7 +158,7 @@ class DockerLauncher:
     def start(self, workdir: str | None) -> tuple[AttachTransport, bytes, PathAlias]:
         """See `sandboxes.transport.Launcher`. Engines that fail are left out as long as another one works."""
         workspace = check_workdir(workdir or WORKSPACE)
-        transport, engine = _uninterrupted(lambda: self._start_somewhere(workspace))
+        transport, engine, variables = _uninterrupted(lambda: self._start_somewhere(workspace))
         settings = Settings(
             workspace=workspace,
             tmp="/tmp",
@@ -166,7 +167,7 @@ class DockerLauncher:
             folders=self._terms.folders,
             background=self._terms.background,
             limits=self.limits,
-            env=environment(workspace, "/tmp"),
+            env=with_image(environment(workspace, "/tmp"), variables),
             user_processes=MANY_PROCESSES,
             own_ipc=True,
             filter="namespaces",
@@ -182,7 +183,7 @@ class DockerLauncher:
         unusable = 0
         for engine in engines(self._hosts, failures):
             try:
-                return self._start_on(engine, workspace), engine
+                return self._start_on(engine, workspace)
             except ImageMissing as error:
                 unusable += 1
                 failures.append((engine, str(error)))
@@ -199,7 +200,7 @@ class DockerLauncher:
             "no container could be started: " + "; ".join(f"{where.url}: {why}" for where, why in failures)
         )
 
-    def _start_on(self, engine: Engine, workspace: str) -> AttachTransport:
+    def _start_on(self, engine: Engine, workspace: str) -> Started:
         """Make a container, attach to it, start it.
 
         Raises:
@@ -212,6 +213,7 @@ class DockerLauncher:
         stream = None
         try:
             api = client(engine).api
+            variables = self._variables(engine)
             asked = configuration(engine, self.image, workspace, self.limits, self._terms)
             api.create_container_from_config(asked, name)
             # Attached before it starts, so that no byte is missed and its input ends when we end.
@@ -232,7 +234,14 @@ class DockerLauncher:
                 raise self._explained(error) from error
             raise
         _open.add(transport)
-        return transport
+        return transport, engine, variables
+
+    def _variables(self, engine: Engine) -> list[str]:
+        """What the image sets, as `NAME=VALUE`; of our own image nothing, for a shell in any sandbox has the same."""
+        if self.image == IMAGE:
+            return []
+        told: list[str] | None = (client(engine).api.inspect_image(self.image).get("Config") or {}).get("Env")
+        return told or []
 
     def _explained(self, error: BaseException) -> EngineFailed:
         import docker

@@ -24,6 +24,12 @@ NOT_KEPT = frozenset(
     b"EPOCHSECONDS EUID FUNCNAME GROUPS HISTCMD HOSTTYPE LINENO MACHTYPE OSTYPE PIPESTATUS PPID PWD RANDOM SECONDS "
     b"SHELLOPTS SRANDOM UID _ _tg_b _tg_c _tg_d _tg_e _tg_p _tg_s".split()
 )
+LOADS_CODE = frozenset(
+    ("BASH_ENV", "CLASSPATH", "ENV", "GIT_EXEC_PATH", "NODE_OPTIONS", "NODE_PATH", "PERL5LIB", "PERL5OPT", "PERLLIB")
+    + ("PYTHONHOME", "PYTHONINSPECT", "PYTHONPATH", "PYTHONPYCACHEPREFIX", "PYTHONSTARTUP", "PYTHONUSERBASE")
+    + ("RUBYLIB", "RUBYOPT")
+)
+"""Variables that say where programs load code from; so do all that begin with `LD_`."""
 _OPTIONS_NOT_KEPT = frozenset(
     (b"errexit", b"xtrace", b"verbose", b"noexec", b"monitor", b"onecmd", b"posix", b"privileged")
 )
@@ -89,6 +95,38 @@ def _toggles(builtin: bytes, on: bytes, off: bytes, old: bytes, new: bytes, left
 def quote(value: bytes) -> bytes:
     """A word that bash reads as these bytes."""
     return b"'" + value.replace(b"'", b"'\\''") + b"'"
+
+
+def loads_code(name: str) -> bool:
+    """Whether programs load code from where a variable of this name says."""
+    return name in LOADS_CODE or name.startswith("LD_")
+
+
+def graders_part(env: dict, writable: list) -> dict:
+    """The variables of a new shell that graders may have: none leads a program of theirs to what the agent wrote.
+
+    Of a variable that says where code is, absolute paths stay that neither lie in a place the agent can write to nor
+    hold one; a variable of which nothing stays is left out.
+
+    Args:
+        env: An image may have set some of them.
+        writable: Directories that the agent can write to.
+    """
+    closed = [os.path.realpath(place) for place in (*writable, "/proc", "/dev")]
+
+    def fit(place: str) -> bool:
+        if not place.startswith("/"):
+            return False
+        meant = os.path.normpath(place), os.path.realpath(place)  # `/proc/self/cwd` is another one for each process
+        return all(os.path.commonpath((one, other)) not in (one, other) for one in meant for other in closed)
+
+    kept = {}
+    for name, value in env.items():
+        if name == "PATH" or loads_code(name):
+            value = ":".join(place for place in ":".join(value.replace(";", ":").split()).split(":") if fit(place))
+        if value or not env[name]:
+            kept[name] = value
+    return kept
 
 
 # -- One fresh bash per command, with the state of the last one -------------------------------------------------------
@@ -226,9 +264,10 @@ class Shell:
         self._bash = next((path for path in ("/bin/bash", "/usr/bin/bash") if os.path.exists(path)), "")
         if not self._bash:
             sys.exit(NO_BASH)
-        path = quote(settings["env"]["PATH"].encode())  # a shell whose PATH was unset finds its programs again
+        self._graders = graders_part(settings["env"], settings["wipe"])
         self._preludes = []
-        for text in (_PRELUDE, _JUDGES_PRELUDE):
+        for text, env in ((_PRELUDE, settings["env"]), (_JUDGES_PRELUDE, self._graders)):
+            path = quote(env["PATH"].encode())  # a shell whose PATH was unset finds its programs again
             text = text.replace("@LIMITS@", self.limits()).replace("@PATH@", path.decode())
             self._preludes.append(_memory_file())
             write_all(self._preludes[-1], text.replace("@VICTIM@", _VICTIM if score is None else "").encode())
@@ -241,7 +280,7 @@ class Shell:
         """Back to the state of a new sandbox, with these variables beside its own. The caller ends all processes."""
         self.stand_down()
         self._kept = False
-        self._env = {**self._settings["env"], **(environment or {})}
+        self._env, self._clean = ({**env, **(environment or {})} for env in (self._settings["env"], self._graders))
         self.state = State.fresh(self.workspace, self._env)
 
     def limits(self) -> str:
@@ -418,10 +457,8 @@ class Shell:
             )
         if self._kept or self._processes.serving:
             self._processes.reap()
-        env = self._env
-        if judge is not None:
-            env = {**env, **judge.env}  # type: ignore[attr-defined]
-        state = State.fresh(self.workspace, env) if clean else self.state
+        own = {} if judge is None else judge.env  # type: ignore[attr-defined]
+        state = State.fresh(self.workspace, {**self._clean, **own}) if clean else self.state
         begin = time.monotonic()
         waiting = self._woken(state, command, judge)
         try:

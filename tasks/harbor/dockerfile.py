@@ -13,7 +13,9 @@ from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from pathlib import Path
 
+from sandboxes.boot import is_owned, is_variable
 from sandboxes.docker.image import packages
+from sandboxes.inside.shell import loads_code
 from sandboxes.sandbox import EntryKind, FileEntry
 from tasks.model import Problem, TaskError
 
@@ -121,7 +123,7 @@ class Built:
     Attributes:
         workdir: The last WORKDIR; None where it names none.
         files: What it copies into the workdir, by path there.
-        environment: Its ENV.
+        environment: Its ENV, but for what the image alone can give: what extends another variable or leads to programs.
         beyond: Why no sandbox without this image can stand in for it; empty where one can.
         text: The Dockerfile without what lays the workspace: an engine needs no folder to build it.
     """
@@ -152,8 +154,17 @@ def read_dockerfile(tree: Tree) -> Built:
         elif word in ("COPY", "ADD"):
             copies.append((line, word, *_sources(path, line, word, rest, place)))
         elif word == "ENV":
-            built.environment |= _variables(rest)
+            found = _variables(rest)
+            for name, value in found.items():
+                built.environment.pop(name, None)
+                if name == "PATH" or loads_code(name) or "$" in value:
+                    built.beyond = built.beyond or f"line {line} sets {name}"
+                elif is_variable(name) and not is_owned(name):
+                    built.environment[name] = value
+            if not found:
+                built.beyond = built.beyond or f"line {line} is one that an engine reads"
         elif word == "FROM":
+            built.environment.clear()  # of a stage that came before
             if not PLAIN_BASES.fullmatch(rest):
                 built.beyond = built.beyond or f"line {line} starts from {rest}"
         elif word == "RUN":

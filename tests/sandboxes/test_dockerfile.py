@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sandboxes import Backend, SandboxUnavailable, open_sandbox
+from sandboxes.boot import environment
 from sandboxes.docker.dockerfile import BuildFailed, bases, build, dockerfile_problem, image_ids, tag_of
 from sandboxes.docker.engines import client, find_engines
 from sandboxes.docker.launcher import default_image
@@ -90,3 +91,41 @@ def test_an_image_is_known_by_the_id_that_its_containers_have() -> None:
         assert found[name] == [client(engine).images.get(name).id] and found[name][0].startswith("sha256:")
     with pytest.raises(SandboxUnavailable, match="no container engine answers"):
         image_ids([name], hosts=["unix:///nowhere/engine.sock"])
+
+
+SETS = """\
+FROM turngym-shell:bookworm
+ENV PATH=/workspace/bin:/opt/tool/bin:$PATH MODE=image ZONE=image LANG=C.UTF-8 HOME=/root PYTHONPATH=/workspace:/opt/lib
+ENV LD_LIBRARY_PATH=/workspace BASH_ENV=/workspace/e
+USER root
+RUN mkdir -p /opt/tool/bin && printf '#!/bin/sh\\necho image\\n' >/opt/tool/bin/tool && chmod +x /opt/tool/bin/tool
+"""
+ASKED = 'echo "$MODE $ZONE $LANG $HOME ${PYTHONPATH-} ${LD_LIBRARY_PATH-} ${BASH_ENV-}"; tool'
+
+
+@pytest.mark.docker
+def test_commands_have_what_the_image_sets_and_judges_nothing_of_the_agents() -> None:
+    with engine_for(Backend.DOCKER):
+        require(Backend.DOCKER)
+        try:
+            terms = Terms({"ZONE": "task"}, image=build(SETS, say=lambda line: None))
+            with open_sandbox(Backend.DOCKER) as sandbox:
+                sandbox.open({"os.py": "raise SystemExit(9)\n"}, terms=terms)
+                theirs = sandbox.run(ASKED).stdout_text
+                assert theirs == "image task C.UTF-8 /workspace /workspace:/opt/lib /workspace \nimage\n"
+                sandbox.run("mkdir bin; cp /bin/true bin/tool; cp /bin/true bin/python3")
+                judged = sandbox.judge(f"python3 -c 'print(1)'; {ASKED}", {}, timeout=20, env={}, private=False)
+                assert judged.stdout.startswith(b"1\nimage task C.UTF-8 /turngym-grader")
+                assert judged.stdout.endswith(b" /opt/lib  \nimage\n")
+                sandbox.reset()
+                sandbox.run("unset PATH")
+                assert sandbox.run("tool").stdout == b"image\n"
+                sandbox.open({})
+                told = {
+                    line for line in sandbox.run("env").stdout_text.splitlines() if line[:4] not in ("SHLV", "PWD=")
+                }
+                ours = {f"{name}={value}" for name, value in environment("/workspace", "/tmp").items()}
+                assert {line for line in told if line[:2] != "_="} == ours
+        finally:
+            for engine in find_engines():
+                client(engine).api.remove_image(tag_of(SETS), force=True)

@@ -94,6 +94,11 @@ DOCKERFILES = {
         False,
     ),
     "nothing": ("FROM python:3.12-slim\nENV A=1\nWORKDIR /app\nCMD bash\n", False),
+    "own path": ("FROM debian\nENV PATH=/opt/x/bin:$PATH\nWORKDIR /app\n", True),
+    "own modules": ("FROM debian\nENV PYTHONPATH=/opt/x\nWORKDIR /app\n", True),
+    "an extended variable": ("FROM debian\nENV B=/opt\nENV C=$B/x\nWORKDIR /app\n", True),
+    "one that only an engine reads": ("FROM debian\nENV A it's\nWORKDIR /app\n", True),
+    "what a sandbox sets": ("FROM python\nENV HOME=/root PYTHONDONTWRITEBYTECODE=1 a.b=1\nWORKDIR /app\n", False),
 }
 
 
@@ -104,6 +109,13 @@ def test_only_what_our_sandboxes_lack_needs_an_image(tmp_path: Path, case: str) 
     assert (image_of(task) is not None) is own
     if task.dockerfile is not None:
         assert "CMD" not in task.dockerfile.text and task.dockerfile.text.startswith("FROM ")
+
+
+def test_the_image_gives_what_extends_its_variables_and_the_task_the_rest(tmp_path: Path) -> None:
+    text = "FROM a AS one\nENV OLD=1\nFROM b\nENV A=1 B=/opt HOME=/x\nENV A=$B/a\nENV LANG C.UTF-8\nWORKDIR /app\n"
+    task = read(tmp_path, {"environment/Dockerfile": text, "tests/test.sh": HELLO})
+    assert task.environment == {"B": "/opt", "LANG": "C.UTF-8"}
+    assert task.dockerfile is not None and "ENV A=$B/a\n" in task.dockerfile.text
 
 
 # -- What is refused, with the place and the remedy --------------------------------------------------------------------
