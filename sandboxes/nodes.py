@@ -17,11 +17,11 @@ import socket
 import threading
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Any
+from typing import Any, TypeVar
 
 from sandboxes.boot import PathAlias, sources
 from sandboxes.inside.frames import FrameBuffer
@@ -37,6 +37,7 @@ PLACE_SECONDS = 60.0
 LATE_SECONDS = 3.0
 """What an answer of a node may take beyond the time that its sandbox had for it."""
 _CONNECT_SECONDS = 5.0
+Found = TypeVar("Found")
 
 # -- The cluster ------------------------------------------------------------------------------------------------------
 
@@ -92,6 +93,34 @@ def _refuse_silent(address: str) -> None:
         socket.create_connection((place[1].strip("[]"), int(place[2])), _CONNECT_SECONDS).close()
     except (OSError, OverflowError) as error:
         raise SandboxUnavailable(_no_cluster(address, str(error))) from error
+
+
+def on_each_node(job: Callable[[], Found]) -> list[Found]:
+    """What a job returns on each node that has cores for sandboxes, as the cluster is now.
+
+    Raises:
+        SandboxUnavailable: See `connect`; or the job failed on a node, which the message names.
+    """
+    ray = connect()
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    asked = []
+    for node in ray.nodes():
+        if node["Alive"] and node["Resources"].get("CPU", 0) >= CPUS:
+            there = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
+            work = ray.remote(_do).options(num_cpus=0, max_retries=0, scheduling_strategy=there)
+            asked.append((node["NodeManagerHostname"], work.remote(job)))
+    found = []
+    for name, reference in asked:
+        try:
+            found.append(_answer(reference, PLACE_SECONDS))
+        except SandboxError as error:
+            raise SandboxUnavailable(f"on the node {name}: {error}") from error
+    return found
+
+
+def _do(job: Callable[[], Found]) -> Found:
+    return job()
 
 
 def _no_cluster(address: str, why: str) -> str:

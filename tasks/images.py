@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sandboxes.docker.dockerfile import tag_of
-from sandboxes.sandbox import Backend
+from sandboxes.sandbox import REMOTE, Backend
 from tasks.model import Problem, TaskError
 
 if TYPE_CHECKING:
@@ -28,32 +29,39 @@ def image_of(task: Task) -> str | None:
 def image_ids(tasks: Sequence[Task], sandbox: str) -> dict[str, list[str]]:
     """Ids of the images in which a sandbox of this name plays tasks, by the names of the images.
 
-    There are several where engines have different ones, none where no engine has the image. Of a sandbox without
-    images, and of one on the nodes of a cluster, whose engines are not asked, nothing is known: `{}`.
+    There are several where engines have different ones, none where no engine has the image. For a sandbox on the nodes
+    of a cluster the engines of all its nodes are asked. Of a sandbox without images nothing is known: `{}`.
 
     Raises:
-        SandboxUnavailable: No engine answers, or one fails.
+        SandboxUnavailable: No engine answers, here or on a node, or one fails.
     """
-    if sandbox != Backend.DOCKER:
+    if sandbox.removeprefix(REMOTE) != Backend.DOCKER or not tasks:
         return {}
-    from sandboxes.docker.dockerfile import image_ids as ids_of  # with the next one: few ask for them
+    from sandboxes.docker import dockerfile  # with the next ones: few ask for them
     from sandboxes.docker.launcher import default_image
+    from sandboxes.nodes import on_each_node
 
-    return ids_of(dict.fromkeys(image_of(task) or default_image() for task in tasks))
+    names = tuple(dict.fromkeys(image_of(task) or default_image() for task in tasks))
+    ask = partial(dockerfile.image_ids, names)
+    answers = on_each_node(ask) if sandbox.startswith(REMOTE) else [ask()]
+    return {name: sorted({one for ids in answers for one in ids[name]}) for name in names}
 
 
-def refuse_missing_images(tasks: Sequence[Task], sandbox: str) -> None:
+def refuse_missing_images(tasks: Sequence[Task], sandbox: str) -> dict[str, list[str]]:
     """Refuse tasks of which no engine has the image, each by its id: all their episodes would end as failures.
+
+    Returns:
+        What `image_ids` does, for the record: engines are asked once.
 
     Raises:
         TaskError: The problems of all.
         SandboxUnavailable: As in `image_ids`.
     """
-    imaged = [task for task in tasks if image_of(task) is not None]
-    ids = image_ids(imaged, sandbox) if imaged else {}
-    missing = [task for task in imaged if ids.get(image_of(task) or "") == []]
+    ids = image_ids(tasks, sandbox)
+    missing = [task for task in tasks if ids.get(image_of(task) or "") == []]
     if missing:
         raise TaskError(*(Problem(no_image(task), task.id, key=image_key(task)) for task in missing))
+    return ids
 
 
 def image_key(task: Task) -> str:

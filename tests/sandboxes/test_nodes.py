@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -19,7 +20,7 @@ import pytest
 import envs  # noqa: F401  (registers them)
 from sandboxes import Backend, SandboxError, SandboxPool, SandboxUnavailable, open_sandbox, opening
 from sandboxes.conformance import CHECKS, conform, passed
-from sandboxes.nodes import connect, protocol
+from sandboxes.nodes import connect, on_each_node, protocol
 from sandboxes.opening import choose, probe
 from sandboxes.sandbox import NAMES, backend_of
 from tests.clusters import Nodes
@@ -100,6 +101,23 @@ def test_an_address_without_a_cluster_is_refused_at_once(
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
     with pytest.raises(SandboxUnavailable, match=message):
         connect(address)
+
+
+def _fail() -> None:
+    raise SandboxUnavailable("no engine here")
+
+
+def test_each_node_with_cores_is_asked_and_one_that_fails_is_named(nodes: Nodes) -> None:
+    node = nodes.only()
+    assert on_each_node(_node_id) == [node.node_id], "the head has none"
+    with pytest.raises(SandboxUnavailable, match=rf"on the node {socket.gethostname()}: no engine here"):
+        on_each_node(_fail)
+
+
+def _node_id() -> str:
+    import ray
+
+    return str(ray.get_runtime_context().get_node_id())
 
 
 @pytest.mark.bubblewrap

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from sandboxes import Backend
+from sandboxes import Backend, nodes
 from sandboxes.docker import dockerfile
 from tasks.images import image_ids, image_lines, other_images, recorded_images, refuse_missing_images
 from tasks.model import TaskError
@@ -42,10 +42,21 @@ def test_each_image_of_the_tasks_is_asked_for_once(engine: list[str]) -> None:
     ]
 
 
-@pytest.mark.parametrize("name", [Backend.BUBBLEWRAP, "ray:docker"])
+@pytest.mark.parametrize("name", [Backend.BUBBLEWRAP, "ray:landlock"])
 def test_where_no_engine_is_asked_nothing_is_known(engine: list[str], name: str) -> None:
     assert image_ids([make(image="two:1")], name) == {} and engine == []
-    refuse_missing_images([make(image="gone:1")], name)
+    assert refuse_missing_images([make(image="gone:1")], name) == {}
+
+
+def test_on_a_cluster_the_engines_of_all_nodes_are_asked(engine: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def two_nodes(ask: Callable[[], dict[str, list[str]]]) -> list[dict[str, list[str]]]:
+        first = ask()
+        return [first, {name: [B] * (name != "gone:1") for name in first}]
+
+    monkeypatch.setattr(nodes, "on_each_node", two_nodes)
+    assert image_ids([make(), make(image="two:1")], "ray:docker") == {"turngym-shell:mine": [A, B], "two:1": [A, B]}
+    with pytest.raises(TaskError, match="the image 'gone:1' is not on this engine"):
+        refuse_missing_images([make(image="gone:1")], "ray:docker")
 
 
 def test_tasks_without_their_image_are_refused_each_by_its_id(engine: list[str]) -> None:
@@ -55,7 +66,9 @@ def test_tasks_without_their_image_are_refused_each_by_its_id(engine: list[str])
         refuse_missing_images(tasks, "docker")
     assert [(problem.file, problem.key) for problem in error.value.problems] == [("a", "image"), ("c", "dockerfile")]
     assert "remedy: build or load it" in str(error.value) and "tasks check --build" in str(error.value)
-    refuse_missing_images([tasks[0], tasks[2]], "docker")
+    engine.clear()
+    assert refuse_missing_images([tasks[0], tasks[2]], "docker") == {"turngym-shell:mine": [A], "two:1": [A, B]}
+    assert engine == ["turngym-shell:mine", "two:1"]
 
 
 @pytest.mark.parametrize(

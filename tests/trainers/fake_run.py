@@ -152,7 +152,7 @@ def make_run(
     held = [task(1000 + i, "held") for i in range(n_held_out)]
     record = RunRecord(folder)
     record.write_config({"model_name_or_path": "quickstart", "seed": seed, "temperature": 1.0, "max_steps": steps})
-    record.write_environment(sandbox="bubblewrap", prompt_style="compact")
+    record.write_environment(images={}, sandbox="bubblewrap", prompt_style="compact")
     record.write_tasks(Split(tuple(pool), tuple(held)))
     clock, watch = Clock(), Watch()
     history: list[tuple[int, dict[str, Measurement]]] = []

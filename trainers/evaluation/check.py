@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice, zip_longest
 from pathlib import Path
@@ -59,6 +59,7 @@ class Checked:
         arms: Decode settings by name.
         coverage: What the gold self-test found; `None` where no task is a question.
         backend: The sandbox that was opened and works.
+        images: Ids of the images in which it plays the tasks, by name.
     """
 
     named: PolicyName
@@ -75,6 +76,7 @@ class Checked:
     arms: dict[str, Sampling]
     coverage: Coverage | None
     backend: str
+    images: Mapping[str, Sequence[str]]
 
 
 def check(a: argparse.Namespace) -> Checked:
@@ -125,15 +127,23 @@ def check(a: argparse.Namespace) -> Checked:
     coverage = self_test(tasks)
     if coverage is not None and coverage.hopeless:
         raise EvaluateError(f"--tasks {a.tasks}: the verifiers cannot be trusted here: {coverage.text()}")
-    backend = _check_machine(a, named, tasks)
+    backend, images = _check_machine(a, named, tasks)
     apart = _in_process(a, tasks)
     return Checked(
-        named, price, body, manner, settings, user, second, tasks, judges, split, apart, arms, coverage, backend
+        *(named, price, body, manner, settings, user, second, tasks, judges, split, apart, arms, coverage),
+        backend,
+        images,
     )
 
 
-def _check_machine(a: argparse.Namespace, named: PolicyName, tasks: Sequence[Task]) -> str:
-    """Refuse a sandbox or a device that is none, is not here, or lets judges be forged; returns the sandbox's name."""
+def _check_machine(
+    a: argparse.Namespace, named: PolicyName, tasks: Sequence[Task]
+) -> tuple[str, Mapping[str, Sequence[str]]]:
+    """Refuse a sandbox or a device that is none, is not here, or lets judges be forged.
+
+    Returns:
+        The sandbox's name, and the ids of its images.
+    """
     if a.sandbox not in NAMES:
         raise EvaluateError(f"--sandbox {a.sandbox}: one of {', '.join(NAMES)}")
     if named.kind is PolicyKind.WEIGHTS:
@@ -147,11 +157,11 @@ def _check_machine(a: argparse.Namespace, named: PolicyName, tasks: Sequence[Tas
     with open_sandbox(a.sandbox) as sandbox:
         try:
             refuse_unplaceable(tasks, sandbox.backend, a.verifier_network)
-            refuse_missing_images(tasks, sandbox.name)
+            images = refuse_missing_images(tasks, sandbox.name)
             refuse_exposed(tasks, sandbox, a.allow_exposed_judges)
         except (TaskError, ExposedJudge) as error:
             raise EvaluateError(f"--sandbox {a.sandbox}: {error}") from error
-        return sandbox.name
+        return sandbox.name, images
 
 
 def _tasks(a: argparse.Namespace) -> tuple[list[Task], Split | None]:

@@ -83,7 +83,6 @@ class EvaluationRecord:
         self._timing: dict[str, dict[str, Any]] = {}
         self._more: dict[str, dict[str, Any]] = {}
         self._lock: int | None = None
-        self.other_images: list[str] = []
 
     def begin(
         self,
@@ -94,10 +93,13 @@ class EvaluationRecord:
         in_process: Collection[str] = (),
         left_out: Collection[str] = (),
         **environment: Any,
-    ) -> None:
+    ) -> list[str]:
         """Write what is known before the first episode.
 
         `in_process` are ids of tasks that do not count, `left_out` of those that are not played for want of a setting.
+
+        Returns:
+            A line for each image that the evaluation which goes on knew by another id.
 
         Raises:
             RunFolderError: The folder cannot be made, another process writes it, or the evaluation that goes on in it
@@ -116,22 +118,24 @@ class EvaluationRecord:
         self._model = {"name": settings["model"]}
         if model is not None:
             self._model |= {"location": model.location, "kind": str(model.kind), "sha256": model.sha256()}
+        images: list[str] = []
         if self._before is not None:
-            self._go_on(plain(settings), plain(environment))
+            images = self._go_on(plain(settings), plain(environment))
         else:
             write_whole(self.path / CONFIG, yaml.safe_dump(plain(settings), sort_keys=False, allow_unicode=True))
             write_json(self.path / ENVIRONMENT, {**describe_environment(), **environment})
         self._write(self._model)
+        return images
 
-    def _go_on(self, settings: Mapping[str, Any], environment: Mapping[str, Any]) -> None:
-        """Take over what is there.
+    def _go_on(self, settings: Mapping[str, Any], environment: Mapping[str, Any]) -> list[str]:
+        """Take over what is there; returns what `begin` does.
 
         Raises:
             RunFolderError: It was made otherwise.
         """
         remove_part_files(self.path)
         there = read_mapping(self.path / ENVIRONMENT)
-        self.other_images = other_images(there.pop(IMAGES, {}), environment.get(IMAGES, {}))
+        images = other_images(there.pop(IMAGES, {}), environment.get(IMAGES, {}))
         other = _differences(self._before or {}, {k: v for k, v in settings.items() if k not in FREE})
         other += _differences(there, environment)
         if record := read_mapping(self.path / FILE):
@@ -147,6 +151,7 @@ class EvaluationRecord:
                 f"{self.path}: cannot go on with this evaluation, for figures of different settings do not mix: "
                 f"{'; '.join(other)}. Leave out what differs, or choose another --output_dir without --resume"
             )
+        return images
 
     def graded(self, arm: str) -> list[Trajectory]:
         """Episodes of a decode setting that have a grade, from an earlier process; those without are played again.

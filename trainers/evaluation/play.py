@@ -31,7 +31,6 @@ from envs.protocol import DEFAULT_PROTOCOL
 from envs.registry import environment
 from sandboxes import SandboxPool
 from tasks.assertions.grade import reset_timings, timing_table
-from tasks.images import image_ids
 from tasks.model import counted
 from trainers.answers import answers_of
 from trainers.evaluation.arguments import JUDGING
@@ -77,7 +76,7 @@ def evaluate(a: argparse.Namespace, console: Console) -> int:
     other = list(differences(actor.card, a.env, make))
     if other and all(getattr(a, name) == AUTO for name in SPOKEN):
         raise EvaluateError(insist(actor.card, other))
-    record.begin(
+    images = record.begin(
         vars(a),
         checked.tasks,
         in_process=checked.in_process,
@@ -86,11 +85,11 @@ def evaluate(a: argparse.Namespace, console: Console) -> int:
         sandbox=checked.backend,
         prompt_style=checked.manner.prompt_style,
         prompt_hash=prompt_hash,
-        images=image_ids(checked.tasks, checked.backend),
+        images=checked.images,
         **({} if checked.manner.protocol == DEFAULT_PROTOCOL else {"protocol": checked.manner.protocol}),
     )
     introduce(a, checked, actor, other, console)
-    for line in record.other_images:
+    for line in images:
         console.print(f"warning: {line}", markup=False, soft_wrap=True)
     for why in () if second is None else differences(second.card, a.env, make):
         console.print(f"warning: of {a.escalate}, which takes over what is stuck, {why}", markup=False, soft_wrap=True)

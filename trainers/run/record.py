@@ -15,7 +15,7 @@ import yaml
 
 from agents.credited import FOLDER, Advantages, EpisodeKey, advantages_file, write_advantages
 from agents.trajectory import Trajectory, write_jsonl
-from tasks.images import other_images, recorded_images
+from tasks.images import IMAGES, other_images, recorded_images
 from tasks.model import TaskError, atomic_file
 from tasks.splits import Split, write_lock
 from trainers.errors import RunFolderError
@@ -134,7 +134,7 @@ class RunRecord:
         number = len(list(self.path.glob("config.before_resume_*.yaml"))) + 1 + after
         return self.path / f"config.before_resume_{number}.yaml"
 
-    def write_environment(self, *, images: Mapping[str, Sequence[str]] | None = None, **extra: Any) -> None:
+    def write_environment(self, *, images: Mapping[str, Sequence[str]], **extra: Any) -> None:
         """Versions, machine and commit, ids of images by name, with what the caller adds (backend, prompt hash).
 
         Raises:
@@ -142,10 +142,10 @@ class RunRecord:
         """
         path = self.path / ENVIRONMENT
         try:
-            self.other_images = other_images(recorded_images(path), images or {})
+            self.other_images = other_images(recorded_images(path), images)
         except ValueError as error:
             raise RunFolderError(f"{path}: cannot be read ({error})") from error
-        write_json(path, {**describe_environment(), **extra, "images": images or {}})
+        write_json(path, {**describe_environment(), **extra, IMAGES: images})
 
     def write_tasks(self, split: Split) -> None:
         """The lock file of the run's tasks; intent and family of each, for people.

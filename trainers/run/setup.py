@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -51,6 +51,7 @@ class Run:
         settings: As parsed.
         tasks: Pool and held-out.
         backend: The sandbox that was opened and works.
+        images: Ids of the images in which it plays the tasks, by name.
         model_folder: Where the policy's files are; a hub id stays as it is.
         prompt_style: Of the environment's messages.
         sha256: Hash of the settings.
@@ -86,6 +87,7 @@ class Run:
     inherited: tuple[str, ...] = ()
     protocol: str = DEFAULT_PROTOCOL
     shots: tuple[tuple[str, str], ...] = ()
+    images: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     def remarks(self) -> list[str]:
         """What a person may like to know as it starts, and need not act on."""
@@ -136,7 +138,7 @@ def prepare(settings: Settings) -> Run:
     curriculum_notes = read_rules(config, tasks.pool)
     check_metric(config, tasks)
     coverage = _check_tasks(env, tasks.everything)
-    backend = _open_sandbox(env, tasks.everything)
+    backend, images = _open_sandbox(env, tasks.everything)
     source = find_policy(settings.policy, dry_run=settings.dry_run)
     card = _read_card(source)
     inherited: list[str] = []
@@ -163,6 +165,7 @@ def prepare(settings: Settings) -> Run:
         inherited=tuple(inherited),
         protocol=manner_of(card, env=env.env, protocol=env.protocol).protocol,
         shots=shots,
+        images=images,
     )
     if config.sampler.startswith(VLLM) and run.peft is None and source.kind is not ModelKind.ADAPTER:
         raise ConfigError(
@@ -213,21 +216,21 @@ def _check_tasks(env: EnvArguments, tasks: Sequence[Task]) -> Coverage | None:
     return coverage
 
 
-def _open_sandbox(env: EnvArguments, tasks: Sequence[Task]) -> str:
-    """The name of the sandbox that works here."""
+def _open_sandbox(env: EnvArguments, tasks: Sequence[Task]) -> tuple[str, Mapping[str, Sequence[str]]]:
+    """The name of the sandbox that works here, and the ids of its images."""
     with open_sandbox(env.sandbox) as sandbox:
         sandbox.open({})
         probe = sandbox.run("echo ready")
         backend = sandbox.name
         try:
             refuse_unplaceable(tasks, sandbox.backend, env.verifier_network)
-            refuse_missing_images(tasks, sandbox.name)
+            images = refuse_missing_images(tasks, sandbox.name)
             refuse_exposed(tasks, sandbox, env.allow_exposed_judges)
         except (TaskError, ExposedJudge) as error:
             raise ConfigError(f"sandbox={env.sandbox}: {error}") from error
     if probe.exit_code != 0:
         raise SandboxUnavailable(f"sandbox {backend}: `echo ready` ended with {probe.exit_code}: {probe.stderr_text}")
-    return backend
+    return backend, images
 
 
 def _with_prompts(run: Run, card: ModelCard) -> Run:

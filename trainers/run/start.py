@@ -23,7 +23,6 @@ from envs.conversation import ConversationEnv
 from envs.protocol import DEFAULT_PROTOCOL, protocol
 from envs.registry import environment
 from sandboxes import SandboxPool, SandboxUnavailable
-from tasks.images import image_ids
 from tasks.model import TaskError
 from tasks.task import Task
 from trainers.checkpoint import Best, Checkpoint, can_remake, kept, set_aside, tidy
@@ -275,7 +274,7 @@ def open_record(run: Run, checkpoint: Checkpoint | None) -> RunRecord:
         prompt_style=run.prompt_style,
         prompt_hash=run.prompt_hash,
         processes=config.world_size,
-        images=image_ids(run.tasks.everything, run.backend),
+        images=run.images,
         **({} if run.protocol == DEFAULT_PROTOCOL else {"protocol": run.protocol}),
     )
     return record

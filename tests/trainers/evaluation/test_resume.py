@@ -129,7 +129,9 @@ def test_another_image_is_told_and_gone_on_with(
     folder = copy(killed / "whole", tmp_path / "e")
     environment = json.loads((folder / "environment.json").read_text())
     (folder / "environment.json").write_text(json.dumps(environment | {"images": {"x:1": ["sha256:aa"]}}))
-    monkeypatch.setattr("trainers.evaluation.play.image_ids", lambda tasks, sandbox: {"x:1": ["sha256:bb"]})
+    monkeypatch.setattr(
+        "trainers.evaluation.check.refuse_missing_images", lambda tasks, sandbox: {"x:1": ["sha256:bb"]}
+    )
     assert main(["--output_dir", str(folder), "--resume"]) == 0
     assert "warning: the image x:1 is sha256:bb, and was sha256:aa: commands may" in capsys.readouterr().out
 

@@ -214,7 +214,7 @@ def test_another_image_than_before_is_told(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "run/environment.json").read_text())["images"]["x:1"] == ["sha256:bb"]
     (tmp_path / "run/environment.json").write_text("{")
     with pytest.raises(RunFolderError, match="environment.json: cannot be read"):
-        record.write_environment()
+        record.write_environment(images={})
 
 
 def test_changed_settings_keep_the_older_file(tmp_path: Path) -> None:

@@ -216,6 +216,6 @@ def test_checkpoints_that_will_be_gone_are_told_of(flags: list[str], gone: str |
 def test_a_run_refuses_tasks_that_its_sandbox_cannot_place() -> None:
     require(Backend.BUBBLEWRAP)
     env = parse(["--sandbox", "bubblewrap"]).env
-    assert _open_sandbox(env, [task()]) == "bubblewrap"
+    assert _open_sandbox(env, [task()]) == ("bubblewrap", {})
     with pytest.raises(ConfigError, match=r"sandbox=bubblewrap: \w+: asks for the image 'x:1', which only the docker"):
         _open_sandbox(env, [task(), task(schema_version=2, image="x:1")])
