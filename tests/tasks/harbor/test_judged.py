@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
@@ -18,6 +19,7 @@ from envs.clawgym import ClawGymEnv
 from envs.sandboxed import ExposedJudge, refuse_exposed
 from sandboxes import Backend, open_sandbox
 from sandboxes.client import SupervisedSandbox
+from sandboxes.docker.engines import find_engines
 from sandboxes.sandbox import FileEntry, JudgeIsolation, SandboxUnavailable
 from tasks.__main__ import run
 from tasks.assertions import run as running
@@ -277,6 +279,16 @@ class _Serves(BaseHTTPRequestHandler):
         pass
 
 
+class _Server(ThreadingHTTPServer):
+    def server_bind(self) -> None:
+        if find_engines()[0].kind == "podman":  # it gives this machine the address when the first container needs it
+            self.socket.setsockopt(socket.SOL_IP, _FREEBIND, 1)
+        super().server_bind()
+
+
+_FREEBIND = 15
+
+
 @pytest.fixture
 def address(request: pytest.FixtureRequest) -> Iterator[tuple[str, str]]:
     """Name of a network of the engine, and the address of a server that is reached through it."""
@@ -288,7 +300,7 @@ def address(request: pytest.FixtureRequest) -> Iterator[tuple[str, str]]:
         network.reload()
         host = network.attrs["IPAM"]["Config"][0]["Gateway"]
         try:
-            server = stack.enter_context(ThreadingHTTPServer((host, 0), _Serves))
+            server = stack.enter_context(_Server((host, 0), _Serves))
         except OSError as error:
             pytest.skip(f"the engine's network is not this machine's ({error})")
         threading.Thread(target=server.serve_forever, daemon=True).start()
