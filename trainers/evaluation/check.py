@@ -130,9 +130,7 @@ def check(a: argparse.Namespace) -> Checked:
     backend, images = _check_machine(a, named, tasks)
     apart = _in_process(a, tasks)
     return Checked(
-        *(named, price, body, manner, settings, user, second, tasks, judges, split, apart, arms, coverage),
-        backend,
-        images,
+        named, price, body, manner, settings, user, second, tasks, judges, split, apart, arms, coverage, backend, images
     )
 
 
