@@ -39,9 +39,9 @@ from sandboxes import (
     open_sandbox,
     probe,
 )
-from sandboxes.boot import environment
 from sandboxes.docker.engines import Engine, find_engines
 from sandboxes.docker.launcher import IMAGE, IMAGE_VARIABLE
+from sandboxes.inside.variables import environment
 
 SECTIONS = ("commands", "episodes", "starts", "files")
 BACKENDS = (Backend.BUBBLEWRAP, Backend.LANDLOCK, Backend.DOCKER)

@@ -8,7 +8,6 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from pathlib import Path
@@ -16,7 +15,6 @@ from typing import Any
 
 from sandboxes.inside.files import BadPath, path_parts
 from sandboxes.inside.frames import pack
-from sandboxes.inside.shell import NOT_KEPT
 from sandboxes.sandbox import EntryKind, FileEntry, Files, Limits, SandboxUnavailable, Snapshot
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -211,7 +209,7 @@ sys.modules["sandboxes.supervisor"].main()
 """.strip()
 """What `python3 -c` runs."""
 
-_MODULES = ("kernel", "frames", "files", "processes", "shell", "terminal", "judge")
+_MODULES = ("kernel", "frames", "files", "processes", "variables", "shell", "terminal", "judge")
 
 
 def sources() -> list[tuple[str, str]]:
@@ -242,7 +240,7 @@ class Settings:
         grader: The folder of a grader's files; empty while no grader runs.
         wipe: Directories that a reset empties; all that commands may write to.
         limits: What commands may use.
-        env: Environment of a new shell; graders get of it what `sandboxes.inside.shell.graders_part` says.
+        env: Environment of a new shell; graders get of it what `sandboxes.inside.variables.graders_part` says.
         user_processes: Limit of processes for the user the commands run as (`Limits.processes`, or more where other
             processes of the same user count too).
         disk_roots: Directories on a disk without a size of its own, watched while a command runs.
@@ -281,52 +279,6 @@ class Settings:
         values = asdict(self)
         limits = values.pop("limits")
         return pack({**limits, **values})
-
-
-def environment(workspace: str, tmp: str) -> dict[str, str]:
-    """Environment of a new shell. The same on every backend, except for the two folders."""
-    return {
-        "PATH": "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin",
-        "HOME": workspace,
-        "TMPDIR": tmp,
-        "LC_CTYPE": "C.UTF-8",  # not LANG: the other categories are the same, and every program would load them
-        "TERM": "dumb",
-        "USER": "user",
-        "LOGNAME": "user",
-        "SHELL": "/bin/bash",
-        "PAGER": "cat",
-        "HISTFILE": "/dev/null",
-        "PYTHONDONTWRITEBYTECODE": "1",
-    }
-
-
-_OWNED = frozenset(
-    {*environment(WORKSPACE, "/tmp"), *(name.decode() for name in NOT_KEPT)}
-    | {"PWD", "OLDPWD", "IFS", "PS4", "OPTERR", "GRADER", "WORKSPACE"}
-)
-
-
-def is_owned(name: str) -> bool:
-    """Whether the sandbox, its shell or a grader sets the variable of this name, so that nobody else does."""
-    return name in _OWNED or name.startswith(("BASH", "_tg_"))
-
-
-def is_variable(name: str) -> bool:
-    """Whether a shell can have a variable of this name."""
-    return name.isidentifier() and name.isascii()
-
-
-def with_image(own: dict[str, str], told: Sequence[str]) -> dict[str, str]:
-    """The environment of a new shell in an image that sets variables.
-
-    Args:
-        own: Of a shell in any other sandbox. It stays, but for PATH, where the image's folders come first.
-        told: `NAME=VALUE`, as an engine tells of the image.
-    """
-    image = {name: value for name, _, value in (line.partition("=") for line in told)}
-    path = dict.fromkeys(f"{image.get('PATH', '')}:{own['PATH']}".split(":"))
-    taken = {name: value for name, value in image.items() if is_variable(name) and not is_owned(name)}
-    return {**own, **taken, "PATH": ":".join(filter(None, path))}
 
 
 def command_line(python: str) -> list[str]:

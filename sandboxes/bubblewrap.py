@@ -22,9 +22,9 @@ from sandboxes.boot import (
     bundle,
     check_workdir,
     command_line,
-    environment,
     system_python,
 )
+from sandboxes.inside.variables import environment
 from sandboxes.sandbox import Backend, Limits, SandboxUnavailable, Terms
 from sandboxes.transport import PipeTransport, launch, refuse_terms
 

@@ -18,19 +18,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from sandboxes.boot import (
-    GRADER,
-    WORKSPACE,
-    PathAlias,
-    Settings,
-    bundle,
-    check_workdir,
-    command_line,
-    environment,
-    system_python,
-)
+from sandboxes.boot import GRADER, WORKSPACE, PathAlias, Settings, bundle, check_workdir, command_line, system_python
 from sandboxes.inside.files import wipe
 from sandboxes.inside.processes import process_state
+from sandboxes.inside.variables import environment
 from sandboxes.owner import owner, owner_lives, run_id
 from sandboxes.sandbox import Backend, Limits, SandboxError, SandboxUnavailable, Terms
 from sandboxes.transport import PipeTransport, as_user, launch, refuse_terms

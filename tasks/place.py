@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator
 
-from sandboxes.boot import is_owned, is_variable
 from sandboxes.docker.dockerfile import dockerfile_problem
-from sandboxes.inside.shell import loads_code
+from sandboxes.inside.variables import is_owned, is_variable, loads_code
 from sandboxes.sandbox import (
     MOUNTS_FOLDERS,
     Backend,

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Self
 
 from benchmarks.peers.work import COMMANDS, FILES, STATELESS, Done
-from sandboxes.boot import environment
+from sandboxes.inside.variables import environment
 
 BASH = "/bin/bash"
 

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 
-from sandboxes.boot import GRADER, WORKSPACE, PathAlias, Settings, bundle, check_workdir, environment, with_image
+from sandboxes.boot import GRADER, WORKSPACE, PathAlias, Settings, bundle, check_workdir
 from sandboxes.docker.containers import (
     NO_TERMS,
     AttachTransport,
@@ -36,6 +36,7 @@ from sandboxes.docker.engines import (
     explain,
     unreachable,
 )
+from sandboxes.inside.variables import environment, with_image
 from sandboxes.sandbox import Backend, Limits, SandboxError, SandboxUnavailable, Terms
 
 # -- Spreading containers over several engines: the one with the fewest of ours per processor comes first -------------

@@ -14,22 +14,10 @@ import time
 
 from sandboxes.inside.frames import write_all
 from sandboxes.inside.processes import Budget, Capture, Processes, Watch
+from sandboxes.inside.variables import NOT_KEPT, graders_part
 
 # -- The state of a shell between two commands: text that bash itself printed, and that the next bash sources ---------
 
-# Set by bash itself, or ours; restoring them would fail or lie.
-NOT_KEPT = frozenset(
-    b"BASH BASHOPTS BASHPID BASH_ALIASES BASH_ARGC BASH_ARGV BASH_ARGV0 BASH_CMDS BASH_COMMAND BASH_EXECUTION_STRING "
-    b"BASH_LINENO BASH_SOURCE BASH_SUBSHELL BASH_VERSINFO BASH_VERSION COMP_WORDBREAKS DIRSTACK EPOCHREALTIME "
-    b"EPOCHSECONDS EUID FUNCNAME GROUPS HISTCMD HOSTTYPE LINENO MACHTYPE OSTYPE PIPESTATUS PPID PWD RANDOM SECONDS "
-    b"SHELLOPTS SRANDOM UID _ _tg_b _tg_c _tg_d _tg_e _tg_p _tg_s".split()
-)
-LOADS_CODE = frozenset(
-    ("BASH_ENV", "CLASSPATH", "ENV", "GIT_EXEC_PATH", "NODE_OPTIONS", "NODE_PATH", "PERL5LIB", "PERL5OPT", "PERLLIB")
-    + ("PYTHONHOME", "PYTHONINSPECT", "PYTHONPATH", "PYTHONPYCACHEPREFIX", "PYTHONSTARTUP", "PYTHONUSERBASE")
-    + ("RUBYLIB", "RUBYOPT")
-)
-"""Variables that say where programs load code from; so do all that begin with `LD_`."""
 _OPTIONS_NOT_KEPT = frozenset(
     (b"errexit", b"xtrace", b"verbose", b"noexec", b"monitor", b"onecmd", b"posix", b"privileged")
 )
@@ -95,38 +83,6 @@ def _toggles(builtin: bytes, on: bytes, off: bytes, old: bytes, new: bytes, left
 def quote(value: bytes) -> bytes:
     """A word that bash reads as these bytes."""
     return b"'" + value.replace(b"'", b"'\\''") + b"'"
-
-
-def loads_code(name: str) -> bool:
-    """Whether programs load code from where a variable of this name says."""
-    return name in LOADS_CODE or name.startswith("LD_")
-
-
-def graders_part(env: dict, writable: list) -> dict:
-    """The variables of a new shell that graders may have: none leads a program of theirs to what the agent wrote.
-
-    Of a variable that says where code is, absolute paths stay that neither lie in a place the agent can write to nor
-    hold one; a variable of which nothing stays is left out.
-
-    Args:
-        env: An image may have set some of them.
-        writable: Directories that the agent can write to.
-    """
-    closed = [os.path.realpath(place) for place in (*writable, "/proc", "/dev")]
-
-    def fit(place: str) -> bool:
-        if not place.startswith("/"):
-            return False
-        meant = os.path.normpath(place), os.path.realpath(place)  # `/proc/self/cwd` is another one for each process
-        return all(os.path.commonpath((one, other)) not in (one, other) for one in meant for other in closed)
-
-    kept = {}
-    for name, value in env.items():
-        if name == "PATH" or loads_code(name):
-            value = ":".join(place for place in ":".join(value.replace(";", ":").split()).split(":") if fit(place))
-        if value or not env[name]:
-            kept[name] = value
-    return kept
 
 
 # -- One fresh bash per command, with the state of the last one -------------------------------------------------------

@@ -13,9 +13,8 @@ from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from pathlib import Path
 
-from sandboxes.boot import is_owned, is_variable
 from sandboxes.docker.image import packages
-from sandboxes.inside.shell import loads_code
+from sandboxes.inside.variables import is_owned, is_variable, loads_code
 from sandboxes.sandbox import EntryKind, FileEntry
 from tasks.model import Problem, TaskError
 

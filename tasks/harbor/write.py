@@ -15,8 +15,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from sandboxes.boot import WORKSPACE, environment
+from sandboxes.boot import WORKSPACE
 from sandboxes.docker.image import FOLDER as IMAGE
+from sandboxes.inside.variables import environment
 from sandboxes.sandbox import EntryKind, FileEntry
 from tasks.assertions.base import leaves
 from tasks.assertions.run import GraderAssertion, judges_reply

@@ -22,7 +22,6 @@ from typing import Any
 import pytest
 
 from sandboxes import SandboxUnavailable
-from sandboxes.boot import environment
 from sandboxes.docker.engines import client, find_engines
 from sandboxes.docker.image import (
     FOLDER,
@@ -35,6 +34,7 @@ from sandboxes.docker.image import (
     packages,
     recipe,
 )
+from sandboxes.inside.variables import environment
 from tests.sandboxes.conftest import REPOSITORY
 
 IMAGE = "turngym-shell:bookworm"

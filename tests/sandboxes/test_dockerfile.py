@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from sandboxes import Backend, SandboxUnavailable, open_sandbox
-from sandboxes.boot import environment
 from sandboxes.docker.dockerfile import BuildFailed, bases, build, dockerfile_problem, image_ids, tag_of
 from sandboxes.docker.engines import client, find_engines
 from sandboxes.docker.launcher import default_image
+from sandboxes.inside.variables import environment
 from sandboxes.sandbox import Terms
 from tests.sandboxes.conftest import engine_for, require
 

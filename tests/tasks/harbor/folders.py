@@ -17,7 +17,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from sandboxes.boot import environment
+from sandboxes.inside.variables import environment
 from sandboxes.sandbox import FileEntry
 from tasks.harbor.wheels import grading_wheels
 from tests.shared_data import REPOSITORY
