@@ -227,7 +227,7 @@ Finite = Annotated[StrictFloat, AllowInfNan(False)]
 _STOPS = frozenset(["", *StopReason])
 
 LOSSES = "losses"
-"""The note that lists the sandboxes lost in all tries at an episode, as `envs.sandboxed.Loss` records them."""
+"""The note that lists the sandboxes lost in all tries at an episode, as `envs.recovery.Loss` records them."""
 FORGED = "forged_headers"
 """The note that counts headers of the template in what the agent was shown, each with a backslash in it; none for 0."""
 

@@ -5,7 +5,7 @@ A subclass says what a task lays out and what a reply does; everything that must
 Failure model
     * What the agent does wrong is an observation, never an exception.
     * What the agent breaks fails: a check that broke on what it made (`broke` in its record), and an episode whose
-      sandbox it ended twice (stop reason `lost`, see `envs.sandboxed`). `agent_errors="error"` counts both as errors.
+      sandbox it ended twice (stop reason `lost`, see `envs.recovery`). `agent_errors="error"` counts both as errors.
     * `SandboxError` (the machinery failed) and `GradeError` (an assertion could not be decided) leave `reset`, `step`
       and `finish` as exceptions. The episode is over and has no reward; the next `reset` starts afresh.
     * `ResetNeeded`: a call in the wrong order (before the first reset, after the end).
@@ -188,7 +188,7 @@ class ConversationEnv(gymnasium.Env[str, str]):
 
     @property
     def losses(self) -> list[dict[str, Any]]:
-        """Sandboxes that were lost in this episode, as `envs.sandboxed.Loss` records them, whatever became of it."""
+        """Sandboxes that were lost in this episode, as `envs.recovery.Loss` records them, whatever became of it."""
         return []
 
     @classmethod

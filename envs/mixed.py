@@ -13,8 +13,9 @@ from envs.episode import Phase, StopReason
 from envs.prompts import ANSWER_STYLES, PromptStyle, prompt_style
 from envs.questions import AnswerEnv
 from envs.registry import asking_for, environments
-from envs.sandboxed import Place, SandboxedEnv, TaskSource, Workplace, resolve_tasks
+from envs.sandboxed import Place, SandboxedEnv, TaskSource, resolve_tasks
 from envs.user import ClawGymUserEnv
+from envs.workplace import Workplace
 from tasks.assertions.base import BaseAssertion, leaves
 from tasks.task import Task
 

@@ -11,7 +11,7 @@ from tests.envs.fakes import FakeSandboxes
 def sandboxes(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeSandboxes]:
     """Environments open fake sandboxes; every one of them must have been closed at the end."""
     fakes = FakeSandboxes()
-    monkeypatch.setattr("envs.sandboxed.open_sandbox", fakes)
+    monkeypatch.setattr("envs.workplace.open_sandbox", fakes)
     yield fakes
     for sandbox in fakes.all:
         sandbox.close()

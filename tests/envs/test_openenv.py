@@ -133,7 +133,7 @@ def test_no_sandbox_at_all_is_an_error(client: Client, monkeypatch: pytest.Monke
     def none(*args: object, **kwargs: object) -> None:
         raise SandboxUnavailable("nothing works in /home/me")
 
-    monkeypatch.setattr("envs.sandboxed.open_sandbox", none)
+    monkeypatch.setattr("envs.workplace.open_sandbox", none)
     said = client.refused('{"type": "reset"}')
     assert said == "EXECUTION_ERROR no sandbox can be had on the server; whoever runs it finds the reason in its output"
     assert client.log == ["no sandbox for a session: nothing works in /home/me"]

@@ -161,7 +161,7 @@ def test_a_fresh_sandbox_that_is_lost_while_turns_are_played_again_is_no_fail(sa
 
 
 def test_no_time_left_is_the_machinerys(sandboxes: FakeSandboxes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("envs.sandboxed.REPLAY_SECONDS", 0.0)
+    monkeypatch.setattr("envs.recovery.REPLAY_SECONDS", 0.0)
     env = make()
     env.reset(seed=0)
     sandboxes.deadly.append("deadly")

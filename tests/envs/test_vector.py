@@ -99,7 +99,7 @@ def test_a_backend_that_cannot_work_is_an_error(monkeypatch: pytest.MonkeyPatch)
     def unavailable(*args: object) -> FakeSandbox:
         raise SandboxUnavailable("no backend works here")
 
-    monkeypatch.setattr("envs.sandboxed.open_sandbox", unavailable)
+    monkeypatch.setattr("envs.workplace.open_sandbox", unavailable)
     env = make(2)
     with pytest.raises(SandboxUnavailable, match="no backend works here"):
         env.reset(seed=0)

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from envs.sandboxed import Workplace
+from envs.workplace import Workplace
 from sandboxes import SandboxError, SandboxPool, SandboxUnavailable
 from tests.envs.fakes import FakeSandbox
 

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 @pytest.fixture
 def opened(monkeypatch: pytest.MonkeyPatch) -> FakeSandboxes:
     fake = FakeSandboxes()
-    monkeypatch.setattr("envs.sandboxed.open_sandbox", fake)
+    monkeypatch.setattr("envs.workplace.open_sandbox", fake)
     return fake
 
 
@@ -160,7 +160,7 @@ def test_no_sandbox_at_all_is_an_error_and_no_lost_episode(monkeypatch):
     def none(*args, **kwargs):
         raise SandboxUnavailable("nothing works here")
 
-    monkeypatch.setattr("envs.sandboxed.open_sandbox", none)
+    monkeypatch.setattr("envs.workplace.open_sandbox", none)
     assert issubclass(SandboxUnavailable, SandboxError)
     with ShellTasks([task()]) as tasks, pytest.raises(SandboxUnavailable):
         tasks().reset(task_id="first")

@@ -39,7 +39,7 @@ BREAKS = [call("bash", command="echo hello | tee greeting.txt"), DONE]
 @pytest.fixture
 def opened(monkeypatch: pytest.MonkeyPatch) -> FakeSandboxes:
     fake = FakeSandboxes()
-    monkeypatch.setattr("envs.sandboxed.open_sandbox", fake)
+    monkeypatch.setattr("envs.workplace.open_sandbox", fake)
     return fake
 
 

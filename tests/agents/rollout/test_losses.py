@@ -23,7 +23,7 @@ def play(monkeypatch: pytest.MonkeyPatch) -> Callable[..., RolloutResult]:
     def play(given: Task, fail: list[str], deadly: str = "", **settings: object) -> RolloutResult:
         sandboxes = FakeSandboxes()
         sandboxes.fail_next, sandboxes.deadly = fail, [deadly] if deadly else []
-        monkeypatch.setattr("envs.sandboxed.open_sandbox", sandboxes)
+        monkeypatch.setattr("envs.workplace.open_sandbox", sandboxes)
 
         def make() -> ClawGymEnv:
             return ClawGymEnv([given], prompt_style="compact", **settings)  # type: ignore[arg-type]
