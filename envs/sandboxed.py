@@ -14,7 +14,7 @@ from envs.workplace import Workplace
 from sandboxes import SandboxPool
 from sandboxes.sandbox import Backend, CommandResult, JudgeIsolation, Sandbox, Snapshot
 from tasks.assertions.grade import Grade
-from tasks.assertions.run import SandboxGrader
+from tasks.assertions.grader import SandboxGrader
 from tasks.judged_in import exposed, judge_isolation, refuse_shared
 from tasks.place import refuse_unplaceable
 from tasks.sources import load_tasks

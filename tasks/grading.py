@@ -30,7 +30,8 @@ from sandboxes.sandbox import (
 )
 from tasks.assertions.base import BaseAssertion, GraderHandle, Outcome, cut_short, leaves
 from tasks.assertions.grade import Grade, grade
-from tasks.assertions.run import SandboxGrader, judges_reply
+from tasks.assertions.grader import SandboxGrader
+from tasks.assertions.script import judges_reply
 from tasks.judged_in import JudgedIn, is_shared, judge_isolation
 from tasks.judges import JudgeUse, in_process_line
 from tasks.model import Problem, TaskError

@@ -13,8 +13,8 @@ from sandboxes.sandbox import CommandResult, EntryKind, FileEntry, Sandbox
 from tasks.answers import AnswerAssertion
 from tasks.assertions.base import Outcome, Verdict, cut_short, leaves
 from tasks.assertions.grade import Grade, grade
+from tasks.assertions.grader import SandboxGrader
 from tasks.assertions.on_files import TooSlow
-from tasks.assertions.run import SandboxGrader
 from tasks.mutants import DELETE_ALL, Mutant, cheats, damaged, deletes_something
 from tasks.oracle import NotRead, Saying, Step, command_of, read, request_of, resolve
 from tasks.place import CannotBegin, begin, lay, prepared

@@ -34,7 +34,8 @@ from tasks.assertions.files import (
 )
 from tasks.assertions.grade import AllOf, AnyOf, Not
 from tasks.assertions.on_files import stands_at
-from tasks.assertions.run import Command, GraderAssertion, Script
+from tasks.assertions.run import Command, GraderAssertion
+from tasks.assertions.script import Script
 from tasks.assertions.tables import CsvCell, CsvRows, JsonFileValue, YamlFileValue
 from tasks.judged_in import JudgedIn
 from tasks.judges import Finding, JudgeUse, read_judge, worst

@@ -9,7 +9,8 @@ from tasks.assertions.files import (
     FileUnchanged,
 )
 from tasks.assertions.grade import AllOf, AnyOf, Grade, GradeError, Not, grade, grade_files
-from tasks.assertions.run import Command, Script, ScriptMode
+from tasks.assertions.run import Command
+from tasks.assertions.script import Script, ScriptMode
 
 __all__ = [
     "AllOf",

@@ -20,7 +20,8 @@ from sandboxes.docker.image import FOLDER as IMAGE
 from sandboxes.inside.variables import environment
 from sandboxes.sandbox import EntryKind, FileEntry
 from tasks.assertions.base import leaves
-from tasks.assertions.run import GraderAssertion, judges_reply
+from tasks.assertions.run import GraderAssertion
+from tasks.assertions.script import judges_reply
 from tasks.harbor import TEMPLATES
 from tasks.harbor.wheels import grading_wheels
 from tasks.judged_in import is_shared, network_reason

@@ -21,7 +21,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from sandboxes.sandbox import EntryKind, FileEntry
-from tasks.assertions.run import OnFailure
+from tasks.assertions.script import OnFailure
 from tasks.document import Document
 from tasks.model import Problem, TaskError, collected, listed, path_and_query
 from tasks.task import Task
@@ -229,7 +229,7 @@ def load(rest: str | Path) -> list[Task]:
     Args:
         rest: Path of a folder, one task folder, or a tar archive; as text it may end in `?ids=A,B` (those only),
             `&prefix=TEXT` (put before every id: upstream uses the same ids in its training and evaluation set) and
-            `&on_failure=fail` (a judge that fails is the agent's doing; see `tasks.assertions.run.OnFailure`).
+            `&on_failure=fail` (a judge that fails is the agent's doing; see `tasks.assertions.script.OnFailure`).
 
     Raises:
         TaskError: every problem of every task folder.

@@ -10,7 +10,7 @@ import pytest
 from sandboxes import Backend, open_sandbox, probe
 from tasks.assertions.base import Outcome
 from tasks.assertions.grade import grade
-from tasks.assertions.run import SandboxGrader
+from tasks.assertions.grader import SandboxGrader
 from tasks.task import Task
 
 BURNS = "while True: pass"

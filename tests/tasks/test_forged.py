@@ -11,7 +11,8 @@ from sandboxes import Backend, open_sandbox
 from sandboxes.sandbox import JudgeIsolation, Sandbox
 from tasks.assertions.base import Outcome
 from tasks.assertions.grade import Grade, grade
-from tasks.assertions.run import SandboxGrader, Script
+from tasks.assertions.grader import SandboxGrader
+from tasks.assertions.script import Script
 from tasks.judges import JudgeUse
 from tasks.place import begin
 from tasks.sources import load_tasks

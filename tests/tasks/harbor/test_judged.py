@@ -22,9 +22,10 @@ from sandboxes.client import SupervisedSandbox
 from sandboxes.docker.engines import find_engines
 from sandboxes.sandbox import FileEntry, JudgeIsolation, SandboxUnavailable
 from tasks.__main__ import run
-from tasks.assertions import run as running
+from tasks.assertions import grader
 from tasks.assertions.base import Outcome, Verdict
-from tasks.assertions.run import SandboxGrader, Script
+from tasks.assertions.grader import SandboxGrader
+from tasks.assertions.script import Script
 from tasks.judged_in import SharedJudge, Where, judge_isolation
 from tasks.model import TaskError
 from tasks.place import CannotBegin, refuse_unplaceable
@@ -362,8 +363,8 @@ def test_what_does_not_come_is_no_score_and_the_agent_cannot_make_it_one(
     if well:
         place.touch()
     opened: list[object] = []
-    monkeypatch.setattr(running, "start_of", lambda *_: {})
-    monkeypatch.setattr(running, "open_for_judge", lambda task, sandbox, terms: opened.append(sandbox))
+    monkeypatch.setattr(grader, "start_of", lambda *_: {})
+    monkeypatch.setattr(grader, "open_for_judge", lambda task, sandbox, terms: opened.append(sandbox))
     task = read(tmp_path, {"tests/test.sh": LOADS.replace("@heal@", heal).replace("@well@", str(place))})
     with Unconfined() as sandbox:
         end = Outcome({path: FileEntry(content=text.encode()) for path, text in files.items()}, {})
@@ -418,7 +419,7 @@ def test_words_of_installers_are_known(tmp_path: Path) -> None:
     [("/app", True), ("/workspace", True), ("/root", False), ("/root/.local/lib", False), ("/rooted", True)],
 )
 def test_packages_of_the_user_are_seen_unless_the_agent_may_have_left_them(workdir: str, lifted: bool) -> None:
-    assert ("PYTHONNOUSERSITE" in running._installing(workdir)) is lifted
+    assert ("PYTHONNOUSERSITE" in grader._installing(workdir)) is lifted
 
 
 # -- The key in task files -----------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tasks.assertions.run import Script
+from tasks.assertions.script import Script
 from tasks.check import with_judges
 from tasks.cli import list_tasks
 from tasks.families import ALL_FAMILIES

@@ -11,7 +11,8 @@ from sandboxes import open_sandbox
 from sandboxes.sandbox import Backend, SandboxUnavailable
 from tasks.assertions.base import Outcome, Verdict
 from tasks.assertions.grade import Grade, grade
-from tasks.assertions.run import SandboxGrader, Script
+from tasks.assertions.grader import SandboxGrader
+from tasks.assertions.script import Script
 from tasks.model import TaskError
 from tasks.place import begin
 from tasks.sources import load_tasks

@@ -13,7 +13,7 @@ from sandboxes import open_sandbox
 from sandboxes.sandbox import Sandbox, SandboxUnavailable
 from tasks.assertions.base import Outcome
 from tasks.assertions.grade import Grade, grade
-from tasks.assertions.run import SandboxGrader
+from tasks.assertions.grader import SandboxGrader
 from tasks.place import begin
 from tasks.sources import load_tasks
 from tasks.sources.clawgym import Folder, read_folders

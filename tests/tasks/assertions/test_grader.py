@@ -12,7 +12,7 @@ from sandboxes import Backend, SandboxError, open_sandbox, probe
 from sandboxes.sandbox import Sandbox
 from tasks.assertions import AssertionResult, grade
 from tasks.assertions.base import Outcome
-from tasks.assertions.run import SandboxGrader
+from tasks.assertions.grader import SandboxGrader
 from tasks.proof import Status, prove
 from tasks.task import Task
 
