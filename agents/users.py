@@ -19,7 +19,7 @@ from agents.policies.openai import Unanswered
 from agents.policies.opening import EXAMPLES, PolicyKind, PolicyName, read_name
 from agents.policy import Policy, PolicyError, PromptTooLong, Request, Sampling, SomeFailed
 from agents.seeds import derive_seed
-from envs.actions import take_apart
+from envs.fences import take_apart
 from sandboxes.sandbox import SandboxError
 from tasks.user import READ, Asked, Said
 

@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
-from envs.actions import STOP_WORD, Heredoc, fenced, heredocs
+from envs.actions import STOP_WORD, fenced
 from envs.clawgym import ClawGymEnv
 from envs.conversation import ConversationEnv
+from envs.fences import Heredoc, heredocs
 from envs.mixed import MixedEnv, kind_of_env
 from envs.registry import environment, environment_ids
 from envs.serve import TOKEN_VARIABLE, CannotListen, Limits, Server, check_access, run, to_standard_error

@@ -9,9 +9,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from envs.actions import (
-    MAX_LOOKS,
-    THINK_CLOSE,
-    THINK_OPEN,
     Action,
     Command,
     Malformed,
@@ -21,6 +18,7 @@ from envs.actions import (
     encodable,
     malformed,
 )
+from envs.fences import MAX_LOOKS, THINK_CLOSE, THINK_OPEN
 
 # -- The tools ---------------------------------------------------------------------------------------------------------
 

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from envs.actions import ActionKind, Command, Malformed, Submit, read_answer
+from envs.actions import ActionKind, Command, Malformed, Submit
+from envs.answer_actions import read_answer
 from envs.episode import CutReply, Exchange, OptionalInt, StopReason
 from envs.prompts import AnswerForm, AnswerStyle, Example, PromptStyle, answer_style, listing
 from envs.registry import asking_for
@@ -56,7 +57,7 @@ class Answer:
 class AnswerEnv(SandboxedEnv):
     """A question, a shell to work it out, and an answer that ends the episode.
 
-    Replies are read by `envs.actions`. A sandbox is opened (or borrowed from the pool) at the first command of
+    Replies are read by `envs.answer_actions`. A sandbox is opened (or borrowed from the pool) at the first command of
     an episode: one that only answers costs none. No turn has a signal, because only the answer is judged.
 
     Subclasses set `form`, `stops` and `default_tasks`.

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from envs import actions as answer_actions
-from envs.actions import STOP_LOOKS, Command, Malformed, MalformedKind, Submit, read_answer, stop_at
+from envs import answer_actions
+from envs.actions import Command, Malformed, MalformedKind, Submit
+from envs.answer_actions import STOP_LOOKS, read_answer, stop_at
 from envs.questions import GSM8KEnv
 from tests.envs.fakes import bash
 
