@@ -15,7 +15,7 @@ reply, and tokenizers that put a space before every text do not put one in the m
 Text from outside (task, file names, command output) can hold literals such as `<|im_end|>`. Encoding them would put
 control ids into the context, so the control ids of every message are compared with the template's own; where they
 differ, the message is encoded in pieces that cut each literal in two. Headers that the template makes of ordinary ids
-(all of them for base models) are kept out of messages as `envs.prompts` says.
+(all of them for base models) are kept out of messages as `envs.headers` says.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from functools import cached_property
 from typing import Any
 
 from agents.policy import FinishReason
-from envs.prompts import Header, HeaderError, Headers
+from envs.headers import Header, HeaderError, Headers
 
 _SYSTEM, _USER, _REPLY, _NEXT = "SLOT0SYSTEM", "SLOT1USER", "SLOT2REPLY", "SLOT3NEXT"
 

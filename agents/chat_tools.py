@@ -19,7 +19,7 @@ from typing import Any
 from agents.chat import _NEXT, _REPLY, _USER, ChatError, ChatTemplate, _message, _Seam
 from envs.actions import Command
 from envs.calls import BASH, parse_call, read_calls
-from envs.prompts import Header
+from envs.headers import Header
 from envs.protocol import DEFAULT_PROTOCOL, PROTOCOLS, Protocol
 
 _LAST = "SLOT4LAST"

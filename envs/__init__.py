@@ -5,7 +5,8 @@ Importing this package registers the rows of `envs.registry` with Gymnasium: `Cl
 `gymnasium.make("envs:GSM8K-v0")` imports it by itself.
 
 Inside, imports point one way: serve -> openenv -> mixed -> user -> clawgym, questions, vector -> registry, sandboxed,
-wrapping -> conversation, recovery -> answer_actions, episode, prompts, workplace -> actions, rewards, spaces -> fences.
+wrapping -> conversation, recovery -> answer_actions, answer_prompts, episode, workplace -> prompts -> actions,
+headers, rewards, spaces -> fences.
 """
 
 from sandboxes.guard import check_packages, leave_when_interrupted

@@ -7,10 +7,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from typing import Any, ClassVar, cast
 
+from envs.answer_prompts import ANSWER_STYLES
 from envs.clawgym import ClawGymEnv
 from envs.conversation import ConversationEnv
 from envs.episode import Phase, StopReason
-from envs.prompts import ANSWER_STYLES, PromptStyle, prompt_style
+from envs.prompts import PromptStyle, prompt_style
 from envs.questions import AnswerEnv
 from envs.registry import asking_for, environments
 from envs.sandboxed import Place, SandboxedEnv, TaskSource, resolve_tasks

@@ -8,8 +8,9 @@ from typing import Any, ClassVar
 
 from envs.actions import ActionKind, Command, Malformed, Submit
 from envs.answer_actions import read_answer
+from envs.answer_prompts import AnswerForm, AnswerStyle, Example, answer_style
 from envs.episode import CutReply, Exchange, OptionalInt, StopReason
-from envs.prompts import AnswerForm, AnswerStyle, Example, PromptStyle, answer_style, listing
+from envs.prompts import PromptStyle, listing
 from envs.registry import asking_for
 from envs.rewards import ObservationClass, anchor
 from envs.sandboxed import SandboxedEnv, TaskSource

@@ -14,7 +14,8 @@ from typing import Any, ClassVar
 from envs.actions import ActionKind, Message, Submit, without_stop_word
 from envs.clawgym import ClawGymEnv
 from envs.episode import CutReply, Exchange
-from envs.prompts import Compact, Header, Headers, PromptStyle, Standard, in_a_line, in_words
+from envs.headers import Header, Headers
+from envs.prompts import Compact, PromptStyle, Standard, in_a_line, in_words
 from envs.rewards import ObservationClass, anchor
 from envs.sandboxed import TaskSource
 from sandboxes.sandbox import CommandResult
@@ -23,7 +24,7 @@ from tasks.task import Task
 from tasks.user import Dialogue, Said, Speaker
 
 # -- What the agent is shown where a user answers: the styles of shell tasks, and the user's words under a heading ----
-# Output of a command that holds a line like the heading gets a backslash into it (`envs.prompts`): a file cannot speak
+# Output of a command that holds a line like the heading gets a backslash into it (`envs.headers`): a file cannot speak
 # as the user.
 
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from envs.answer_prompts import ANSWER_STYLES, answer_style
 from envs.conversation import StopReason
 from envs.episode import CutReply
-from envs.prompts import ANSWER_STYLES, answer_style
 from envs.questions import GSM8K_FORM, IFEVAL_FORM, AnswerEnv, GSM8KEnv, IFEvalEnv, MATHEnv, examples
 from sandboxes.sandbox import SandboxError
 from tasks.answers.instructions import INSTRUCTIONS

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from envs.prompts import Header, HeaderError, Headers
+from envs.headers import Header, HeaderError, Headers
 
 PLAIN = Headers([Header("### User", True, True), Header("### Assistant", True, True)])
 NESTED = Headers([Header("## User"), Header("### User", True, True)])

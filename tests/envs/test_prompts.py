@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from envs.answer_prompts import answer_style
 from envs.prompts import (
     COMPACT_CUT,
     LINE_CUT,
@@ -10,7 +11,6 @@ from envs.prompts import (
     STYLES,
     Compact,
     Standard,
-    answer_style,
     cut,
     listing,
     prompt_style,

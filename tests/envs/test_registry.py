@@ -15,7 +15,7 @@ import pytest
 import envs
 from agents.__main__ import main as agents_command
 from envs import registry
-from envs.prompts import AnswerForm
+from envs.answer_prompts import AnswerForm
 from envs.registry import BUILT_IN, asking_for, environment, environment_ids, id_of, register_environment, takes
 from sandboxes import probe
 from tasks import plugins

@@ -15,7 +15,8 @@ import torch
 from torch.nn import functional
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerBase
 
-from envs.prompts import ANSWER_STYLES, STYLES
+from envs.answer_prompts import ANSWER_STYLES
+from envs.prompts import STYLES
 from envs.protocol import DEFAULT_PROTOCOL, PROTOCOLS
 from tasks.settings import Settings, problems, setting, written
 from trainers.errors import ConfigError
