@@ -114,6 +114,7 @@ SDPA = "sdpa"
 def attend_in_one_kernel() -> None:
     """Have every model of this process that uses transformers' `sdpa` attend so."""
     AttentionInterface.register(SDPA, attend)
+    torch.backends.cuda.enable_cudnn_sdp(False)  # it plans anew for each shape, which takes up to a second
 
 
 def attend(

@@ -1,4 +1,4 @@
-"""What a GiGPOTrainer can be given: refusals, settings that do nothing here, the pool as TRL's dataset."""
+"""What a GiGPOTrainer can be given: refusals, idle settings, the pool as TRL's dataset, weights TRL would round."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import gcd
 from typing import Any
 
+import torch
 from datasets import Dataset
 
 from envs.wrapping import as_conversation
@@ -41,6 +42,23 @@ def pool_dataset(tasks: Sequence[Task], args: GiGPOConfig) -> Dataset:
     needed = generations * groups
     count = -(-len(rows) // needed) * needed
     return Dataset.from_list([rows[i % len(rows)] for i in range(count)])
+
+
+# -- A model in 4 bits: TRL rounds what is trained of it to bfloat16, in which small updates are lost ------------------
+
+
+def weights_in_full(model: Any) -> dict[int, torch.Tensor] | None:
+    """The trained weights of a model in 4 bits as they are, by the id of each parameter; `None` for other models."""
+    if not getattr(model, "is_loaded_in_4bit", False):
+        return None
+    return {id(parameter): parameter.data for parameter in model.parameters() if parameter.requires_grad}
+
+
+def put_back_in_full(model: Any, kept: Mapping[int, torch.Tensor]) -> None:
+    """Train in float32, from the weights in `kept` and those that TRL has made since."""
+    for parameter in model.parameters():
+        if parameter.requires_grad:
+            parameter.data = kept.get(id(parameter), parameter.data).float()
 
 
 # -- A `GiGPOTrainer` that is put together in Python: what it cannot be given, and settings that it does not act on ---

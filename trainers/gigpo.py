@@ -38,7 +38,7 @@ from agents.rollout import Job, RolloutEngine, RolloutResult, RolloutState
 from agents.t2po import T2PO, T2POConfig
 from tasks.task import Task
 from trainers.activations import attend_in_one_kernel, keep_less
-from trainers.construction import check_arguments, idle_in_library, pool_dataset
+from trainers.construction import check_arguments, idle_in_library, pool_dataset, put_back_in_full, weights_in_full
 from trainers.credit import NO_TURN, Credit, TurnSignal
 from trainers.credit.batch import batch_of, joined, padded
 from trainers.errors import ConfigError
@@ -50,7 +50,7 @@ from trainers.loss import (
     active_dropout,
     attach_reference,
     correct,
-    frozen_copy,
+    own_reference,
     silence_dropout,
     without_reference,
 )
@@ -87,6 +87,22 @@ def _without_advice_on_lost_episodes() -> Iterator[None]:
         yield
     finally:
         logger.removeFilter(known)
+
+
+def _check_and_settle(
+    model: Any, args: GiGPOConfig, processing_class: Any, peft_config: Any, t2po: T2POConfig | None
+) -> None:
+    """Refuse what does not go together; what the model decides is written into `args`, and its dropout settled.
+
+    Raises:
+        ConfigError: It does not; the first reason.
+    """
+    check_config(args)
+    check_parts(processing_class, peft_config)
+    check_targets(model, peft_config)
+    args.rounded = rounds(model)
+    _settle_dropout(model, args)
+    check_processes(args, t2po)
 
 
 def _settle_dropout(model: Any, args: GiGPOConfig) -> None:
@@ -155,34 +171,16 @@ class GiGPOTrainer(ComparesGradients):
     ) -> None:
         check_arguments(model, args, pool, make_env, unknown)
         assert make_env is not None
-        check_config(args)
-        check_parts(processing_class, peft_config)
-        check_targets(model, peft_config)
-        args.rounded = rounds(model)
-        _settle_dropout(model, args)
-        check_processes(args, t2po)
+        _check_and_settle(model, args, processing_class, peft_config, t2po)
         satisfy_callbacks(args, callbacks or [], held_out)
         if held_out is None:
             args.eval_strategy, args.eval_on_start = "no", False  # or transformers asks for a data set
-        self.held_out = held_out
-        self._t2po_config = t2po
-        self.on_episodes = on_episodes
+        self.held_out, self.on_episodes, self._t2po_config = held_out, on_episodes, t2po
         self.card: ModelCard | None = None
-        self._rows: list[dict[str, Any]] = []
-        self._played: Played | None = None
-        self._loss_inputs: dict[str, Any] | None = None
-        self._scoring = False
-        """TRL scores the episodes that were just played, in their order."""
-        self._cut: list[list[Piece]] | None = None
-        """The pieces of what was just played: TRL scores it up to twice (old and reference)."""
-        self.advantaged = 0.0
-        """Trained tokens with an advantage, summed until somebody sets it back: what steps had to learn from."""
         self.credit = Credit(args)
-        four_bit = getattr(model, "is_loaded_in_4bit", False)
-        kept = {id(p): p.data for p in model.parameters() if p.requires_grad} if four_bit else {}
-        own_reference = args.beta != 0.0 and peft_config is None and not hasattr(model, "peft_config")
-        reference = frozen_copy(model) if own_reference else None
-        with without_reference(args) if own_reference else nullcontext():
+        self._nothing_played_yet()
+        kept, reference = weights_in_full(model), own_reference(model, args, peft_config)
+        with nullcontext() if reference is None else without_reference(args):
             super().__init__(
                 model=model,
                 args=args,
@@ -194,14 +192,11 @@ class GiGPOTrainer(ComparesGradients):
                 callbacks=callbacks,
                 peft_config=peft_config,
             )
-        if four_bit:  # TRL rounded its adapter to bfloat16, in which small updates are lost
-            for parameter in self.model.parameters():
-                if parameter.requires_grad:
-                    parameter.data = kept.get(id(parameter), parameter.data).float()
-        keep_less(self.model)
         self.mask_truncated_completions = False  # TRL's rule; ours acts in `play`
+        if kept is not None:
+            put_back_in_full(self.model, kept)
+        keep_less(self.model)
         attend_in_one_kernel()
-        torch.backends.cuda.enable_cudnn_sdp(False)  # attention of it plans anew for each shape: up to a second of each
         if reference is not None:
             attach_reference(self, reference)
         self.rollouts = Rollouts(
@@ -223,6 +218,18 @@ class GiGPOTrainer(ComparesGradients):
         )
         self._start_sampler()
         self._greet(callbacks or [])
+
+    def _nothing_played_yet(self) -> None:
+        """What a step leaves for the next call of TRL, before the first."""
+        self._rows: list[dict[str, Any]] = []
+        self._played: Played | None = None
+        self._loss_inputs: dict[str, Any] | None = None
+        self._scoring = False
+        """TRL scores the episodes that were just played, in their order."""
+        self._cut: list[list[Piece]] | None = None
+        """The pieces of what was just played: TRL scores it up to twice (old and reference)."""
+        self.advantaged = 0.0
+        """Trained tokens with an advantage, summed until somebody sets it back: what steps had to learn from."""
 
     def _greet(self, callbacks: Sequence[Any]) -> None:
         """Tell callbacks who calls them, and people which settings nothing acts on."""

@@ -192,6 +192,19 @@ def frozen_copy(model: Any) -> Any:
     return out.to(model.device).eval()
 
 
+def own_reference(model: Any, args: Any, peft_config: Any) -> Any | None:
+    """The reference where all weights are trained and the KL counts: see the table's third row; else `None`.
+
+    Args:
+        model: As it was given to the trainer.
+        args: With `beta`, the weight of the KL.
+        peft_config: Of the adapter that TRL is about to make.
+    """
+    if args.beta == 0.0 or peft_config is not None or hasattr(model, "peft_config"):
+        return None
+    return frozen_copy(model)
+
+
 @contextmanager
 def without_reference(args: Any) -> Iterator[None]:
     """Let TRL put itself together as if there were no KL, so that it loads no reference of its own."""

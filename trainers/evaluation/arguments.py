@@ -78,6 +78,23 @@ def build_parser() -> ArgumentParser:
         f"commas between (default {DEFAULT_TASKS}, or the sample of the environment)",
     )
     add("--split", metavar="FILE", help="lock file of a split of --tasks: play every side, and compare them")
+    _sampling_arguments(add)
+    _judging_arguments(add)
+    add("--limit", type=int, default=0, metavar="N", help="the first N tasks only (Mixed-v0: of every set in turn)")
+    add(
+        "--max_tokens",
+        type=int,
+        help="cap on one reply; default: what the policy was trained with, else 512 (questions: the set's)",
+    )
+    _escalation_arguments(add)
+    _output_arguments(add)
+    _environment_arguments(add)
+    _policy_arguments(add)
+    return parser
+
+
+def _sampling_arguments(add: Callable[..., Any]) -> None:
+    """How many replies are drawn, and how."""
     add("--samples", type=int, default=1, metavar="K", help="attempts per task; above 1 also pass@k")
     add("--temperature", type=float, nargs="+", metavar="T", help="one arm per temperature; 0 is greedy (default 1.0)")
     add(
@@ -89,6 +106,10 @@ def build_parser() -> ArgumentParser:
     )
     add("--top_k", type=int, default=0, metavar="K", help="draw among so many of the likeliest ids (0: all)")
     add("--greedy", action="store_true", help="greedy decoding: alone, or beside --temperature")
+
+
+def _judging_arguments(add: Callable[..., Any]) -> None:
+    """Which judges count, and what they may have."""
     add(
         "--allow_in_process_judges",
         action="store_true",
@@ -98,12 +119,10 @@ def build_parser() -> ArgumentParser:
         add(f"--{name}", action="store_true", help=TRAINING[name].metadata["help"])
     network = TRAINING["verifier_network"].metadata["help"]
     add("--verifier_network", type=lambda name: None if name == "none" else name, metavar="NAME", help=network)
-    add("--limit", type=int, default=0, metavar="N", help="the first N tasks only (Mixed-v0: of every set in turn)")
-    add(
-        "--max_tokens",
-        type=int,
-        help="cap on one reply; default: what the policy was trained with, else 512 (questions: the set's)",
-    )
+
+
+def _escalation_arguments(add: Callable[..., Any]) -> None:
+    """A second model that takes over."""
     add(
         "--escalate",
         metavar="MODEL2",
@@ -117,6 +136,10 @@ def build_parser() -> ArgumentParser:
         metavar="NATS",
         help="least change of a turn's mean entropy that is a move (default: calibrated on the episodes)",
     )
+
+
+def _output_arguments(add: Callable[..., Any]) -> None:
+    """What is written, gone on with or compared."""
     add("--output_dir", help="where episodes and figures go (default runs/eval-<model>-<time>)")
     add(
         "--resume",
@@ -137,9 +160,6 @@ def build_parser() -> ArgumentParser:
         metavar="FOLDER",
         help="evaluation or run folders, each against the first: difference, paired p-value and verdict; plays nothing",
     )
-    _environment_arguments(add)
-    _policy_arguments(add)
-    return parser
 
 
 def _environment_arguments(add: Callable[..., Any]) -> None:
