@@ -231,9 +231,7 @@ class CreditSettings(TokenSettings):
         needs=(*_PUBLISHED_GTPO, without("gtpo_norm", "group")),
         recorded=False,
     )
-    alpha_episode: float = setting(
-        1.0, "Weight of the episode term of the advantage (gigpo_traj_w).", low=0, common=True
-    )
+    alpha_episode: float = setting(1.0, "Weight of the episode term of the advantage (gigpo_traj_w).", low=0)
     beta_turn: float = setting(
         1.0, "Weight of the turn term of the advantage (gigpo_step_w).", low=0, source="GiGPO", common=True
     )

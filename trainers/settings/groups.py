@@ -319,7 +319,7 @@ class HeldOutFields(Settings):
     """The held-out rule. The pool never decides."""
 
     held_out_samples: int = setting(
-        1, "Sampled attempts at each held-out task (the greedy arm has one: all are alike).", low=1, common=True
+        1, "Sampled attempts at each held-out task (the greedy arm has one: all are alike).", low=1
     )
     held_out_temperature: float = setting(
         1.0,

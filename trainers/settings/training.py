@@ -61,7 +61,6 @@ class TRLFields(Settings):
         "On a CUDA GPU settings that no flag and no file gives are those that are fast there (`--dry-run` shows them): "
         "auto | none.",
         choices=("auto", "none"),
-        common=True,
     )
     seed: int = setting(
         42, "Seeds tasks, sampling and new weights: same seed, same run.", low=0, below=2**32, common=True
@@ -92,7 +91,6 @@ class TRLFields(Settings):
         "Cut the rows of a step into passes of at most N tokens, padding included, whatever the batch size; half of it "
         f"where memory ends. auto: {AUTO_TOKENS}, or what a GPU has free. 0: passes of per_device_train_batch_size.",
         unit="tokens",
-        common=True,
     )
     learning_rate: float = setting(1e-5, "Peak rate; 1e-5 suits LoRA, all weights want less.", low=0, common=True)
     lr_scheduler_type: str = setting("linear", "linear | constant_with_warmup | constant (no warm-up) | cosine.")
