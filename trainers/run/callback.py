@@ -32,7 +32,7 @@ from trainers.rollouts.samplers import sampled_dtype
 from trainers.run.console import RunConsole
 from trainers.run.device import GpuBusy
 from trainers.run.record import FINDINGS, RunRecord
-from trainers.run.setup import Run, reply_cap
+from trainers.run.setup import Run, kept_note, reply_cap
 from trainers.run.summary import Clock
 from trainers.settings.groups import take_apart
 
@@ -373,6 +373,8 @@ class RunCallback(GuardCallback):
         """Steps that this process has taken."""
         self.half_stepped = False
         """An optimizer step was begun and is not finished: the weights are those of no step."""
+        self._saved = False
+        """A checkpoint of this process is written."""
         self._keep = keep_trajectories
         self._begin = self._began = 0.0
         self._aside_before = self._hidden_before = 0.0
@@ -489,6 +491,12 @@ class RunCallback(GuardCallback):
         super().on_log(args, state, control, figures, **kwargs)
         numbers = {k: float(v) for k, v in figures.items() if isinstance(v, (int, float))}
         self.record.write_gauges(state.global_step, self.watch.gauges(numbers))
+
+    def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """A checkpoint is written. With the first, while all are there, people hear which of them will go."""
+        if not self._saved and (note := kept_note(args)) is not None:
+            self.console.note(f"checkpoint-{state.global_step} is written; {note}")
+        self._saved = True
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """The checkpoint is taken up; what guards said to settings and tasks (see `begin`) may have ended the run."""

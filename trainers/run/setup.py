@@ -91,9 +91,7 @@ class Run:
 
     def remarks(self) -> list[str]:
         """What a person may like to know as it starts, and need not act on."""
-        remarks = [line for line in (self.settings.preset.line(), self.coverage) if line]
-        gone = kept_note(self.settings.config)
-        return [*remarks, *self.inherited, *([gone] if gone else [])]
+        return [*filter(None, (self.settings.preset.line(), self.coverage)), *self.inherited]
 
     def notes(self) -> list[str]:
         """What a person should know before it starts: about the tasks, and settings that do nothing."""
@@ -414,8 +412,8 @@ def kept_note(config: GiGPOConfig) -> str | None:
     if len(steps) <= keep:
         return None
     return (
-        f"save_total_limit={keep}: of {len(steps)} checkpoints (steps {steps[0]} to {steps[-1]}) the last {keep} and "
-        "best/ stay to be measured later; --save_total_limit 0 keeps all"
+        f"of {len(steps)} checkpoints (steps {steps[0]} to {steps[-1]}) the last {keep} are kept, and best/; "
+        "--save_total_limit 0 keeps all, to measure each afterwards"
     )
 
 

@@ -13,6 +13,7 @@ from tests.agents.fakes import task
 from tests.sandboxes.conftest import require
 from trainers.errors import ConfigError
 from trainers.rollouts.manner import card_of_env, differences
+from trainers.run.callback import RunCallback
 from trainers.run.dry_run import CHARACTERS, MESSAGE_TOKENS, longest_episode
 from trainers.run.setup import (
     _inherit,
@@ -20,7 +21,6 @@ from trainers.run.setup import (
     _setting_problems,
     budget_notes,
     idle_selection,
-    kept_note,
     make_env_factory,
     most_turns,
     reply_cap,
@@ -200,16 +200,21 @@ def test_the_share_of_the_confirmation_has_its_range(share: str, refused: bool) 
 @pytest.mark.parametrize(
     ("flags", "gone"),
     [
-        (["--max_steps", "60", "--save_steps", "20"], "of 3 checkpoints (steps 20 to 60) the last 2 and best/"),
-        (["--max_steps", "50", "--save_steps", "20"], "of 3 checkpoints (steps 20 to 50) the last 2 and best/"),
+        (["--max_steps", "60", "--save_steps", "20"], "of 3 checkpoints (steps 20 to 60) the last 2 are kept"),
+        (["--max_steps", "50", "--save_steps", "20"], "of 3 checkpoints (steps 20 to 50) the last 2 are kept"),
         (["--max_steps", "40", "--save_steps", "20"], None),
         (["--max_steps", "60", "--save_steps", "20", "--save_total_limit", "0"], None),
         (["--max_steps", "60", "--save_strategy", "no"], None),
     ],
 )
-def test_checkpoints_that_will_be_gone_are_told_of(flags: list[str], gone: str | None) -> None:
-    note = kept_note(parse(["--use_cpu", "true", *flags]).config)
-    assert note is None if gone is None else gone in str(note)
+def test_checkpoints_that_will_be_gone_are_told_of_with_the_first(flags: list[str], gone: str | None) -> None:
+    config, said = parse(["--use_cpu", "true", *flags]).config, []
+    console: Any = SimpleNamespace(note=said.append, warnings=[])
+    nothing: Any = SimpleNamespace()
+    callback = RunCallback(nothing, console, nothing, keep_trajectories=False)
+    for step in (20, 40):
+        callback.on_save(config, SimpleNamespace(global_step=step), None)
+    assert [line.split(", and best/")[0] for line in said] == ([f"checkpoint-20 is written; {gone}"] if gone else [])
 
 
 @pytest.mark.bubblewrap
