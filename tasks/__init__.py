@@ -1,8 +1,8 @@
 """What to do and how it is judged: tasks, assertions, sources, splits.
 
-Inside, imports point one way: cli -> synthesis -> check, grading -> comparable, sources -> families, harbor, proof,
-show, splits, yaml -> turns -> task -> user -> oracle -> answers -> assertions -> mutants, place, plugins, workspace ->
-judged_in -> endpoints, judges, model, settings.
+Inside, imports point one way: cli -> synthesis -> check, commands, grading -> comparable, sources -> families, harbor,
+proof, show, splits, yaml -> turns -> task -> user -> oracle -> answers -> assertions -> mutants, place, plugins,
+workspace -> judged_in -> endpoints, judges, model, settings.
 """
 
 from sandboxes.guard import check_packages, leave_when_interrupted, moved

@@ -6,7 +6,7 @@ import pytest
 
 from tasks.assertions.script import Script
 from tasks.check import with_judges
-from tasks.cli import list_tasks
+from tasks.commands import list_tasks
 from tasks.families import ALL_FAMILIES
 from tasks.judges import JudgeUse
 from tasks.proof import Proof
@@ -69,7 +69,7 @@ def test_check_notes_it_and_fails_what_ships() -> None:
 def test_list_and_show_mark_it(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     task = made()
     assert "in-process judge: report, check.py:3: runpy.run_path('config.py')" in describe(task)
-    monkeypatch.setattr("tasks.cli.load_tasks", lambda spec: [task, load_tasks("library:calculator")[0]])
+    monkeypatch.setattr("tasks.commands.load_tasks", lambda spec: [task, load_tasks("library:calculator")[0]])
     list_tasks("any")
     lines = capsys.readouterr().out.splitlines()
     assert [line.endswith("in-process judge") for line in lines[1:3]] == [True, False]
