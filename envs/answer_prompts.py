@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from envs.actions import STOP_WORD
 from envs.headers import Header, Headers
-from envs.prompts import Compact, PromptStyle, Standard, in_a_line
+from envs.prompts import Compact, PromptStyle, Standard, about_shell, in_a_line
 from sandboxes.sandbox import CommandResult
 from tasks.task import Task
 
@@ -97,9 +97,7 @@ class StandardAnswer(AnswerStyle, Standard):
             "python3 -c 'print(6 * 7)'\n"
             "```\n"
             "\n"
-            "You are then shown its exit code and output. The directory and the variables of the shell are kept from "
-            "one command to the next. There is no network and no interactive program, and a command is stopped after "
-            f"{task.budget.command_seconds:g} seconds.\n"
+            f"You are then shown its exit code and output. {about_shell(task)}\n"
             "\n"
             f"A reply without a bash block is your answer{self._then()}. "
             f"You have {task.budget.max_turns} turns, and an answer takes one."

@@ -143,9 +143,7 @@ class Standard(PromptStyle):
         return (
             "You work in a Linux shell, in a small workspace of files, and carry out one task.\n"
             "\n"
-            f"{self.words.act} The directory and the variables of the shell "
-            "are kept from one command to the next. There is no network and no interactive program, and a command is "
-            f"stopped after {task.budget.command_seconds:g} seconds.\n"
+            f"{self.words.act} {about_shell(task)}\n"
             "\n"
             f"{self.words.submit} You have {task.budget.max_turns} turns."
         )
@@ -226,6 +224,14 @@ def in_words(style: PromptStyle, words: Wording) -> PromptStyle:
     other = copy(style)
     object.__setattr__(other, "words", words)  # a style may be a frozen dataclass
     return other
+
+
+def about_shell(task: Task) -> str:
+    """What holds for every command of a task: sentences of a system message."""
+    return (
+        "The directory and the variables of the shell are kept from one command to the next. There is no network and "
+        f"no interactive program, and a command is stopped after {task.budget.command_seconds:g} seconds."
+    )
 
 
 def listing(files: Snapshot) -> list[str]:

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from envs.episode import AgentErrors, LostTwice
 from envs.rewards import workspace_hash
-from envs.workplace import Workplace
+from envs.workplace import Workplace, refuse_closed
 from sandboxes.client import JudgeFailed
 from sandboxes.pool import Wait
 from sandboxes.sandbox import CommandResult, JudgeIsolation, Sandbox, SandboxError, SandboxUnavailable, Snapshot
@@ -187,7 +187,7 @@ class Recovery:
                 _ask(canary)
                 if isinstance(error, JudgeFailed) and canary.judge_isolation is not JudgeIsolation.FULL:
                     raise SandboxError(f"a second sandbox beside it fails at judges, too: {error}") from error
-            window.check()
+            refuse_closed(window.wait)
             return value
 
     def _replay(self, window: _Window) -> None:
@@ -223,22 +223,13 @@ class _Window:
     end: float
     wait: Wait
 
-    def check(self) -> None:
-        """Whether the environment is still open.
-
-        Raises:
-            SandboxError: It is being closed.
-        """
-        if self.wait.cancelled:
-            raise SandboxError("this environment is being closed")
-
     def left(self) -> float:
         """Seconds until the end.
 
         Raises:
             SandboxError: There are none, or the environment is being closed.
         """
-        self.check()
+        refuse_closed(self.wait)
         left = self.end - time.monotonic()
         if left <= 0:
             raise SandboxError(f"playing the episode again takes more than {REPLAY_SECONDS:g} seconds")

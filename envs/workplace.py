@@ -83,7 +83,7 @@ class Workplace:
                 )
             if wait.cancelled:
                 self.abort()  # it may have come just before the sandbox did
-                raise SandboxError("this environment is being closed")
+            refuse_closed(wait)
         assert self.sandbox is not None
         return self.sandbox
 
@@ -121,8 +121,7 @@ class Workplace:
         wait, twin = self._wait, self.take().twin()
         self._beside.append(twin)
         try:
-            if wait.cancelled:  # `abort` may have come just before it could see the twin
-                raise SandboxError("this environment is being closed")
+            refuse_closed(wait)  # `abort` may have come just before it could see the twin
             yield twin
         finally:
             self._beside.remove(twin)
@@ -163,3 +162,16 @@ class Workplace:
     def _borrow(self, pool: SandboxPool, seconds: float) -> Sandbox:
         self._leased = pool.acquire(seconds, prefer=self._leased, wait=self._wait)
         return self._leased
+
+
+def refuse_closed(wait: Wait) -> None:
+    """Go no further in an environment that is being closed.
+
+    Args:
+        wait: The `Workplace.wait` from when the work began.
+
+    Raises:
+        SandboxError: It is.
+    """
+    if wait.cancelled:
+        raise SandboxError("this environment is being closed")

@@ -18,6 +18,16 @@ CONSTANT = 1e-6
 """A group whose spread is below this times max(1, |mean|) is constant and earns exactly 0."""
 
 
+def refuse_not_finite(values: NDArray[np.float64]) -> None:
+    """Refuse rewards or signals of which no advantage can be made.
+
+    Raises:
+        ValueError: A value is not finite.
+    """
+    if not np.isfinite(values).all():
+        raise ValueError(f"advantages need finite values, got {values.tolist()}")
+
+
 def centred_rows(values: NDArray[np.float64], *, divide_by_std: bool, eps: float) -> NDArray[np.float64]:
     """Each row of shape (groups, members) minus its mean, over its sample standard deviation if asked.
 
@@ -27,8 +37,7 @@ def centred_rows(values: NDArray[np.float64], *, divide_by_std: bool, eps: float
     Raises:
         ValueError: A value is not finite.
     """
-    if not np.isfinite(values).all():
-        raise ValueError(f"advantages need finite values, got {values.tolist()}")
+    refuse_not_finite(values)
     if values.shape[1] < 2:
         return np.zeros_like(values)
     mean = values.mean(axis=1, keepdims=True)

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from trainers.credit.episode import CONSTANT, centred_rows, episode_advantages
+from trainers.credit.episode import CONSTANT, centred_rows, episode_advantages, refuse_not_finite
 from trainers.credit.grouping import TurnGrouping, TurnRecord, turn_labels
 
 if TYPE_CHECKING:
@@ -248,8 +248,7 @@ def _per_trajectory(group: list[tuple[int, int, float]], divide_by_std: bool, ep
     """`centred_rows` of one group, with the weight 1/visits for each visit of an episode."""
     owners = np.array([i for i, _, _ in group])
     values = np.array([value for _, _, value in group])
-    if not np.isfinite(values).all():
-        raise ValueError(f"advantages need finite values, got {values.tolist()}")
+    refuse_not_finite(values)
     _, inverse, visits = np.unique(owners, return_inverse=True, return_counts=True)
     if visits.size < 2:
         return np.zeros_like(values)

@@ -282,7 +282,8 @@ def check_arguments(arguments: Namespace, parser: ArgumentParser, named: PolicyN
         raise ValueError("--eos_ids must not be negative")
     if not all(0 <= value < math.inf for value in arguments.temperature or ()):
         raise ValueError("--temperature must be a number and not negative (0 is greedy)")
-    if arguments.escalate is None and (arguments.escalate_eta is not None or arguments.escalate_turns != 3):
+    tuned = any(getattr(arguments, name) != parser.get_default(name) for name in ("escalate_turns", "escalate_eta"))
+    if arguments.escalate is None and tuned:
         raise ValueError("--escalate_turns and --escalate_eta do nothing without --escalate MODEL2: leave them out")
     if arguments.escalate_eta is not None and not 0 < arguments.escalate_eta < math.inf:
         raise ValueError(f"--escalate_eta is {arguments.escalate_eta}: a number of nats above 0")

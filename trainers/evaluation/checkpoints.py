@@ -15,6 +15,7 @@ from agents.models.card import read_card
 from trainers.checkpoint import Checkpoint
 from trainers.evaluation.arms import read_arms
 from trainers.evaluation.check import EvaluateError, settle
+from trainers.evaluation.folder import OCCUPIED
 from trainers.evaluation.play import evaluate
 from trainers.evaluation.shown import show_episodes
 from trainers.jsonl import plain, write_whole
@@ -44,7 +45,7 @@ def evaluate_checkpoints(a: Namespace, console: Console) -> int:
     folder = Path(a.output_dir or Path("runs") / f"eval-{run.name}-all-{datetime.now().strftime('%Y%m%d-%H%M%S')}")
     refuse_unwritable(folder)
     if not a.resume:
-        refuse_occupied(folder, hint="go on with --resume, choose another --output_dir, or remove it")
+        refuse_occupied(folder, hint=OCCUPIED)
         write_whole(folder / CONFIG, yaml.safe_dump(plain(vars(a)), sort_keys=False, allow_unicode=True))
     measured = []
     for step, arguments in _each(a, run, checkpoints):

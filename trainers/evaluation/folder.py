@@ -33,6 +33,8 @@ from trainers.run.record import CONFIG, ENVIRONMENT, refuse_occupied
 # plays the others only.
 
 FILE = "evaluation.json"
+OCCUPIED = "go on with --resume, choose another --output_dir, or remove it"
+"""What to do where the folder holds something."""
 FREE = frozenset(
     ("output_dir", "resume", "compare", "all_checkpoints", "open", "price", "concurrency", "timeout", "retries")
 ) | {"sandbox_workers"}
@@ -68,7 +70,7 @@ class EvaluationRecord:
 
     def __init__(self, folder: Path, *, resume: bool = False) -> None:
         if not resume:
-            refuse_occupied(folder, hint="go on with --resume, choose another --output_dir, or remove it")
+            refuse_occupied(folder, hint=OCCUPIED)
         self.path = folder
         self._before = settings_of(folder) if resume else None
         self._tasks: dict[str, str] = {}

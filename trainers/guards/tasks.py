@@ -222,7 +222,7 @@ def _independent(counts: Mapping[str, Sequence[int]]) -> tuple[float, int]:
 
 
 def totals(counts: Mapping[str, Sequence[int]]) -> tuple[int, int]:
-    """Passed and graded attempts at all tasks."""
+    """Passed and graded attempts at all tasks; of other pairs of counts likewise."""
     return sum(passed for passed, _ in counts.values()), sum(graded for _, graded in counts.values())
 
 
@@ -299,9 +299,9 @@ class ExclusionsFollowPolicy(Guard):
 
     def _rise(self) -> Iterator[Alarm]:
         before, now = _by_task(self._first.values()), _by_task(self._latest.values())
-        was, is_now = _share(before), _share(now)
+        was, is_now = totals(before), totals(now)
         self._shares = [_rate(was), _rate(is_now)]
-        steps = {step: list(_share(_by_task([counts]))) for step, counts in (self._first | self._latest).items()}
+        steps = {step: list(totals(_by_task([counts]))) for step, counts in (self._first | self._latest).items()}
         tasks = _by_task([*self._first.values(), *self._latest.values()])
         p = _p_value(was, is_now, min(_worth(tasks), _worth(steps)))
         if is_now[0] >= self.least and _rate(is_now) - _rate(was) >= self.gap and p < self.alpha:
@@ -322,7 +322,7 @@ class ExclusionsFollowPolicy(Guard):
                 (failed if passed < self.hard * others else solved)[task] = [odd, odd + others]
         if not failed or not solved:
             return
-        easy, hard = _share(solved), _share(failed)
+        easy, hard = totals(solved), totals(failed)
         p = _p_value(easy, hard, _worth(solved | failed))
         if hard[0] >= self.least and _rate(hard) - _rate(easy) >= self.gap and p < self.alpha:
             yield warn(
@@ -351,10 +351,6 @@ def _merged(steps: Iterable[Counts]) -> Counts:
 def _by_task(steps: Iterable[Counts]) -> dict[str, list[int]]:
     """Task id to its odd episodes and all."""
     return {task: [sum(odd), n] for task, (*odd, n) in _merged(steps).items()}
-
-
-def _share(tasks: Mapping[str, Sequence[int]]) -> tuple[int, int]:
-    return sum(odd for odd, _ in tasks.values()), sum(n for _, n in tasks.values())
 
 
 def _rate(share: tuple[int, int]) -> float:

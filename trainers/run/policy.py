@@ -21,7 +21,7 @@ from agents.models.loading import (
 from envs.protocol import DEFAULT_PROTOCOL, PROTOCOLS
 from trainers.errors import ConfigError
 from trainers.settings import PolicyArguments
-from trainers.settings.checks import quantization_problem
+from trainers.settings.checks import no_such_layer, quantization_problem
 
 # ---------------------------------------------------------------------------------------------------------------------
 # How large a decoder is, from its config.json or its public name: parameters, LoRA parameters, cache, without
@@ -199,10 +199,7 @@ def make_peft(policy: PolicyArguments, source: ModelSource | None = None) -> Any
         shape = find_shape(source) if source is not None else None
         known = [*shape.linear, "embed_tokens"] if shape is not None else []
         if known and not any(name.rsplit(".", 1)[-1] in known for name in targets):
-            raise ConfigError(
-                f"lora_target_modules={policy.lora_target_modules}: the model has no such layer. Use all-linear, or of "
-                f"{', '.join(known)}."
-            )
+            raise no_such_layer(policy.lora_target_modules, known)
     return LoraConfig(
         r=policy.lora_r,
         lora_alpha=policy.lora_alpha,

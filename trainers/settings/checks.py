@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import ceil
 from types import SimpleNamespace
@@ -379,10 +379,14 @@ def check_targets(model: Any, peft_config: Any) -> None:
     if not any(name == target or name.endswith(f".{target}") for target in targets for name in names):
         layers = {n.rsplit(".", 1)[-1] for n, module in model.named_modules() if isinstance(module, torch.nn.Linear)}
         layers -= {"lm_head"}  # see `PolicyArguments.policy_problems`
-        raise ConfigError(
-            f"lora_target_modules={','.join(sorted(targets))}: the model has no such layer. Use all-linear, or of "
-            f"{', '.join(sorted(layers))}."
-        )
+        raise no_such_layer(",".join(sorted(targets)), sorted(layers))
+
+
+def no_such_layer(named: str, known: Sequence[str]) -> ConfigError:
+    """The refusal of an adapter for layers that a model does not have."""
+    return ConfigError(
+        f"lora_target_modules={named}: the model has no such layer. Use all-linear, or of {', '.join(known)}."
+    )
 
 
 def check_processes(config: GiGPOConfig, t2po: T2POConfig | None) -> None:
