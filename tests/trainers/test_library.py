@@ -9,12 +9,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 from peft import LoraConfig
 from trl import GRPOConfig
 
 from agents.users import RecordedUser
 from envs import ClawGymUserEnv
 from tests.trainers.toy import ToyEnv, make_config, make_model, make_task, make_tokenizer
+from trainers.construction import put_back_in_full, weights_in_full
 from trainers.errors import ConfigError
 from trainers.gigpo import GiGPOTrainer
 from trainers.guards import Guard, Watch
@@ -150,3 +152,20 @@ def test_guards_of_a_bare_trainer_see_every_event_and_end_the_run(tmp_path):
     assert trainer.state.global_step == 1 and trainer.ended_by_guard()
     (line,) = (tmp_path / "run" / "guards.jsonl").read_text().splitlines()
     assert json.loads(line)["message"].startswith("enough. The run ends here; `best/` holds step 0")
+
+
+def test_what_is_trained_of_a_model_in_four_bits_is_not_rounded() -> None:
+    """TRL gives its adapter back in bfloat16, in which small updates are lost."""
+    model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Linear(2, 2))
+    assert weights_in_full(model) is None
+    model.is_loaded_in_4bit = True
+    model[0].requires_grad_(False)
+    model[1].weight.data.fill_(1 + 2**-12)
+    kept = weights_in_full(model)
+    for parameter in model.parameters():
+        parameter.data = parameter.data.bfloat16()
+    model.new = torch.nn.Linear(2, 2, bias=False, dtype=torch.bfloat16)
+    put_back_in_full(model, kept)
+    assert model[1].weight.dtype == model.new.weight.dtype == torch.float32
+    assert (model[1].weight == 1 + 2**-12).all()
+    assert model[0].weight.dtype == torch.bfloat16
