@@ -66,6 +66,7 @@ def write_page(report: Report) -> Path:
         verdicts=[_verdict(verdict) for verdict in report.judged],
         conditions=_conditions(report),
         forests=list(_forests(report.judged)),
+        beside=_beside(report),
         curves=list(_curves(report)),
         runs=_runs(report.runs),
         left_out=_left_out(report.judged),
@@ -130,6 +131,22 @@ def _points_text(one: Comparison) -> str:
 def _reward_text(one: Comparison) -> str:
     ends = one.test.interval
     return f"{one.test.difference:+.3f} [{ends.low:+.3f}, {ends.high:+.3f}]"
+
+
+def _beside(report: Report) -> Table:
+    rows = [
+        (
+            one.name,
+            one.condition,
+            str(len(one.seeds)),
+            f"{one.passed}/{one.graded}",
+            _mean_text(one.pass_rate, as_percent=True),
+            one.difference,
+            one.p,
+        )
+        for one in report.beside
+    ]
+    return Table.of(("measured", "condition", "seeds", "passed", "pass rate", "difference, points", "p"), rows)
 
 
 def _forests(judged: Sequence[Verdict]) -> Iterator[Figure]:

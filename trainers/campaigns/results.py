@@ -18,6 +18,7 @@ from typing import Any
 from rich.table import Table
 
 from tasks.model import counted
+from trainers.campaigns.beside import Beside, beside_lines, figures_beside
 from trainers.campaigns.figures import ConditionFigures, RunLine, condition_figures, deciding, last_step
 from trainers.campaigns.plan import OVER, Campaign, Figure, Manifest, RunEntry, ended_of
 from trainers.errors import RunFolderError
@@ -122,6 +123,7 @@ class Report:
         judged: One for each condition but the baseline.
         notes: What a reader must know beside it.
         conditions: Figures of each, the baseline's too; `runs` a line for each run.
+        beside: What the runs measured beside the compared figure.
         environment: Machine and versions of one of the runs.
     """
 
@@ -132,6 +134,7 @@ class Report:
     notes: tuple[str, ...]
     conditions: tuple[ConditionFigures, ...]
     runs: tuple[RunLine, ...]
+    beside: tuple[Beside, ...]
     environment: Mapping[str, Any]
 
     @property
@@ -151,6 +154,8 @@ class Report:
             out += [f"  seed {result.seed}: {_counts(result)}" for result in group]
         for verdict in self.judged:
             out += ["", *verdict.lines()]
+        if self.beside:
+            out += ["", *beside_lines(self.beside)]
         return out + ["", *(f"note: {note}" for note in self.notes)] if self.notes else out
 
     def to_json(self) -> dict[str, Any]:
@@ -167,6 +172,7 @@ class Report:
                 {"condition": line.result.condition, "seed": line.result.seed, **_without_result(line)}
                 for line in self.runs
             ],
+            "beside": [asdict(one) for one in self.beside],
             "notes": self.notes,
             "lines": self.lines(),
         }
@@ -234,7 +240,8 @@ def make_report(campaign: Campaign, *, early: bool = False) -> Report:
     lines.sort(key=lambda line: _by_condition(campaign)(line.result))
     shown = tuple(condition_figures(campaign, lines, folders, manifest))
     environment = next((found.environment for found in folders.values() if found and found.environment), {})
-    report = Report(campaign, look, results, judged, notes, shown, tuple(lines), environment)
+    beside = tuple(figures_beside(campaign, lines, folders))
+    report = Report(campaign, look, results, judged, notes, shown, tuple(lines), beside, environment)
     write_json(folder / REPORT_FILE, report.to_json())
     return report
 
