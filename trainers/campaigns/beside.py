@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from tasks.model import counted
 from trainers.campaigns.figures import RunLine, deciding
 from trainers.campaigns.plan import Campaign, Figure
 from trainers.curves import SeedMean, mean_over_seeds
@@ -109,7 +110,7 @@ def beside_lines(figures: Sequence[Beside]) -> list[str]:
         return []
     out = ["beside the verdicts (not planned as the test, not corrected for their number: they decide nothing):"]
     for one in figures:
-        rate = f"{one.passed}/{one.graded} = {100 * one.pass_rate.mean:.1f} %"
+        rate = f"{one.passed}/{one.graded} = {100 * one.pass_rate.mean:.1f} % over {counted(len(one.seeds), 'seed')}"
         line = f"  {one.name}, {one.condition}: {rate}"
         if one.test is not None:
             line += f", difference {one.difference} points, p {one.p} (paired by seed, {one.pairs} pairs)"

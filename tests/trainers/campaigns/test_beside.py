@@ -52,7 +52,10 @@ def test_each_figure_has_its_test_and_none_is_in_a_verdict(tmp_path: Path) -> No
     equal = found[FRESH, "better"]
     assert equal.test is not None and equal.test.difference == 0 and equal.test.p_value == 1
     text = "\n".join(report.lines())
-    assert "they decide nothing" in text and "other_sampled, better: 86/200 = 43.0 %, difference -18.0 [" in text
+    assert (
+        "they decide nothing" in text
+        and "other_sampled, better: 86/200 = 43.0 % over 4 seeds, difference -18.0 [" in text
+    )
     page = write_page(report).read_text()
     assert "Beside the verdicts" in page and "86/200" in page
     assert json.loads((campaign.folder / "report.json").read_text())["beside"][1]["passed"] == 86
