@@ -25,8 +25,8 @@ from trainers.errors import RunFolderError
 from trainers.jsonl import append_line, json_text, read_lines, write_json
 from trainers.measure import Measurement
 from trainers.reporting.folder import RunFolder, read_run
-from trainers.run.folder import MARKS, is_locked
-from trainers.run.record import TASKS
+from trainers.run.folder import is_locked
+from trainers.run.record import METRICS, TASKS
 from trainers.run.summary import Stopped, rate_text
 from trainers.verdicts import Basis, Look, SeedResult, Verdict, verdicts
 
@@ -84,7 +84,7 @@ def planned(campaign: Campaign) -> tuple[list[RunEntry], list[RunEntry]]:
 def _read(folder: Path, run: RunEntry) -> RunFolder | None:
     """Its folder; `None` before it has begun."""
     place = folder / run.folder
-    return read_run(place) if all((place / name).exists() for name in MARKS) else None
+    return read_run(place) if (place / METRICS).exists() else None
 
 
 def status_table(campaign: Campaign) -> Table:
