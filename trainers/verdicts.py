@@ -200,7 +200,7 @@ class Comparison:
         t = f"t = {test.t:.2f} (df {test.df:.3g}), " if math.isfinite(test.t) else ""
         return (
             f"{self.figure}: {self.mean_baseline:.4f} -> {self.mean_candidate:.4f}, difference {test.difference:+.4f} "
-            f"[{ends.low:+.4f}, {ends.high:+.4f}] at {100 * self.level:.4g} %, {t}p = {self.p_value:.3g} ({how})"
+            f"[{ends.low:+.4f}, {ends.high:+.4f}] at {100 * self.level:.4g} %, {t}{_p(self.p_value)} ({how})"
         )
 
 
@@ -246,18 +246,23 @@ class Verdict:
     def lines(self) -> list[str]:
         """The verdict in lines for people: what may be said, every figure, every run that is not in it."""
         said = f"{self.recommendation.value.replace('_', ' ')} ({self.status})"
-        p = f"p = {self.p_holm:.3g} after Holm, alpha {self.alpha:.3g}, {self.look}"
+        p = f"{_p(self.p_holm)} after Holm, alpha {self.alpha:.3g}, {self.look}"
         out = [f"{self.candidate} against {self.baseline}: {said}; {p}"]
         if self.directional_only:
             out.append("  directional only: the difference may be chance")
         out += [f"  {comparison}" for comparison in self.comparisons]
         out += [f"  with runs cut short, {comparison}" for comparison in self.with_cut_short]
         if self.comparisons:
-            out.append(f"  passes counted as independent (decides nothing): Fisher p = {self.fisher_passes:.3g}")
+            out.append(f"  passes counted as independent (decides nothing): Fisher {_p(self.fisher_passes)}")
         out += [f"  left out: {one.result}: {one.reason}" for one in self.left_out]
         if any(one.result.cut_short for one in self.left_out):
-            out.append(f"  runs cut short in the two conditions: Fisher p = {self.fisher_cut_short:.3g}")
+            out.append(f"  runs cut short in the two conditions: Fisher {_p(self.fisher_cut_short)}")
         return out + [f"  missing: {failure}" for failure in self.failures]
+
+
+def _p(value: float) -> str:
+    """A p-value in a sentence; one that a float cannot tell from 0 is not 0."""
+    return "p < 1e-300" if value == 0 else f"p = {value:.3g}"
 
 
 def verdicts(

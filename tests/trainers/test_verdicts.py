@@ -128,6 +128,13 @@ def test_shared_seeds_are_pairs_and_others_are_named() -> None:
     assert verdict.fisher_passes == fisher_exact(238 + 236 + 260, 960, 240 + 244 + 267, 960)
 
 
+def test_a_p_value_that_no_float_holds_is_not_said_to_be_0() -> None:
+    verdict = only(arm("none", [310, 311, 312, 313, 314, 315]) + arm("some", [1, 2, 3, 2, 1, 2]))
+    assert verdict.fisher_passes == 0
+    assert "  passes counted as independent (decides nothing): Fisher p < 1e-300" in verdict.lines()
+    assert not any(line.endswith("p = 0") for line in verdict.lines())
+
+
 def test_seeds_that_are_not_shared_are_welchs() -> None:
     verdict = only(arm("none", NONE) + arm("other", ANCHOR, seeds=[1, 2, 3, 4, 5]))
     assert not verdict.comparisons[0].paired and not verdict.left_out
