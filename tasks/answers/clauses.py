@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from regex import Match
 
-from tasks.answers.number_words import FINITE, proof
+from tasks.answers.number_words import FINITE, proof, stands_in
 from tasks.answers.numbers import ATTRIBUTE, CLOCK, CURRENCY, after, before, value
 from tasks.answers.remarks import CHECKED, LEADS_ON, RESULT, SO, WINDOW, WOULD, behind, is_aside, last_result, last_sign
 
@@ -90,7 +90,7 @@ def aside(closing: Closing) -> int | None:
     return None
 
 
-_EXCEPT = re.compile(
+EXCEPT = re.compile(
     r"""(?=[\s.…,;(–—-])(?:  # all begin so: most places are passed over fast
       (?:\s*(?:\.{1,3}|…|[,;]|[-–—]+|\()\s*|\ )(?:but\ |and\ )?
         (?:although|(?:even\ )?though|unless|given\ that|considering|assuming|provided|supposing
@@ -101,7 +101,8 @@ _EXCEPT = re.compile(
       | (?<=[a-z]),\ which\ (?:costs?|is\ worth|holds?|sells?\ for|seats?|weighs?|contains?)
           \ (?=\$?[0-9][0-9.,]*[^0-9]*\Z)
       | ,\ getting\ (?=[0-9]+\ (?:[a-z]+\ )?(?:out\ )?of\b)
-      | ,?\ so\ that\b | ,\ with\ (?:[A-Za-z'’]+\ ){1,3}[a-z]+ing\b | ;\ without\b | ,?\ but\ i(?:['’]m|\ am)\ not\b
+      | ,?\ so\ that\b(?!['’]s|\ (?:is|was|will|would|makes|gives|leaves|means)\b)
+      | ,\ with\ (?:[A-Za-z'’]+\ ){1,3}[a-z]+ing\b | ;\ without\b | ,?\ but\ i(?:['’]m|\ am)\ not\b
       | ,\ (?:whose|having|of\ (?:which|whom)|(?:an?\ [a-z]+\ )?(?:[a-z]+er|less|more)\ than)\b
       | \ [-–—]\ (?=\$?[0-9][0-9,.]*(?:\ [a-z]+)?\ (?:divided|split|shared|multiplied|times|minus|plus)\b)(?![^\n]*=)
       | [;,]\ (?:while\ )?(?:he|she|it|they|there)\ (?:had|was|were)\b
@@ -121,7 +122,7 @@ _LEAVING = re.compile(r"\b(?:leav|mak|giv|sav|bring)(?:ing|es?|s)\b[^=\n]*[0-9]"
 
 def excepted(closing: Closing) -> int | None:
     """A clause that begins with a word of exception, unless it concludes a number of its own."""
-    for clause in _EXCEPT.finditer(closing.text, closing.found[0].end(), closing.end):
+    for clause in EXCEPT.finditer(closing.text, closing.found[0].end(), closing.end):
         left = _LEAVING.search(closing.text, clause.end(), closing.end)
         if (
             clause.start() < closing.found[-1].start()
@@ -135,7 +136,8 @@ def excepted(closing: Closing) -> int | None:
 
 _ALSO = re.compile(
     rf"""(?:\ (?:and|while)\ (?:the\ other\ )?[0-9]+\ (?:[a-z]+\ )?
-          (?:do|did|does|are|were|was|is|has|have|had)(?:n['’]t|\ not)\b[^=,;\n0-9]* | (?:[,;]|\ [-–—])(?:
+          (?:do|did|does|are|were|was|is|has|have|had)(?:n['’]t|\ not)\b[^=,;\n0-9]*
+      | (?:[,;](?![0-9])|\ [-–—](?![0-9$]))(?:
         (?!\ ?(?:and\ |but\ )?(?:so|then|each)\b)[^=,;\n]*{WOULD}[^=\n]*
       | \ each\ (?!gets|gives|costs|pays|receives|has)[^=\n]*
       | \ which\ is\ (?:about\ |only\ )?[0-9.]+\ ?(?:%|percent)\ of\ [^=\n;]*
@@ -185,7 +187,12 @@ _CLAUSE = re.compile(
           |(?:if|when|while|after)(?:\ {LOOSE})+\ (?:{CURRENCY})?[0-9][0-9.,/]*(?:\ {LOOSE})*)[\s.!*)]*""",
     re.VERBOSE | re.IGNORECASE,
 )
-_MUST = re.compile(r"\b(?:must|needs?|should|so|therefore|thus|hence|will)\b", re.IGNORECASE)
+_MUST = re.compile(
+    r"\b(?:must|needs?|should|so|therefore|thus|hence|will)\b.*[0-9][^.:\n]{0,30}\Z", re.IGNORECASE | re.DOTALL
+)
+"""A statement that an equation behind a colon may show: its number stands close to the colon."""
+_OTHER_CLAUSE = re.compile(r": |, [A-Za-z]")
+"""Behind a reason it begins what follows from it: `since there are 65, Ann has 4/13 * 65 = 20`."""
 
 
 def reason(closing: Closing) -> int | None:
@@ -200,7 +207,8 @@ def reason(closing: Closing) -> int | None:
     at = max(text.rfind(f" {why} ", closing.found[0].end(), last) for why in ("because", "since"))
     if at < 0 and (colon := text.find(": ", closing.found[0].end(), last)) > 0:
         at = colon if _MUST.search(text, closing.start, colon) else -1
-    if at > 0 and "=" in text[at : closing.end] and not SO.search(text, at, closing.end):
+    sign = text.find("=", at, closing.end) if at > 0 else -1
+    if sign > 0 and not (SO.search(text, at, closing.end) or _OTHER_CLAUSE.search(text, at + 1, sign)):
         used = [value(core) for core in closing.found if core.start() > at]
         return at if value(closing.last_before(at)) in used else None
     for clause in _CLAUSE.finditer(text, closing.found[0].end(), closing.end):
@@ -289,20 +297,9 @@ def given(closing: Closing) -> int | None:
         if _GOES_ON.search(rest) and not _BESIDES.fullmatch(rest):
             return None
         head = text[max(0, sign.start() - WINDOW) : sign.start()]
-        known = (value(other) != result and _stands_in(head, other[0]) for other in found[at + 1 :])
+        known = (value(other) != result and stands_in(head, other[0]) for other in found[at + 1 :])
         return core.end() if all(known) else None
     return None
-
-
-def _stands_in(head: str, number: str) -> bool:
-    """Whether a number stands in a text as it is written, and not as a part of a longer one."""
-    at = head.find(number)
-    while at >= 0:
-        left, right = head[:at].rstrip(".,"), head[at + len(number) :].lstrip(".,")
-        if not (left[-1:].isdigit() or right[:1].isdigit()):
-            return True
-        at = head.find(number, at + 1)
-    return False
 
 
 _CONCLUDING = re.compile(
@@ -314,6 +311,13 @@ _CONCLUDING = re.compile(
     re.IGNORECASE,
 )
 _AND_OR = re.compile(r",|\b(?:and|or)\b", re.IGNORECASE)
+ONE_MORE = (
+    r"(?:in|for|of|after|within|during|from|on|out of|with|at|by|per|every|each|to (?!the\b|a\b|about\b)[a-z]+)"
+    r"(?: (?:the|a|all|his|her|their|last|first|next|of)){0,3} \$?"
+)
+"""What leads to one number more behind a result, which it only places: `= 18 eggs are eaten in the first 3 days`."""
+_ONE_MORE = re.compile(rf"(?:[ /]{LOOSE}){{0,9}}? {ONE_MORE}", re.IGNORECASE)
+_TO_THE_END = re.compile(rf"(?:[ /]{LOOSE}){{0,6}}[.\s]*", re.IGNORECASE)
 
 
 def behind_result(closing: Closing) -> int | None:
@@ -322,10 +326,12 @@ def behind_result(closing: Closing) -> int | None:
     sign = text.rfind("=", max(closing.start, found[0].start() - 12), closing.end)
     at = next((at for at, core in enumerate(found) if core.start() > sign), len(found)) if sign >= 0 else len(found)
     at += at < len(found) and text.startswith(">>", found[at].end())
-    if at + 1 >= len(found) or _CONCLUDING.search(text, found[at].end(), closing.end) or not _is_result(closing, at):
+    if at + 1 >= len(found) or not _is_result(closing, at) or before(text, found[at].start()).problem:
         return None
     gap = closing.gap(at, at + 1)
-    if _AND_OR.search(gap) or before(text, found[at].start()).problem:
+    if at + 2 == len(found) and _ONE_MORE.fullmatch(gap) and _TO_THE_END.fullmatch(text, found[-1].end(), closing.end):
+        return found[at].end()
+    if _CONCLUDING.search(text, found[at].end(), closing.end) or _AND_OR.search(gap):
         return None
     alone = gap.strip(" $") == "" or gap.endswith(" than ") or not after(text, found[at].end())
     return found[at].end() if alone else None
@@ -333,7 +339,7 @@ def behind_result(closing: Closing) -> int | None:
 
 def _is_result(closing: Closing, at: int) -> bool:
     begin = closing.found[at].start()
-    return closing.text.endswith((">>", ">>$"), closing.start, begin) or closing.result(at)
+    return closing.text[closing.start : begin].rstrip("-$").endswith(">>") or closing.result(at)
 
 
 _ARTICLE = r"""(?:the|a|an|all|each|every|his|her|their|its|our|my|your|these|those|this|last|next|first|past|other

@@ -34,7 +34,7 @@ from tasks.answers.clauses import (
     said_of_result,
     tested,
 )
-from tasks.answers.number_words import proof
+from tasks.answers.number_words import proof, proves_another
 from tasks.answers.numbers import SENTENCE, before, numbers_in
 from tasks.answers.remarks import MOST_CUTS, WINDOW
 from tasks.answers.restated import (
@@ -84,7 +84,7 @@ CLAUSES = (
 )
 """What is cut behind an answer, in the order in which it is tried; a bar in an example shows where that begins."""
 _LAST = re.compile(
-    r"= ?\$?[0-9](?:,?[0-9])*(?:\.[0-9]+)?(?:>>\$?[0-9](?:,?[0-9])*(?:\.[0-9]+)?)?"
+    r"= ?-?\$?-?[0-9](?:,?[0-9])*(?:\.[0-9]+)?(?:>>-?\$?[0-9](?:,?[0-9])*(?:\.[0-9]+)?)?"
     r"(?:[ *.]|[a-z]{1,20}(?=[ *.])|[a-z]{1,20}\Z)*\Z"
 )
 """What stands behind the last sign of equality is the answer, but in a reason: the most usual ending."""
@@ -99,7 +99,8 @@ def answer_end(text: str) -> int:
     for _ in range(MOST_CUTS):
         edge = max(0, end - WINDOW)
         usual = _LAST.search(text, max(0, end - _LAST_LENGTH), end) and not SAYS_AGAIN.search(text, edge, end)
-        if usual and proof(text, edge, end) is None:
+        shown = proof(text, edge, end) if usual else None
+        if usual and not (shown and proves_another(text, sentence_start(text, end) or edge, end)):
             break
         cut = _cut(text, end)
         if cut is None:

@@ -385,8 +385,9 @@ def _usual_number(text: str) -> Extraction | None:
     place = usual_end(text)
     if place is None:
         return None
-    written = text[slice(*place)]
-    return Extraction(written, read(written), Rule.LAST_NUMBER, *place)
+    start, end = place
+    written = text[start:end]
+    return Extraction(written, read(written), Rule.LAST_NUMBER, start, end)
 
 
 def _closing_number(text: str) -> Extraction | None:

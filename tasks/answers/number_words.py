@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from fractions import Fraction
 
-from tasks.answers.numbers import ATTRIBUTE, CLOCK, CURRENCY, SENTENCE, numbers_in, value
+from tasks.answers.numbers import ATTRIBUTE, CLOCK, CURRENCY, SENTENCE, numbers_in, read, value
 
 _UNITS = dict(
     zero=0, one=1, two=2, three=3, four=4, five=5, six=6, seven=7, eight=8, nine=9, ten=10, eleven=11, twelve=12,
@@ -113,7 +113,7 @@ _SIDE = re.compile(
 )
 
 
-_ENDING = re.compile(
+ENDING = re.compile(
     rf"""(?:,\ |\b(?:is|gets?|pays?|costs?|needs?|has|have|takes?|makes?|earns?|leaves?|so|each|=)\ |=\ )
         (?:so\ |it['’]s\ |that['’]s\ )?
         (?P<words>(?!one\b)(?:{WORD})\b(?:[\ -](?:and\ )?(?:{WORD})\b)*)
@@ -122,8 +122,8 @@ _ENDING = re.compile(
 )
 """The last words of a reply, behind all digits: `..., split 3 ways, twelve dollars each`."""
 _PROOF = re.compile(
-    rf"""(?:because|since)\ (?:{CURRENCY})?[0-9][^=\nA-WYZa-wyz]{{1,80}}=\ ?(?:{CURRENCY})?
-         (?:<<[^<>\n]{{3,80}}>>)?(?P<result>[0-9][0-9.,]*)(?:\ (?!so\b)[a-z]+){{0,3}}[\s.!*)]*\Z""",
+    rf"""(?:because|since)\ (?:{CURRENCY})?\.?[0-9][^=\nA-WYZa-wyz]{{1,80}}=\ ?(?:{CURRENCY})?
+         (?:<<[^<>\n]{{3,80}}>>)?(?P<result>-?[0-9][0-9.,]*)%?(?:\ (?!so\b)[a-z]+){{0,3}}[\s.!*)]*\Z""",
     re.VERBOSE,
 )
 """An equation as the reason for what the last sentence states: `thirteen weeks, since 14 x 13 = 182`."""
@@ -139,6 +139,28 @@ def proof(text: str, start: int, end: int) -> re.Match[str] | None:
     return None if at < 0 else _PROOF.match(text, at, end)
 
 
+def proves_another(text: str, start: int, end: int) -> bool:
+    """Whether the reason for what a sentence states ends with another number: `thirteen weeks, since 14 x 13 = 182`."""
+    reason = proof(text, start, end)
+    if reason is None:
+        return False
+    named, result = text[start : reason.start()], reason["result"].strip(".,")
+    if stands_in(named, result) or any(value(core) == read(result) for core in numbers_in(named, 0, len(named))):
+        return False
+    return not any(str(number_in_words(word)) == result for word in named.split())
+
+
+def stands_in(head: str, number: str) -> bool:
+    """Whether a number stands in a text as it is written, and not as a part of a longer one."""
+    at = head.find(number)
+    while at >= 0:
+        left, right = head[:at].rstrip(".,"), head[at + len(number) :].lstrip(".,")
+        if not (left[-1:].isdigit() or right[:1].isdigit()):
+            return True
+        at = head.find(number, at + 1)
+    return False
+
+
 def spelled(text: str) -> tuple[str, list[int]] | None:
     """Write the number words of the last sentence in digits, where they are what it states.
 
@@ -147,7 +169,7 @@ def spelled(text: str) -> tuple[str, list[int]] | None:
     """
     end = len(text)
     edge = max(0, end - TAIL)
-    ending = _ENDING.search(text, max(edge, end - 80))
+    ending = ENDING.search(text, max(edge, end - 80))
     if ending is not None and _counts(text, ending):
         said = f" {number_in_words(ending['words'])}"  # is 16, sixteen students
         return None if text[: ending.start("words")].rstrip(", ").endswith(said) else _in_digits(text, [ending])

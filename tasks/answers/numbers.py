@@ -24,8 +24,9 @@ Number = int | Fraction
 _GAP = r"[\s*_]"
 SENTENCE = fast_re.compile(
     rf"{_GAP}(?:(?<=[.!?:]{_GAP})(?:"
-    rf"(?<!\bMr\.{_GAP})(?<!\bMrs\.{_GAP})(?<!\b[MD][sr]\.{_GAP})(?<!\bSt\.{_GAP}){_GAP}*(?=[A-Z*_\"“(])"
-    r"|(?:(?<=[a-z]{4}[.!] )|(?<=[0-9]{2}[.!] ))(?<!pprox\. )(?=\$?[0-9]))|(?<=\n))"
+    rf"(?<!\bMr\.{_GAP})(?<!\bMrs\.{_GAP})(?<!\b[MD][sr]\.{_GAP})(?<!\bSt\.{_GAP}){_GAP}*"
+    r"(?=[A-Z*_\"“(]|[a-z] ?= ?[-$0-9])"
+    r"|(?:(?<=[a-z]{4}[.!] )|(?<=[0-9][0-9%][.!] ))(?<!pprox\. )(?=\$?[0-9]))|(?<=\n))"
 )
 """What stands between two sentences; what it begins with comes first, and so it is found fast."""
 CLOCK = fast_re.compile(r"\b[0-9]{1,2}(?::[0-9]{2})?\ ?[ap]\.?m\b|\b[0-9]{1,2}:[0-9]{2}\b", fast_re.IGNORECASE)

@@ -185,7 +185,8 @@ _NOTE = re.compile(
 _OFFER = re.compile(
     rf"""{_BULLET}(?: (?:i\ )?hope\b | let\ me\ know | feel\ free
       | (?:would\ you\ like|do\ you\ want|want\ me|shall\ i)\b
-      | (?:great|good|nice)\ question | if\ you(?:['’]d)?\ (?:want|like|wish|prefer|have|need\ (?:any|more|help)) )""",
+      | (?:great|good|nice)\ question | if\ you(?:['’]d)?
+          \ (?:want|like|wish|prefer|(?:have|need)\ (?:any|more|further|other|help|questions))\b )""",
     re.VERBOSE | re.IGNORECASE,
 )
 _RESTATES = re.compile(rf"{_BULLET}(?:in other words|that is to say|put (?:differently|another way))\b", re.IGNORECASE)
@@ -473,7 +474,7 @@ _FRAGMENT = re.compile(
 """A reply that begins with its answer and nothing else: a number and its unit."""
 _CONCLUDING = re.compile(CONCLUDES.pattern.removesuffix("|[=→⇒]"), re.IGNORECASE)
 _REASONED = re.compile(
-    rf"{_CONCLUDING.pattern}|[=→⇒]\s?(?:{CURRENCY})?\s?[0-9][0-9.,/]*[^=\n0-9]*\Z",
+    rf"{_CONCLUDING.pattern}|[=→⇒]\s?-?(?:{CURRENCY})?\s?-?[0-9][0-9.,/]*(?:>>[-$]*[0-9][0-9.,]*)?[^=\n0-9]*\Z",
     re.IGNORECASE,
 )
 """What comes behind an answer and may conclude another one."""
@@ -502,19 +503,22 @@ def _claimed(text: str, end: int) -> int | None:
     stop = claim.end() if claim.start() == 0 else claim.start()
     if not (ANY_NUMBER.search(text, 0, stop) and ANY_NUMBER.search(text, claim.end(), end)):
         return None
-    if _REASONED.search(text, claim.end(), end) and not _makes(text, claim, end):
+    if _REASONED.search(text, claim.end(), end) and not _makes(text, claim, stop, end):
         return None
     return stop
 
 
-def _makes(text: str, label: re.Match[str], end: int) -> bool:
-    """Whether an explanation that ends with a result has only the parts of what the one number before it says."""
-    if label.re is not _EXPLANATION or _CONCLUDING.search(text, label.end(), end):
+def _makes(text: str, label: re.Match[str], stop: int, end: int) -> bool:
+    """Whether what ends with a result shows the one number before it, but for its sign, or has only its parts."""
+    claims = [value(core) for core in numbers_in(text, 0, stop)]
+    if len(claims) != 1 or _CONCLUDING.search(text, label.end(), end):
         return False
-    claims = [value(core) for core in numbers_in(text, 0, label.start())]
+    sign = last_sign(text, end)
+    if sign is not None and "-" in sign[0] and claims[0] == behind(text, sign, end):
+        return True  # 9. It is 11 - 20 = -9.
     said = _EXPRESSION.sub("", text[label.end() : end])
     parts = [value(core) or 0 for core in numbers_in(said, 0, len(said))]
-    if len(claims) != 1 or len(parts) < 2:
+    if label.re is not _EXPLANATION or len(parts) < 2:
         return False
     return claims[0] in (sum(parts), 2 * parts[0] - sum(parts))
 
@@ -547,7 +551,7 @@ def explains(text: str) -> bool:
 
 # What was computed last
 
-RESULT = re.compile(rf"=\s?(?:{CURRENCY}\ ?)?(?=[0-9])", re.VERBOSE)
+RESULT = re.compile(rf"=\s?-?(?:{CURRENCY}\ ?)?-?(?=[0-9])", re.VERBOSE)
 
 
 def last_result(text: str, end: int) -> Number | None:

@@ -157,8 +157,11 @@ _COMPARED = re.compile(
 def compared(closing: Closing) -> int | None:
     """How the answer compares with something, or its rate, unless that was computed last or leads to another number."""
     for clause in _COMPARED.finditer(closing.text, closing.found[0].end(), closing.end):
+        behind = closing.text[clause.end() : closing.end]
+        if LEADS_ON.search(behind if clause["number"] is None else behind.replace("=", "")):
+            continue
         if clause["number"] is None:
-            last = LEADS_ON.search(closing.text[clause.end() : closing.end]) or clause.end() > closing.found[-1].start()
+            last = clause.end() > closing.found[-1].start()
         else:
             named, number = closing.last_before(clause.start()), clause.start("number")
             other = next((value(core) for core in closing.found if core.start() >= number), None)

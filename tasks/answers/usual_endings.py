@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import re
 
+from tasks.answers.clauses import EXCEPT, ONE_MORE
 from tasks.answers.closings import SAYS_AGAIN, sentence_start
-from tasks.answers.number_words import ANY_NUMBER, DIGIT, WORD, number_in_words, proof
+from tasks.answers.number_words import DIGIT, ENDING, WORD, proof, proves_another
 from tasks.answers.numbers import TELLING, read
 from tasks.answers.remarks import CONCLUDES, TESTS, explains, opens_with_number, refused
 
@@ -23,20 +24,19 @@ _NUMBER = (
     r"(?:\$(?!-))?((?:-\$?(?![0-9.,]+%))?(?:[1-9][0-9]{0,2}(?:,[0-9]{3}){1,4}|[0-9]{1,15})(?:\.[0-9]{1,6})?)(?![0-9])"
     r"(?! (?:squared|cubed|factorial|choose|mod|modulo|pi)\b)"
 )
-_WORD = r"(?: (?:a|[A-Z]|[A-Za-z’'-]{2,20})(?:(?: / |/)[a-z]{2,20})?)"
+_WORD = r"(?: (?:a|[A-Z]|[A-Za-z’'&-]{2,20})(?:(?: / |/)[a-z]{2,20})?)"
 _RESULT = rf"= ?{_NUMBER}(?:>>{_NUMBER})?"
 _RESULT_SAID = re.compile(_RESULT)
 _RESULT_AT_END = re.compile(
-    rf"{_RESULT}(?:(?:%|\"(?= [a-z]))?(?:(?: / |/)[a-z]{{2,20}})?{_WORD}{{0,15}}"
-    rf"|{_WORD}{{0,8}}? (?:in|for|of|after|within|during|from|on|out of|with|at|by|per|every"
-    rf"|each|to (?!the\b|a\b|about\b)[a-z]+)"
-    rf"(?: (?:the|a|all|his|her|their|last|first|next|of)){{0,3}} \$?[0-9]{{1,4}}{_WORD}{{0,6}})\.?\s*\Z"
+    rf"{_RESULT}(?:(?:%|\$|\"(?= [a-z]))?(?:(?: / |/)[a-z]{{2,20}})?{_WORD}{{0,15}}"
+    rf"|{_WORD}{{0,8}}? {ONE_MORE}[0-9]{{1,4}}{_WORD}{{0,6}})\.?\s*\Z"
 )
 _AGAIN_AT_END = re.compile(
     rf"[^0-9=\n]*(?<![A-Za-z])(?P<word>[A-Za-z]+) (?P<number>{_NUMBER})%?{_WORD}{{0,15}}\.?\s*\Z"
 )
 _SAID_AT_END = re.compile(
-    rf"(?:[a-z] (?:is|are|was|were|has|have|had|makes|equals|costs|cost|left)) {_NUMBER}(?: [a-z]{{3,20}})?\.?\s*\Z"
+    rf"(?:[a-z] (?:is|are|was|were|has|have|had|makes|equals|costs|cost|left)) {_NUMBER}(?: [a-z]{{3,20}}){{0,2}}"
+    r"\.?\s*\Z"
 )
 _OPERAND = frozenset("0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ)%")
 
@@ -47,9 +47,14 @@ def usual_end(text: str) -> tuple[int, int] | None:
     start = 1 + max(text.rfind("\n", edge, len(text) - 1), text.rfind(". ", edge), edge - 1)
     sign = text.rfind("=", start)
     place = _computed(text, sign) if sign >= 0 else _said_again(text, start) or _concluded(text, start)
-    if place is None or _turns(text[place[1] :].rstrip(" .\n")) or _is_telling(text, start):
+    if place is None:
         return None
-    return None if text[place[0]] == "-" and not _is_plain(text, place) else place
+    tail = text[place[1] :].rstrip(" .\n")
+    if (tail and _turns(tail)) or _is_telling(text, start):
+        return None
+    if (text[place[0]] == "-" or (tail and DIGIT.search(tail))) and opens_with_number(text):
+        return None  # `9. It is 11 - 20 = -9.`, `18. She has 16 - 7 = 9 eggs at $2.`
+    return place
 
 
 def _computed(text: str, sign: int) -> tuple[int, int] | None:
@@ -102,16 +107,21 @@ _TURNING_PAIR = re.compile(
 )
 _LINKING = frozenset({
     "so", "then", "thus", "hence", "therefore", "which", "who", "that", "but", "nor", "minus", "plus", "and", "times",
+    "divided", "multiplied", "not",
 })  # fmt: skip
 """Words behind which another number may be the answer."""
-_CLOSER_LOOK = _TURNING | _TURNING_IN_PAIRS | _LINKING
+_COUNTING = frozenset(WORD.split("|")) - {"a", "one"}
+"""Words that may be another number, and the answer."""
+_CLOSER_LOOK = _TURNING | _TURNING_IN_PAIRS | _LINKING | _COUNTING
 
 
 def _turns(tail: str) -> bool:
     """Whether the words behind a number may change it, or lead to another one."""
-    words = _CLOSER_LOOK.intersection(tail.split())
+    words = _CLOSER_LOOK.intersection(tail.replace("-", " ").split())
     if not words:
         return False
+    if not _COUNTING.isdisjoint(words) and ENDING.search(tail):
+        return True
     if not _TURNING.isdisjoint(words) or (not _TURNING_IN_PAIRS.isdisjoint(words) and _TURNING_PAIR.search(tail)):
         return True
     return not _LINKING.isdisjoint(words) and DIGIT.search(tail) is not None
@@ -125,11 +135,17 @@ _SUSPECT = frozenset((
     "way", "whether", "would",
 ))  # fmt: skip
 """Words without which no sentence puts a result to the test, refuses, or is the guess that follows a refusal."""
+_EXCEPTING = frozenset((
+    "although", "assuming", "considering", "counting", "excluding", "given", "ignoring", "including", "instead",
+    "leaving", "possibly", "provided", "rather", "speaking", "supposing", "technically", "though", "unless",
+))  # fmt: skip
+"""Words of which one is in most clauses that begin an exception behind the answer."""
 _TESTING = frozenset((
     "check", "checking", "checks", "confirm", "equivalent", "hmm", "proof", "same", "verification", "verify",
     "verifying",
 ))  # fmt: skip
 """Those of them that put a result to the test."""
+_WATCHED = _SUSPECT | _EXCEPTING
 _BLANKS = bytes.maketrans(b",.:()-!?;", b" " * 9)
 """Marks between words; bytes are translated faster than a text."""
 _OR_DIGITS = re.compile(r"[0-9]%?(?: [a-z]+){0,4}, or ")
@@ -148,27 +164,18 @@ def _is_telling(text: str, start: int) -> bool:
     if ("because " in sentence or "since " in sentence) and _reason_says_otherwise(text, start):
         return True
     sentence = sentence.encode(errors="surrogatepass").translate(_BLANKS).decode(errors="surrogatepass")
-    words = sentence.split()
-    if _SUSPECT.isdisjoint(words) and "'d" not in sentence and "’d" not in sentence:
+    words = _WATCHED.intersection(sentence.split())
+    if not words and "'d" not in sentence and "’d" not in sentence:
         return False
+    if not _EXCEPTING.isdisjoint(words) and EXCEPT.search(text, start):
+        return True
     if _TESTING.isdisjoint(words):
         return refused(text)
     begin = sentence_start(text, len(text))
-    return begin is None or TESTS.match(text, begin) is not None or refused(text)
+    return begin is None or ";" in text[begin:] or TESTS.match(text, begin) is not None or refused(text)
 
 
-_ONE_EQUATION = re.compile(r"[^0-9]*[^A-Za-z;]*")
-
-
-def _is_plain(text: str, place: tuple[int, int]) -> bool:
-    """Whether a sentence has one equation, or one number, and no answer may stand before it.
-
-    The rules go by results that are not below zero; of those below, only these are known to stand.
-    """
-    if ":" in text or "**" in text or opens_with_number(text) or ANY_NUMBER.search(text, place[1]):
-        return False
-    start = sentence_start(text, len(text))
-    return start is not None and _ONE_EQUATION.fullmatch(text, start, place[0]) is not None
+_REASON_BEHIND = re.compile(r"[0-9][^=]* (?:because|since) (?:(?!: |, [a-z])[^=])*=")
 
 
 def _reason_says_otherwise(text: str, start: int) -> bool:
@@ -176,8 +183,6 @@ def _reason_says_otherwise(text: str, start: int) -> bool:
     sentence = text[start:].lower()
     if "'s because " in sentence or "’s because " in sentence or " is because " in sentence:
         return True
-    reason = proof(text, start, len(text))
-    if reason is None:
-        return False
-    named, result = text[start : reason.start()], reason["result"].strip(".,")
-    return result not in named and not any(str(number_in_words(word)) == result for word in named.split())
+    if proof(text, start, len(text)) is None:
+        return _REASON_BEHIND.search(sentence) is not None
+    return proves_another(text, start, len(text))

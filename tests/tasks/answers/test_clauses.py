@@ -225,6 +225,53 @@ WRONG = [
 ]
 """Near misses: each names the right number, but not as its answer."""
 
+# What an equation results in, also below zero, and what is said behind and before it
+RIGHT += [
+    ("There are 60 minutes in 1 hour and he digs for 240 minutes so that's 240 / 60 = -4 hours.", "-4"),
+    ("He needs 240 minutes so that's 60/240 = .25 hours", "0.25"),
+    ("The steak cost $15.00 a pound so that's 15*2 = $<<15*2=30.00>>30.00 for 4 steaks.", "30"),
+    ("They need 31 crackers so that is 8*31 = 248 crackers.", "248"),
+    ("The bill is $2220 so that will be .5*2220 = $1110.", "1110"),
+    ("He lost $9 that day because 11 - 20 = -9.", "9"),
+    ("His balance is -$9 because 11 - 20 = -9.", "-9"),
+    ("16\nThe nephew is 17 - 7 = <<17-7=10>>10", "10"),
+    ("He has 7 - 9 = -2 left after 3 days.", "-2"),
+    ("The second jar is lower by 188 - 235 = <<188-235=-47>>-47 points at the end of 4 rounds.", "-47"),
+    ("30-10=<<30-10=20>>20 flowers were left after 10 died.", "20"),
+    ("50 - 20 = 30 balls must be added to make 50.", "30"),
+    ("It takes 3000/50 = 60 years to give away enough cars to have 500 left over.", "60"),
+    ("John needs to work 500/25= <<500/25=20>>20 days in total to make 500.", "20"),
+    ("8 * $5 = $<<8*5=40>>40 is the price of 8 scissors.", "40"),
+    ("15/3=<<15/3=5>>5 cats were adopted out of 15", "5"),
+    ("They run 20*3=60 meters in total each week in 3 days.", "60"),
+    ("He finishes 5 miles in 35 minutes because 5 x 7 = <<5*7=35>>35", "35"),
+    ("Divide that by 3, since he only reports a third of his tips: $336/week / 3 = $<<336/3=112>>112/week", "112"),
+    ("Oreos are 4/13 of it, and since there are 65 items, he bought 4/13*65=<<4/13*65=20>>20 Oreos.", "20"),
+    ("Multiply by 100% to find the chance that it will spray a friend: 12 / 24 * 100% = 50%", "50"),
+    ("There are 70, 3 times the number at the other park, meaning there are 3*70 = 210 elephants at the other.", "210"),
+    ("It took $1,350 in all, $540 of it on Friday, so $810 on the other days.", "810"),
+    (
+        "1 potato makes 36/6 = 6 hash browns.\nIf you have 96 potatoes, you can make 96*6=<<96*6=576>>576 hash browns",
+        "576",
+    ),
+    ("She works 8 hours because 4 + 4 = 8. x = 12", "12"),
+    ("Now 5 - 3 = 2, so that each of the 2 pays.", "2"),
+    ("It is $30.\nIf you have any questions about the 5 days, ask.", "30"),
+]
+WRONG += [
+    ("There are 60 minutes in 1 hour and he digs for 240 minutes so that's 240 / 60 = -4 hours.", "240"),
+    ("There are 60 minutes in 1 hour and he digs for 240 minutes so that's 240 / 60 = -4 hours.", "4"),
+    ("He lost $9 that day because 11 - 20 = -9.", "-9"),
+    ("30-10=20 flowers were left after 10 died.", "10"),
+    ("50 - 20 = 30 balls must be added to make 50.", "50"),
+    ("16 - 7 = 9 eggs are left and they sell for 18.", "9"),
+    ("16 - 7 = 9 eggs are sold for $2 each, so she makes 18.", "9"),
+    ("5 + 6 = 11 is not the answer but with the coupon 8.", "11"),
+    ("3 * 4 = 12 hours multiplied by 5", "12"),
+    ("15 minutes because 15 - 10 = 5.", "5"),
+    ("There are 70, 3 times the number at the other park, meaning there are 3*70 = 210 elephants.", "70"),
+]
+
 
 def passes(message: str, gold: str) -> bool:
     return NumberEquals(gold=gold).check(Outcome({}, {}, final_message=message)).score == 1.0

@@ -201,6 +201,10 @@ FIRST = [
     ("Answer\n150 km\n\nExplanation\nThe car drives for 2.5 hours at 60 km/h.", "150", "60"),
     ("She reads 20 pages a day.\n\nExplanation:\nThere are 60 pages and 3 days.", "20", "3"),
     ("ten", "10", "1"),
+    ("9.\nIt is 11 - 20 = -9.", "9", "-9"),
+    ("5 below zero.\n\nExplanation: 12 - 17 = -5.", "5", "-5"),
+    ("9.\nIt is 11 - 20 = -9. So the balance is -9.", "-9", "9"),
+    ("-45\nThe difference is 52 - 7 = <<52-7=45>>45.", "45", "-45"),
 ]
 FIRST += [
     (

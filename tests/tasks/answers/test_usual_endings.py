@@ -25,6 +25,9 @@ STARTS = (
     "So she has", "In total he pays", "Then it is", "There are", "Her speed is", "That leaves", "The rest costs",
     "If he sells all, he gets", "It would be", "Since there are 7 days in a week, it takes", "Each gets",
     "They need at least", "The answer may be", "He does not have", "Check:", "Of these, 5 are red, so the others are",
+    "He digs for 240 minutes so that's", "So that each gets 2, it will be", "If you have 96 potatoes, you can make",
+    "He has 3 cats, and since the rest is 65, it is", "There are 70, 3 times the other, meaning there are", "9.\nIt is",
+    "It costs 4 dollars although it was", "He needs 6 because",
 )  # fmt: skip
 UNITS = (
     "",
@@ -44,6 +47,8 @@ ENDS = (
     " each, making 63 altogether", ", not 4", " with $5 for each", " over the 3 months", " since he had 20", " maybe",
     " plus two", " as required", ", so 5 remain", " after 2 years", " to 7", " squared", " so for 3 kids",
     " and pays for 5", " which leaves him with 2", " times that of 4", " million", ": 3 boys, 4 more",
+    " must be added to make 50", " were left after 10 died", " is the price of 8 pens", " in the first two weeks",
+    " so each gets three", " is not for 8 kids", ", 3 times as many as Ann has", " to give away", " divided by 2 kids",
 )  # fmt: skip
 AFTER_JUNK = (
     "x is 18", "it = 5 apples.", "a not is 7", "> = 5", "at most is 5", "half is $5 or.", "b is 1,000.", "2, 5 = 6",
@@ -103,14 +108,31 @@ def test_the_examples_and_tables_of_all_rules_are_read_as_at_length() -> None:
 @pytest.mark.parametrize(
     "reply",
     [
-        "There are 60 minutes in 1 hour and he digs for 240 minutes so that's 240 / 60 = -4 hours.",
         "He lost $9 that day because 11 - 20 = -9.",
-        "**5** is the answer.\nIt is 15 - 20 = -5.",
         "2.\nIt is 15 - 20 = -5.",
+        "18.\nShe has 16 - 7 = 9 eggs for sale at $2 each.",
         "She has 5 - 8 = <<5-8=-3>>3.",
-        "He has 7 - 9 = -2 left after 3 days.",
+        "She earns $484, although after taxes it is 484 - 73 = $411.",
+        "He has 10 - 4 = 6 dollars so each gets three.",
+        "5 + 6 = 11 is not for 8 kids.",
         "1 * 6 = 6. Therefore, it needs 18 minutes. One copy takes 6 minutes.",
     ],
 )
 def test_what_may_not_be_the_answer_is_read_at_length(reply: str) -> None:
     assert differs(reply) is None
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        "There are 60 minutes in 1 hour and he digs for 240 minutes so that's 240 / 60 = -4 hours.",
+        "**5** is the answer.\nIt is 15 - 20 = -5.",
+        "He has 7 - 9 = -2 left after 3 days.",
+        "So he has 312 + 450 = 762 M&M's.",
+        "Jack now has 100 + 20 = 120$",
+        "Thus, the comforter is 68 square feet.",
+        "Given 5 plants did not grow, he has 30-5=25 flowers in the first two weeks.",
+    ],
+)
+def test_a_usual_result_is_read_at_once_as_at_length(reply: str) -> None:
+    assert differs(reply) is False
