@@ -36,6 +36,7 @@ from tasks.answers.numbers import (
     visible,
 )
 from tasks.answers.remarks import own_turn, refused, remarks_start, taken_back
+from tasks.answers.restated import said_again
 from tasks.answers.usual_endings import usual_end
 
 WINDOW = 300
@@ -320,6 +321,8 @@ def _direct(text: str, start: int, rule: Rule) -> Extraction | None:
             return found
     if trouble not in ("", "=") and (end := answer_end(text[:line])) < line and core.end() <= end:
         trouble = after(text[:end], core.end())  # 12 boxes and 3 pencils left over
+    if not trouble and (again := said_again(text, core.start(), core.end())) is not None and again.result:
+        return _direct(text[:line], again.start, rule)
     if trouble and (whole := compound(text, core.start(), core.end())) is not None and not after(text, whole.end):
         return _as_one(text, whole, rule)
     sign = f"{lead['sign'] or ''}{lead['sign2'] or ''}"

@@ -16,6 +16,7 @@ from tasks.answers import AnswerAssertion
 from tasks.answers.amounts import same_amounts
 from tasks.answers.final_number import Extraction, Rule, final_number, marked_number
 from tasks.answers.numbers import Number, read
+from tasks.answers.restated import said_again
 from tasks.assertions.base import AssertionKind, AssertionResult, Outcome
 from tasks.assertions.on_files import shorten
 from tasks.model import Text, fault
@@ -251,9 +252,12 @@ def is_number(text: str, found: Extraction, gold: Number | None) -> bool:
     """Whether an extracted number, or the same amount that stands beside it in another unit, is the gold one."""
     if found.number == gold:
         return True
-    if found.rule is not Rule.LAST_NUMBER or found.number is None or found.number <= 0:
+    if found.number is None or found.number <= 0:
         return False
-    return gold in same_amounts(text, found.start, found.end)
+    if found.rule is Rule.LAST_NUMBER:
+        return gold in same_amounts(text, found.start, found.end)
+    again = said_again(text, found.start, found.end)
+    return again is not None and gold in again.same
 
 
 def shown(found: Extraction) -> str:

@@ -8,12 +8,13 @@ from __future__ import annotations
 import re
 from fractions import Fraction
 from itertools import product
+from typing import NamedTuple
 
 from regex import Match
 
 from tasks.answers.amounts import amounts
 from tasks.answers.clauses import DEFINITE, LOOSE, THING, Closing
-from tasks.answers.numbers import CURRENCY, Number, before, value
+from tasks.answers.numbers import CORE, CURRENCY, Number, after, before, numbers_in, value
 from tasks.answers.remarks import CONCLUDES, LEADS_ON, SO, WINDOW, last_result
 
 _LINKED = re.compile(r"[,%:]| [-–—] | or | i\.?e| made | consisting | split ")
@@ -251,3 +252,58 @@ def from_to(closing: Closing) -> int | None:
         risen = closing.text[found[-3].end() : span.start()]
         return span.start() if risen.count(" ") < 3 else None
     return None
+
+
+# An answer line that says its number again
+
+_UNIT = rf"""(?!(?:for|when|if|unless|where|while|with|after|at|because|since|as|per|an?|each|every|more|less|fewer|than
+    |too|over|under|above|below|round\w*)\b){LOOSE}(?<!\.)"""
+_LINK = re.compile(
+    rf"""[*_]*(?P<unit>(?:\ {_UNIT}){{0,8}}?)(?:\ of(?:\ the)?\ (?P<whole>[0-9]{{1,9}})(?:\ {_UNIT}){{0,4}}?)?[*_]*
+        (?P<link>,?\ (?:which\ (?:is|equals)|that\ is|that['’]s|i\.?e\.?|in\ other\ words|or|equals),?\ |\ =\ |\ \()
+        [*_]*(?:{CURRENCY})?""",
+    re.VERBOSE | re.IGNORECASE,
+)
+_REST = re.compile(rf"(?P<unit>(?:\ {_UNIT}){{0,8}})[).!*_]*(?=\s|\Z)(?:\Z|\s+(?=[A-Z])|\s*\n)", re.VERBOSE)
+
+
+class SaidAgain(NamedTuple):
+    """The number in which an answer line says its own one again: `5/12 of the pizza, i.e. 5 slices`.
+
+    Attributes:
+        start: Where it begins.
+        result: Whether it is the answer. Which of two is cannot always be known: the right side of an equation is (in
+            all of the public solutions that have two), and a whole number behind a fraction, for the answers of the
+            public set are whole; else the first is.
+        same: The amount in the units of both, where they are the same: `1.5 hours, or 90 minutes`.
+    """
+
+    start: int
+    result: bool
+    same: list[Number]
+
+
+def said_again(text: str, start: int, end: int) -> SaidAgain | None:
+    """Find what says the number again that stands from `start` to `end` of a line; None where nothing does."""
+    link = _LINK.match(text, end)
+    core = CORE.match(text, link.end()) if link is not None else None
+    rest = _REST.match(text, core.end()) if core is not None else None
+    if link is None or core is None or rest is None or after(text, core.end()):
+        return None
+    found = amounts(text, [*numbers_in(text, start, end), core])
+    if len(found) < 2:
+        return None
+    one, other = found[-2:]
+    kind, units = link["link"].strip(" ,"), (link["unit"].lower().split(), rest["unit"].lower().split())
+    same = (one.kind, one.size) == (other.kind, other.size)
+    if link["whole"]:
+        result = other.number == one.number * int(link["whole"])
+    elif one.kind == other.kind != "count" or same or kind == "(":
+        result = False
+    elif kind in ("=", "equals"):
+        result = all(units)
+    else:
+        share = "%" not in text[start:end] and one.number.denominator != 1 == other.number.denominator
+        result = share and (kind != "or" or (all(units) and set(units[0]).isdisjoint(units[1])))
+    golds: list[Number] = [Fraction(one.size) / unit for unit in one.units + other.units] if same else []
+    return SaidAgain(core.start(), result, golds)
