@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from fractions import Fraction
 
 from tasks.answers.numbers import ATTRIBUTE, CLOCK, CURRENCY, SENTENCE, numbers_in, read, value
@@ -161,6 +162,15 @@ def stands_in(head: str, number: str) -> bool:
     return False
 
 
+def sentence_starts(text: str, edge: int, end: int) -> Iterator[int]:
+    """Go through the sentences of a part of a text, from the last one on: where each begins."""
+    while end > edge:
+        line = max(edge, text.rfind("\n", edge, end - 1) + 1)
+        yield from reversed([found.end() for found in SENTENCE.finditer(text, line, end)])
+        yield line
+        end = line
+
+
 def spelled(text: str) -> tuple[str, list[int]] | None:
     """Write the number words of the last sentence in digits, where they are what it states.
 
@@ -180,7 +190,7 @@ def spelled(text: str) -> tuple[str, list[int]] | None:
         stated = [found for found in _SPELLED.finditer(text, start, reason.start()) if _counts(text, found)]
         return _in_digits(text, stated) if stated and not DIGIT.search(text, start, reason.start()) else None
     start = end
-    for start in (*reversed([found.end() for found in SENTENCE.finditer(text, edge)]), edge):
+    for start in sentence_starts(text, edge, end):
         if text.find("=", start, end) >= 0 and DIGIT.search(text, start, end):
             return None
         if any(_counts(text, found) for found in _SPELLED.finditer(text, start, end)):

@@ -15,7 +15,7 @@ from functools import cached_property
 from itertools import islice
 from typing import NamedTuple
 
-from tasks.answers.number_words import ANY_NUMBER, DIGIT, FINITE, WORD
+from tasks.answers.number_words import ANY_NUMBER, DIGIT, FINITE, WORD, sentence_starts
 from tasks.answers.numbers import CLOCK, CURRENCY, SENTENCE, Number, numbers_in, value
 
 WINDOW = 400
@@ -85,8 +85,8 @@ _HEDGED = re.compile(
     re.IGNORECASE,
 )
 _REFUSAL_WORDS = (
-    "nough", "nsuffic", "nable to", "ossible to", "ard to", "fficult to", "o way", "nformation", " info", "etails",
-    "ontext", " data", "uess", "annot", "an't", "an’t", "an not", "m not ", "n't know", "n’t know", "not know",
+    "nough", "nsuffic", "nable to", "ossible to", "ard to", "fficult to", "o way", "nfo", "etails",
+    "ontext", " data", "uess", "annot", "an't", "an’t", "an not", "m not ", "t know",
     "o idea", "epends",
 )  # fmt: skip
 """Without any of these a reply refuses nothing."""
@@ -411,8 +411,7 @@ def remarks_start(text: str) -> int:
 def _remark(text: str, end: int) -> int | None:
     """Where the last sentence with a number begins, if it is a remark behind another number."""
     edge = max(0, end - REMARKS)
-    starts = [edge, *(found.end() for found in SENTENCE.finditer(text, edge, end))]
-    places = list(islice(_numbered(text, starts, end), 2))
+    places = list(islice(_numbered(text, edge, end), 2))
     if len(places) < 2:
         return None
     (start, stop), (begin, _) = places[:2]
@@ -445,11 +444,12 @@ def is_aside(text: str, begin: int, start: int, end: int) -> bool:
     return more or any(rule.holds(clause) for rule in SENTENCES if rule.whatever or not clause.leads)
 
 
-def _numbered(text: str, starts: list[int], end: int) -> Iterator[tuple[int, int]]:
+def _numbered(text: str, edge: int, end: int) -> Iterator[tuple[int, int]]:
     """Go through the sentences with numbers, from the last one on: where each begins and ends."""
-    for start, stop in zip(reversed(starts), reversed([*starts[1:], end]), strict=True):
-        if DIGIT.search(text, start, stop) or ANY_NUMBER.search(text, start, stop):
-            yield start, stop
+    for start in sentence_starts(text, edge, end):
+        if DIGIT.search(text, start, end) or ANY_NUMBER.search(text, start, end):
+            yield start, end
+        end = start
 
 
 # 4. An answer before its reasons

@@ -28,7 +28,7 @@ _WORD = r"(?: (?:a|[A-Z]|[A-Za-z’'&-]{2,20})(?:(?: / |/)[a-z]{2,20})?)"
 _RESULT = rf"= ?{_NUMBER}(?:>>{_NUMBER})?"
 _RESULT_SAID = re.compile(_RESULT)
 _RESULT_AT_END = re.compile(
-    rf"{_RESULT}(?:(?:%|\$|\"(?= [a-z]))?(?:(?: / |/)[a-z]{{2,20}})?{_WORD}{{0,15}}"
+    rf"{_RESULT}(?:(?:[%$]|\"(?= [a-z]))?(?:(?: / |/)[a-z]{{2,20}})?{_WORD}{{0,15}}"
     rf"|{_WORD}{{0,8}}? {ONE_MORE}[0-9]{{1,4}}{_WORD}{{0,6}})\.?\s*\Z"
 )
 _AGAIN_AT_END = re.compile(
@@ -145,7 +145,8 @@ _TESTING = frozenset((
     "verifying",
 ))  # fmt: skip
 """Those of them that put a result to the test."""
-_WATCHED = _SUSPECT | _EXCEPTING
+_REASONS = frozenset(("because", "since"))
+_WATCHED = _SUSPECT | _EXCEPTING | _REASONS
 _BLANKS = bytes.maketrans(b",.:()-!?;", b" " * 9)
 """Marks between words; bytes are translated faster than a text."""
 _OR_DIGITS = re.compile(r"[0-9]%?(?: [a-z]+){0,4}, or ")
@@ -156,26 +157,30 @@ def _is_telling(text: str, start: int) -> bool:
     sentence = text[start:].lower()
     if "**" in sentence or (":" in text and explains(text)):
         return True
-    if ", or " in sentence and _OR_DIGITS.search(sentence):
-        return True
     colon = ": " in sentence and any(map(sentence.__contains__, ("must", "need", "should", ", or", ", which is")))
     if (colon or ", which is " in sentence) and SAYS_AGAIN.search(sentence):
         return True
-    if ("because " in sentence or "since " in sentence) and _reason_says_otherwise(text, start):
-        return True
-    sentence = sentence.encode(errors="surrogatepass").translate(_BLANKS).decode(errors="surrogatepass")
-    words = _WATCHED.intersection(sentence.split())
-    if not words and "'d" not in sentence and "’d" not in sentence:
+    bare = sentence.encode(errors="surrogatepass").translate(_BLANKS).decode(errors="surrogatepass")
+    words = _WATCHED.intersection(bare.split())
+    would = "'d" in sentence or "’d" in sentence
+    if not (words or would):
         return False
+    if "or" in words and _OR_DIGITS.search(sentence):
+        return True
+    if not _REASONS.isdisjoint(words) and _reason_says_otherwise(text, start):
+        return True
     if not _EXCEPTING.isdisjoint(words) and EXCEPT.search(text, start):
         return True
+    if not would and _SUSPECT.isdisjoint(words):
+        return False
     if _TESTING.isdisjoint(words):
         return refused(text)
     begin = sentence_start(text, len(text))
     return begin is None or ";" in text[begin:] or TESTS.match(text, begin) is not None or refused(text)
 
 
-_REASON_BEHIND = re.compile(r"[0-9][^=]* (?:because|since) (?:(?!: |, [a-z])[^=])*=")
+_REASON_BEHIND = re.compile(r"[0-9][^=]* (?:because|since) (?:(?!: |, [a-z])[^=])*= ?\S+ (?:.*[0-9]|(?:\S+ ){3}\S)")
+"""A reason with more behind its result: `6 because 2 * 4 = 8 in 3 days`."""
 
 
 def _reason_says_otherwise(text: str, start: int) -> bool:
