@@ -10,7 +10,8 @@ SERVICES = Group("services")
 _SHORT = 1.5
 """Time-out of a command that never ends by itself."""
 _BEAT = "while :; do echo x >> /tmp/beat; sleep 0.02; done"
-_GROWS = 'a=$(stat -c %s /tmp/beat); sleep 0.3; b=$(stat -c %s /tmp/beat); [ "$b" -gt "$a" ] && echo lives'
+_SIZE = "stat -c %s /tmp/beat 2>/dev/null || echo 0"
+_GROWS = f'a=$({_SIZE}); for i in $(seq 100); do [ "$({_SIZE})" -gt "$a" ] && echo lives && exit; sleep 0.02; done'
 _BEATS = Run(_GROWS, out=b"lives\n")
 """A step: the service writes on."""
 _STILL = Run(

@@ -105,7 +105,8 @@ def test_many_threads_share_few_sandboxes(safe_backend: Backend) -> None:
         for thread in threads:
             thread.join()
         assert failures == []
-        assert (pool.lost, pool.worn, pool.starts, pool.episodes) == (0, 0, 2, 15)
+        assert (pool.lost, pool.worn, pool.episodes) == (0, 0, 15)
+        assert pool.starts in (1, 2)  # on a busy machine one may do all before the other has started
 
 
 def test_worn_and_lost_sandboxes_are_replaced(safe_backend: Backend) -> None:
