@@ -14,9 +14,8 @@ _SIZE = "stat -c %s /tmp/beat 2>/dev/null || echo 0"
 _GROWS = f'a=$({_SIZE}); for i in $(seq 100); do [ "$({_SIZE})" -gt "$a" ] && echo lives && exit; sleep 0.02; done'
 _BEATS = Run(_GROWS, out=b"lives\n")
 """A step: the service writes on."""
-_STILL = Run(
-    'a=$(stat -c %s /tmp/beat); sleep 0.3; b=$(stat -c %s /tmp/beat); [ "$a" = "$b" ] && echo gone', out=b"gone\n"
-)
+_RESTS = 'a=$(stat -c %s /tmp/beat); sleep 0.3; b=$(stat -c %s /tmp/beat); [ "$a" = "$b" ] && echo '
+_STILL = Run(f"{_RESTS}gone", out=b"gone\n")
 _BESIDE = "(setsid bash -c 'sleep 300; :' @token@ >/dev/null 2>&1 &); "
 
 
@@ -81,7 +80,7 @@ SERVICES.table(
         "service-ends-before-a-judge",
         "A service writes while a judge would read.",
         _serve(_BEAT),
-        _judged('a=$(stat -c %s /tmp/beat); sleep 0.3; b=$(stat -c %s /tmp/beat); [ "$a" = "$b" ] && echo still'),
+        _judged(f"{_RESTS}still"),
         _STILL,
         _has([]),
     ),

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tasks.model import counted
-from trainers.campaigns.figures import RunLine, deciding
+from trainers.campaigns.figures import RunLine, compared, deciding
 from trainers.campaigns.plan import Campaign, Figure
 from trainers.curves import SeedMean, mean_over_seeds
 from trainers.measure import Measurement
@@ -93,11 +93,11 @@ def figures_beside(
 
 
 def _measured(folder: RunFolder, figure: Figure) -> Iterator[tuple[str, Measurement]]:
-    arms = folder.held_out[-1].settings if folder.held_out else {}
-    compared = deciding(arms) if arms and figure is Figure.LAST else None
-    yield from ((name, measured) for name, measured in arms.items() if measured is not compared)
-    if figure is not Figure.CONFIRMED and folder.confirmation and folder.confirmation.after:
-        yield FRESH, deciding(folder.confirmation.after)
+    measured = dict(folder.held_out[-1].settings) if folder.held_out else {}
+    if folder.confirmation and folder.confirmation.after:
+        measured[FRESH] = deciding(folder.confirmation.after)
+    that = compared(figure, folder)
+    yield from ((name, one) for name, one in measured.items() if one is not that)
 
 
 def _rates(runs: Mapping[int, Measurement]) -> dict[int, float]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
-from trainers.campaigns.plan import Campaign, Manifest, RunEntry
+from trainers.campaigns.plan import Campaign, Figure, Manifest, RunEntry
 from trainers.curves import Curve, Point, SeedMean, curve_over_seeds, mean_over_seeds
 from trainers.measure import Measurement
 from trainers.rank import NeededRank, needed_rank
@@ -44,6 +44,15 @@ SAMPLING = ("temperature", "max_turn_tokens", "max_episode_tokens", "max_turns",
 def deciding(arms: dict[str, Measurement]) -> Measurement:
     """Of several decode settings, the one that conditions are compared by."""
     return arms.get(DECIDING) or next(iter(arms.values()))
+
+
+def compared(figure: Figure, found: RunFolder | None) -> Measurement | None:
+    """What a campaign compares of a run; `None` where there is none yet."""
+    if found is not None and figure is Figure.LAST and found.held_out:
+        return deciding(found.held_out[-1].settings)
+    if found is not None and figure is Figure.CONFIRMED and found.confirmation:
+        return deciding(found.confirmation.after) if found.confirmation.after else None
+    return None
 
 
 def last_step(found: RunFolder) -> int:

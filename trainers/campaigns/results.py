@@ -19,11 +19,10 @@ from rich.table import Table
 
 from tasks.model import counted
 from trainers.campaigns.beside import Beside, beside_lines, figures_beside
-from trainers.campaigns.figures import ConditionFigures, RunLine, condition_figures, deciding, last_step
+from trainers.campaigns.figures import ConditionFigures, RunLine, compared, condition_figures, deciding, last_step
 from trainers.campaigns.plan import OVER, Campaign, Figure, Manifest, RunEntry, ended_of
 from trainers.errors import RunFolderError
 from trainers.jsonl import append_line, json_text, read_lines, write_json
-from trainers.measure import Measurement
 from trainers.reporting.folder import RunFolder, read_run
 from trainers.run.folder import is_locked
 from trainers.run.record import METRICS, TASKS
@@ -246,15 +245,6 @@ def make_report(campaign: Campaign, *, early: bool = False) -> Report:
     return report
 
 
-def _measured(campaign: Campaign, found: RunFolder | None) -> Measurement | None:
-    """What is compared of a run; `None` where there is none yet."""
-    if found is not None and campaign.file.figure is Figure.LAST and found.held_out:
-        return deciding(found.held_out[-1].settings)
-    if found is not None and campaign.file.figure is Figure.CONFIRMED and found.confirmation:
-        return deciding(found.confirmation.after) if found.confirmation.after else None
-    return None
-
-
 def _line(
     campaign: Campaign,
     run: RunEntry,
@@ -265,7 +255,7 @@ def _line(
     same_reward: bool,
 ) -> RunLine:
     """One run, of which `steps` were planned; without a folder (`found`) it has not begun."""
-    measured = _measured(campaign, found)
+    measured = compared(campaign.file.figure, found)
     result = SeedResult(
         run.condition,
         run.seed,
