@@ -306,8 +306,8 @@ def _leave_guardian() -> int | None:
         os.waitpid(pid, 0)
         return alive
     try:
+        os.setsid()  # before the supervisor goes on: whoever ends its process group shall not meet the guardian there
         if os.fork() == 0:  # nobody's child, else the supervisor would wait for it after each command
-            os.setsid()
             for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
                 signal.signal(number, signal.SIG_IGN)
             for fd in (0, alive):

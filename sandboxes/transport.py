@@ -228,12 +228,13 @@ class PipeTransport:
         with contextlib.suppress(OSError):  # a pipe that broke before is closed all the same
             process.stdin.close()
         try:
-            process.wait(patience)
+            wait_unreaped(process.pid, patience)
         except BaseException as error:  # it does not end by itself, or somebody pressed Ctrl-C meanwhile
-            end_family(process)
-            if not isinstance(error, subprocess.TimeoutExpired):
+            end_family(process.pid)
+            if not isinstance(error, TimeoutError):
                 raise
         finally:
+            end_group(process)
             self._wait_for_end()
             # Only now, so that another thread that waits for an answer learns of the end and leaves.
             process.stdout.close()
@@ -286,27 +287,58 @@ FAMILY_SECONDS = 2.0
 """What ending the processes below a supervisor may take."""
 
 
-def end_family(process: subprocess.Popen[bytes]) -> None:
-    """Kill a supervisor that does not end by itself, and everything below it.
+def end_family(pid: int) -> None:
+    """Kill everything below a supervisor that does not end by itself, and leave it stopped for `end_group`.
 
     It is stopped first: as long as it lives, what loses its parent stays below it and is found.
     """
     with contextlib.suppress(ProcessLookupError):
-        process.send_signal(signal.SIGSTOP)
+        os.kill(pid, signal.SIGSTOP)
     limit = time.monotonic() + FAMILY_SECONDS
     quiet = 0
     while quiet < 2 and time.monotonic() < limit:
         try:
-            family = [pid for pid in descendants_of(process.pid) if process_state(pid) not in "ZX"]
+            family = [one for one in descendants_of(pid) if process_state(one) not in "ZX"]
         except OSError:  # no open file is left to look with: what is below is swept later
             break
         quiet = 0 if family else quiet + 1
-        for pid in family:
+        for one in family:
             with contextlib.suppress(ProcessLookupError, PermissionError):  # most go with their namespace
-                os.kill(pid, signal.SIGKILL)
+                os.kill(one, signal.SIGKILL)
         time.sleep(0.001)
-    process.kill()
+
+
+def end_group(process: subprocess.Popen[bytes]) -> None:
+    """Kill a child and all that is left of its process group, and reap it.
+
+    A bwrap that is killed in its first moment leaves a child there that waits for it, and for nothing else.
+    """
+    if _has_ended(process.pid) is not None:
+        os.killpg(process.pid, signal.SIGKILL)
     process.wait()
+
+
+def wait_unreaped(pid: int, seconds: float) -> None:
+    """Wait for the end of a child. It is not reaped, so that its number, and its group's, stays its own.
+
+    Raises:
+        TimeoutError: It has not ended.
+    """
+    limit = time.monotonic() + seconds
+    pause = 0.001
+    while _has_ended(pid) is False:
+        if (left := limit - time.monotonic()) <= 0:
+            raise TimeoutError
+        time.sleep(min(pause, left))
+        pause = min(0.05, 2 * pause)
+
+
+def _has_ended(pid: int) -> bool | None:
+    """Whether a child has ended; None: somebody else reaped it, and its number may be another's."""
+    try:
+        return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+    except ChildProcessError:
+        return None
 
 
 DESCRIPTORS = 8

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import json
 import multiprocessing
 import os
 import secrets
+import signal
 import subprocess
 import threading
 import time
@@ -12,7 +14,9 @@ from pathlib import Path
 import pytest
 
 from sandboxes import Backend, Limits, SandboxError, SupervisedSandbox, open_sandbox
+from sandboxes.bubblewrap import NOBODY
 from sandboxes.inside.kernel import landlock_abi
+from sandboxes.inside.processes import process_state
 from sandboxes.opening import launcher
 from sandboxes.transport import DeadlinePassed, PipeTransport, TransportClosed, launch
 from tests.sandboxes.conftest import require
@@ -69,6 +73,42 @@ def test_what_was_closed_writes_and_reads_nowhere() -> None:
         for pair in pipes:
             for fd in pair:
                 os.close(fd)
+
+
+ORPHANED = {
+    # Its child waits for a user map, which only bwrap itself can allow; it dies with bwrap only later on.
+    "bubblewrap": "exec bwrap --unshare-user --unshare-pid --die-with-parent --new-session --ro-bind / / "
+    "--info-fd 1 --userns-block-fd 0 sleep 600",
+    "a process below": """sleep 600 & echo '{"child-pid":' $!}; read line""",
+}
+
+
+@pytest.mark.parametrize("kind", ORPHANED)
+def test_what_a_killed_child_leaves_in_its_group_ends(kind: str) -> None:
+    if kind == "bubblewrap":
+        require(Backend.BUBBLEWRAP)
+    transport = launch(["/bin/sh", "-c", ORPHANED[kind]], Limits(), user=NOBODY if os.geteuid() == 0 else None)
+    said = b""
+    while b"}" not in said:
+        said += transport.receive(soon())
+    orphan = json.loads(said)["child-pid"]
+    os.kill(transport.pid, signal.SIGKILL)
+    transport.close()
+    limit = soon()
+    while process_state(orphan) not in "ZX":  # its end of the pipe closes a moment before
+        assert time.monotonic() < limit
+        time.sleep(0.001)
+
+
+def test_the_group_of_a_child_that_another_reaped_is_let_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its number may be another's by then."""
+    transport = start("true")
+    os.waitpid(transport.pid, 0)
+    ended: list[int] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "killpg", lambda group, number: ended.append(group))
+        transport.close()
+    assert ended == []
 
 
 def test_a_sandbox_survives_the_thread_that_opened_it(safe_backend: Backend) -> None:
