@@ -161,6 +161,7 @@ class PipeTransport:
         self._closed = False
         os.set_blocking(self._in, False)
         _open.add(self)
+        _unreaped.add(process)
         self._reader, self._writer = select.poll(), select.poll()
         self._reader.register(self._out, select.POLLIN)
         self._writer.register(self._in, select.POLLOUT)
@@ -183,15 +184,11 @@ class PipeTransport:
                 pass
             except (BrokenPipeError, OSError) as error:
                 raise TransportClosed(f"the supervisor is gone ({error})") from error
-            left = deadline - time.monotonic()
-            if left <= 0 or not self._writer.poll(left * 1000):
-                raise DeadlinePassed("the supervisor does not read")
+            self._wait(self._writer, deadline, "read")
 
     def receive(self, deadline: float) -> bytes:
         """See `Transport`."""
-        left = deadline - time.monotonic()
-        if left <= 0 or not self._reader.poll(left * 1000):
-            raise DeadlinePassed("the supervisor does not answer")
+        self._wait(self._reader, deadline, "answer")
         try:
             with self._lock:
                 self._refuse_closed()
@@ -201,6 +198,15 @@ class PipeTransport:
         if not data:
             raise TransportClosed("the supervisor is gone (end of its output)")
         return data
+
+    def _wait(self, pipe: select.poll, deadline: float, what: str) -> None:
+        """Wait for a pipe. The child's end is looked for as well: something below it may hold the other end open."""
+        while (left := deadline - time.monotonic()) > 0:
+            if pipe.poll(min(left, LOOK_SECONDS) * 1000):
+                return
+            if _has_ended(self.pid) is not False:
+                raise TransportClosed("the supervisor is gone (it ended, and something holds its pipes)")
+        raise DeadlinePassed(f"the supervisor does not {what}")
 
     def _refuse_closed(self) -> None:
         if self._closed:
@@ -257,6 +263,7 @@ class PipeTransport:
         if not self._closed:
             self._closed = True
             self._process.returncode = 0
+            _unreaped.discard(self._process)
             for fd in (self._in, self._out, self._errors):
                 os.close(fd)
 
@@ -265,6 +272,8 @@ class PipeTransport:
 
 
 _open: weakref.WeakSet[PipeTransport] = weakref.WeakSet()
+_unreaped: set[subprocess.Popen[bytes]] = set()
+"""Children of open transports. One that is collected as garbage is reaped by Python, perhaps before its transport."""
 
 
 @atexit.register
@@ -283,6 +292,8 @@ def _disown_all() -> None:
 os.register_at_fork(after_in_child=_disown_all)
 
 
+LOOK_SECONDS = 1.0
+"""How often a transport that waits looks whether its child lives."""
 FAMILY_SECONDS = 2.0
 """What ending the processes below a supervisor may take."""
 
@@ -316,6 +327,7 @@ def end_group(process: subprocess.Popen[bytes]) -> None:
     if _has_ended(process.pid) is not None:
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
+    _unreaped.discard(process)
 
 
 def wait_unreaped(pid: int, seconds: float) -> None:

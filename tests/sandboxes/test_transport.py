@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import json
 import multiprocessing
 import os
@@ -78,22 +79,35 @@ def test_what_was_closed_writes_and_reads_nowhere() -> None:
 ORPHANED = {
     # Its child waits for a user map, which only bwrap itself can allow; it dies with bwrap only later on.
     "bubblewrap": "exec bwrap --unshare-user --unshare-pid --die-with-parent --new-session --ro-bind / / "
-    "--info-fd 1 --userns-block-fd 0 sleep 600",
-    "a process below": """sleep 600 & echo '{"child-pid":' $!}; read line""",
+    "--info-fd 4 --userns-block-fd 3 sleep 600",
+    "a process below": """sleep 600 <&3 & echo '{"child-pid":' $!}; read line""",
 }
 
 
+@pytest.mark.parametrize("closed", [True, False], ids=["closed", "forgotten"])
 @pytest.mark.parametrize("kind", ORPHANED)
-def test_what_a_killed_child_leaves_in_its_group_ends(kind: str) -> None:
+def test_what_a_killed_child_leaves_in_its_group_ends(kind: str, closed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sandboxes.transport.LOOK_SECONDS", 0.01)
     if kind == "bubblewrap":
         require(Backend.BUBBLEWRAP)
-    transport = launch(["/bin/sh", "-c", ORPHANED[kind]], Limits(), user=NOBODY if os.geteuid() == 0 else None)
+    user = NOBODY if os.geteuid() == 0 else None
+    transport = launch(["/bin/sh", "-c", f"exec 3<&0 4>&1; {ORPHANED[kind]}"], Limits(), user=user)
     said = b""
     while b"}" not in said:
         said += transport.receive(soon())
     orphan = json.loads(said)["child-pid"]
     os.kill(transport.pid, signal.SIGKILL)
-    transport.close()
+    with pytest.raises(TransportClosed, match="it ended"):
+        transport.receive(soon())
+    with pytest.raises(TransportClosed, match="it ended"):
+        transport.send(bytes(1 << 20), soon())
+    if closed:
+        transport.close()
+    else:
+        ring: list[object] = [transport]
+        ring.append(ring)
+        del transport, ring
+        gc.collect()
     limit = soon()
     while process_state(orphan) not in "ZX":  # its end of the pipe closes a moment before
         assert time.monotonic() < limit
