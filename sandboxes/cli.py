@@ -75,8 +75,11 @@ def sweep(options: Namespace) -> int:
     if options.run_id is not None and not re.fullmatch(r"[A-Za-z0-9_.-]+", options.run_id):
         raise Mistake(f"--run {options.run_id}: no run has such an id; it has only letters, digits, '_', '.' and '-'")
     done = module.sweep(options.run_id)
-    kinds = (("folder", done.folders), ("control group", done.cgroups), ("container", done.containers))
-    print("removed " + ", ".join(f"{count} {word}{'' if count == 1 else 's'}" for word, count in kinds))
+    kinds = (
+        *(("folder", "s", done.folders), ("control group", "s", done.cgroups), ("container", "s", done.containers)),
+        ("process", "es", done.processes),
+    )
+    print("removed " + ", ".join(f"{count} {word}{'' if count == 1 else plural}" for word, plural, count in kinds))
     return 0
 
 

@@ -8,9 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from sandboxes import cgroup
+from sandboxes import bubblewrap, cgroup
 from sandboxes import local as folder
-from sandboxes.bubblewrap import BubblewrapLauncher
 from sandboxes.client import SupervisedSandbox
 from sandboxes.docker.containers import sweep_containers
 from sandboxes.landlock import LandlockLauncher
@@ -58,7 +57,7 @@ LACKS = {
 """What tasks may ask for and a backend cannot give, in words that follow its name."""
 
 _LAUNCHERS: dict[Backend, Callable[..., Launcher]] = {
-    Backend.BUBBLEWRAP: BubblewrapLauncher,
+    Backend.BUBBLEWRAP: bubblewrap.BubblewrapLauncher,
     Backend.LANDLOCK: LandlockLauncher,
     Backend.LOCAL: LocalLauncher,
 }
@@ -210,8 +209,8 @@ def open_sandbox(backend: Backend | str = "auto", *, limits: Limits | None = Non
 
 
 # -- Removing what hosts left behind that could not clean up: killed with SIGKILL, or with the machine's power --------
-# Each backend does this by itself for its own kind when a process opens its first sandbox. `sweep` does all of it,
-# and can end a whole run.
+# Each backend does this by itself for its own kind when a process opens its first sandbox; single processes of
+# bubblewrap, which run nothing, wait for `sweep`. That does all of it, and can end a whole run.
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,11 +221,13 @@ class Swept:
         folders: Private folders of landlock and local, with the processes of their users.
         cgroups: Control groups, with the processes in them; one per sandbox.
         containers: Containers, also those that were made and never started.
+        processes: Processes of bubblewrap that waited for one that was killed; they never ran anything.
     """
 
     folders: int = 0
     cgroups: int = 0
     containers: int = 0
+    processes: int = 0
 
 
 def sweep(run: str | None = None) -> Swept:
@@ -245,4 +246,5 @@ def sweep(run: str | None = None) -> Swept:
     """
     groups = cgroup.sweep(run)  # first, so that nothing still writes into the folders
     folders = folder.sweep(run)
-    return Swept(folders=folders, cgroups=groups, containers=sweep_containers(run))
+    processes = bubblewrap.sweep() if run is None else 0  # they tell no run
+    return Swept(folders=folders, cgroups=groups, containers=sweep_containers(run), processes=processes)

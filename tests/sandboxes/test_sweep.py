@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import secrets
 import signal
 import subprocess
 import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from sandboxes import Backend, SandboxError, cgroup, open_sandbox
+from sandboxes.boot import command_line, system_python
 from sandboxes.docker.containers import OWNER
 from sandboxes.docker.engines import HOSTS_VARIABLE, client, find_engines
 from sandboxes.docker.launcher import IMAGE
+from sandboxes.inside.processes import process_state
 from sandboxes.opening import Swept, sweep
 from sandboxes.owner import owner
 from tests.sandboxes.conftest import require
@@ -54,6 +59,35 @@ def test_what_a_killed_host_left(base: Path, start_here: Callable[..., subproces
     assert [path for path, _, _ in os.walk(GROUPS) if path.endswith(f"+{run}")] == []
     assert list(base.iterdir()) == []
     assert sweep(run) == Swept()
+
+
+def test_what_waits_for_a_killed_bwrap() -> None:
+    require(Backend.BUBBLEWRAP)
+    words = ["bwrap", "--unshare-user", "--unshare-pid", "--die-with-parent", "--ro-bind", "/", "/", "--info-fd", "1"]
+    words += ["--userns-block-fd", "0", *command_line(system_python())]  # it lets its child go on when we write
+
+    def start() -> tuple[subprocess.Popen[bytes], int]:
+        made = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
+        assert made.stdout is not None
+        return made, json.loads(made.stdout.read())["child-pid"]
+
+    killed, orphan = start()
+    living, child = start()
+    with killed, living:
+        try:
+            killed.kill()
+            killed.wait()
+            sweep()  # not how many: a process beside this one may have swept it before
+            limit = time.monotonic() + 20
+            while process_state(orphan) not in "ZX":
+                assert time.monotonic() < limit
+                time.sleep(0.001)
+            assert process_state(child) == "S"
+            assert living.poll() is None
+        finally:
+            for pid in (orphan, child):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
 
 
 def test_a_living_run_ends(monkeypatch: pytest.MonkeyPatch) -> None:
