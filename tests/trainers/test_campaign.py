@@ -113,6 +113,7 @@ SHIPPED = {
         "t2po": (*_GRPO[:3], True), "t2po_outcome": (*_OUTCOME[:3], True),
     }),
     "smollm2_turns": (24, {"grpo": _GRPO, "outcome": _OUTCOME, "t2po": (*_GRPO[:3], True)}),
+    "qwen0.5b_shell": (18, {"grpo": _GRPO, "outcome": _OUTCOME, "t2po": (*_GRPO[:3], True)}),
 }  # fmt: skip
 """Runs and conditions: turn_grouping, turn_signal, beta_turn, turn_resample."""
 
