@@ -239,8 +239,12 @@ class ConversationEnv(gymnasium.Env[str, str]):
                 except BaselineError as error:
                     raise BaselineError(f"task '{self._task.id}': {error}") from None
         self._phase = Phase.RUNNING
-        self._began = time.monotonic()
+        self.start_clock()
         return observation, self._info(None)
+
+    def start_clock(self) -> None:
+        """The time of the episode (`budget.episode_seconds`) begins now, long after `reset` perhaps."""
+        self._began = time.monotonic()
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
         """Take one reply.
@@ -392,7 +396,7 @@ class ConversationEnv(gymnasium.Env[str, str]):
     # -- inside -----------------------------------------------------------------------------------------------------
 
     def _out_of_time(self) -> StopReason | None:
-        """`max_seconds` once the wall time since the end of `reset` is more than the task allows.
+        """`max_seconds` once the wall time since `start_clock`, or the end of `reset`, is more than the task allows.
 
         It is looked at after each turn, so that a turn that began in time is the last one and counts as any other. The
         end pays what a submission in that turn would pay.

@@ -118,6 +118,10 @@ class MixedEnv(ConversationEnv):
         observation, info = self._member.reset(seed=self._seed, options={"task": self.task})
         return observation, self._named(info)
 
+    def start_clock(self) -> None:
+        """See `ConversationEnv.start_clock`."""
+        self._member.start_clock()
+
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
         """See `ConversationEnv.step`."""
         self._running("step")

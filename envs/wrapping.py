@@ -159,6 +159,10 @@ class WrappedConversation(Wrapper[str, str, str, str], RecordConstructorArgs):
         """See `ConversationEnv.own_max_turns`: a time limit asks for a budget, too."""
         return min(filter(None, (self.conversation.own_max_turns, self._limit)), default=0)
 
+    def start_clock(self) -> None:
+        """See `ConversationEnv.start_clock`."""
+        self.conversation.start_clock()
+
     def abort(self) -> None:
         """See `ConversationEnv.abort`."""
         self.conversation.abort()

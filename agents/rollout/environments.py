@@ -167,12 +167,14 @@ class Environments:
     def open_ahead(self, jobs: Sequence[Job], lane: int = 0) -> None:
         """Begin to lay out those of `jobs` that do not stand in line yet, while environments are free.
 
+        Tasks with services do not wait in line: what those do depends on the clock.
+
         Args:
             jobs: The next ones in their order; the first are those in line.
             lane: Whose line: lists of jobs that are played at the same time have one each.
         """
         line = self._lines.setdefault(lane, deque())
-        for job in jobs[len(line) :]:
+        for job in _that_can_wait(jobs)[len(line) :]:
             if not self._free and len(self._made) == self.count:
                 return
             if self._ahead is None:
@@ -184,11 +186,13 @@ class Environments:
     def expect(self, jobs: Sequence[Job], lane: int = 0, most: int | None = None) -> None:
         """`jobs` come next: what stands in line for others is waited for, and its environments are free again.
 
-        So is what stands behind the first `most`: other lists that are played at the same time need environments, too.
+        So is what is none of the first `most`: other lists that are played at the same time need environments, too.
         """
         line = self._lines.get(lane, deque())
-        if [opening.job for opening in line] != list(jobs[: len(line)]):
+        if [opening.job for opening in line] != _that_can_wait(jobs)[: len(line)]:
             most = 0
+        elif most is not None:
+            most = len(_that_can_wait(jobs[:most]))
         while line and most is not None and len(line) > most:
             line[-1].step.exception()  # whatever it is, nobody plays this task now
             self._free.append(line.pop().env)
@@ -233,3 +237,7 @@ class Environments:
             list(closers.map(end, [env.close for env in made]))
         if errors:
             raise errors[0]
+
+
+def _that_can_wait(jobs: Sequence[Job]) -> list[Job]:
+    return [job for job in jobs if not job.task.services]

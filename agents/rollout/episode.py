@@ -154,6 +154,8 @@ class Episode:
 
     def started(self, step: Step) -> None:
         """The task is laid out: the conversation begins."""
+        if start := getattr(self.env, "start_clock", None):  # others than ours may have no time of their own
+            start()
         self.trajectory.environment = setting_of(self.env)
         keep = self.trajectory.keep_observations
         self.trajectory.prompt_ids = self.conversation.start(self.env.system_prompt, step.observation, keep)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -54,6 +55,21 @@ def test_one_sandbox_serves_all_sets(sandboxes: FakeSandboxes) -> None:
     env.close()
     assert sandboxes.last.closed
     env.reset(options={"task": "first"})
+    env.close()
+
+
+def test_the_time_of_an_episode_can_begin_after_its_reset(
+    sandboxes: FakeSandboxes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr("envs.conversation.time", SimpleNamespace(monotonic=lambda: now[0]))
+    env = MixedEnv([task(schema_version=2, budget={"max_turns": 4, "episode_seconds": 10.0})])
+    for waits, cut in ((False, True), (True, False)):
+        env.reset(seed=0)
+        now[0] += 60.0
+        if waits:
+            env.start_clock()
+        assert env.step(bash("ls"))[3] is cut
     env.close()
 
 

@@ -7,19 +7,21 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
+from gymnasium import wrappers
 
 from agents.policies.scripted import OraclePolicy
 from agents.policy import Completion, Request, Sampling
-from agents.rollout import RolloutEngine, RolloutMode, RolloutResult, environments
+from agents.rollout import Job, RolloutEngine, RolloutMode, RolloutResult, environments
 from agents.rollout.environments import Patient
 from agents.rollout.episode import Step
 from agents.trajectory import Trajectory
 from envs.conversation import Exchange
 from tasks.task import Task
-from tests.agents.fakes import FakeEnv
+from tests.agents.fakes import FakeEnv, task
 from tests.agents.rollout.test_engine import (
     GREEDY,
     SAMPLED,
@@ -110,6 +112,47 @@ def test_prepared_tasks_are_taken_over_by_the_same_jobs_only() -> None:
         assert [t.passed for t in first.trajectories + second.trajectories] == [True] * 6
         engine.prepare(jobs(4, 1))
     engine.close()
+
+
+def _changed(job: Job, **changes: Any) -> Job:
+    return Job(task(**{**job.task.model_dump(), "schema_version": 2, **changes}), job.attempt, job.seed)
+
+
+def test_tasks_with_services_do_not_wait_in_line() -> None:
+    service = {"name": "web", "command": "sleep 60", "ready": "true"}
+    work = [_changed(job, services=[service]) if i in (0, 2, 3) else job for i, job in enumerate(jobs(6, 1))]
+    for slots, ahead in ((1, 2), (2, 1), (3, 4)):
+        Ordered.laid = []
+        with RolloutEngine(OraclePolicy(), Ordered, slots=slots, workers=2, ahead=ahead) as engine:
+            engine.prepare(work)
+            engine.prepare(work)
+            time.sleep(0.05)
+            assert set(Ordered.laid) <= {"t1", "t4", "t5"}
+            assert all(episode.passed for episode in engine.run(work, GREEDY).trajectories)
+            assert sorted(Ordered.laid) == [f"t{i}" for i in range(6)]
+            engine.prepare(work)
+            parts = [(work, GREEDY), (work[2:], GREEDY)][:slots]
+            assert all(episode.passed for result in engine.run_together(parts) for episode in result.trajectories)
+
+
+@pytest.mark.parametrize("make", [Ordered, lambda: wrappers.TimeLimit(Ordered(), 4)], ids=["plain", "wrapped"])
+def test_the_time_of_an_episode_begins_when_its_turn_comes(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    Ordered.laid, now = [], [100.0]
+    monkeypatch.setattr("envs.conversation.time", SimpleNamespace(monotonic=lambda: now[0]))
+
+    class Slow(OraclePolicy):
+        def complete(self, requests: Sequence[Request], sampling: Sampling) -> list[Completion]:
+            now[0] += 4.0  # a reply
+            return super().complete(requests, sampling)
+
+    work = [_changed(jobs(2, 1)[1], id=name, budget={"max_turns": 8, "episode_seconds": 10.0}) for name in "abc"]
+    with RolloutEngine(Slow(), make, slots=1, workers=1, ahead=2) as engine:
+        engine.prepare(work)
+        limit = time.monotonic() + 30
+        while len(Ordered.laid) < 3 and time.monotonic() < limit:
+            time.sleep(0.001)
+        episodes = engine.run(work, GREEDY).trajectories
+    assert [(len(e.turns), e.stop_reason) for e in episodes] == [(3, "submitted")] * 3
 
 
 @pytest.mark.parametrize("count", [1, 2])
