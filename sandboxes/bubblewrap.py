@@ -28,7 +28,8 @@ from sandboxes.boot import (
 )
 from sandboxes.inside.variables import environment
 from sandboxes.sandbox import Backend, Limits, SandboxUnavailable, Terms
-from sandboxes.transport import PipeTransport, launch, refuse_terms
+from sandboxes.starting import launch
+from sandboxes.transport import PipeTransport, refuse_terms
 
 NOBODY = 65534
 _HIDDEN = tuple(f"/proc/{name}" for name in ("cmdline", "keys", "key-users", "timer_list", "kallsyms", "config.gz"))

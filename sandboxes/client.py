@@ -30,7 +30,8 @@ from sandboxes.sandbox import (
     Snapshot,
     Terms,
 )
-from sandboxes.transport import DeadlinePassed, Launcher, Transport, TransportClosed, make_room, no_room
+from sandboxes.starting import make_room, no_room
+from sandboxes.transport import DeadlinePassed, Launcher, Transport, TransportClosed
 
 if TYPE_CHECKING:
     from sandboxes.terminal import SandboxSpawn

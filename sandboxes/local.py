@@ -24,7 +24,8 @@ from sandboxes.inside.processes import process_state
 from sandboxes.inside.variables import environment
 from sandboxes.owner import owner, owner_lives, run_id
 from sandboxes.sandbox import Backend, Limits, SandboxError, SandboxUnavailable, Terms
-from sandboxes.transport import PipeTransport, as_user, launch, refuse_terms
+from sandboxes.starting import as_user, launch
+from sandboxes.transport import PipeTransport, refuse_terms
 
 # -- A private folder on the host's disk, for backends without a file system of their own (landlock, local) -----------
 #     <tmp>/turngym-<n>/owner         who uses it: the token of `sandboxes.owner`, and the run it belongs to

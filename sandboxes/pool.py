@@ -20,7 +20,8 @@ from typing import Any, Self
 from sandboxes.client import SupervisedSandbox
 from sandboxes.opening import open_sandbox
 from sandboxes.sandbox import Backend, Limits, SandboxError, SandboxOutage, SandboxUnavailable
-from sandboxes.transport import make_room, uninterrupted
+from sandboxes.starting import make_room
+from sandboxes.transport import uninterrupted
 
 EPISODES = 200
 """Episodes after which a sandbox is replaced by a fresh one."""
