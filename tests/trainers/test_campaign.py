@@ -193,6 +193,7 @@ def test_a_condition_with_other_settings_is_refused(write, capsys):
     assert main(["report", str(write(PLAIN.replace("= 0", "= 1") + BETTER, seeds=[0]))]) == 2
     assert "conditions.plain: says other settings than when it was run" in capsys.readouterr().err
     same = write(PLAIN + BETTER + "beta_turn = 1.0\n", seeds=[0])  # as the config has it
+    assert main(["status", str(same)]) == main(["report", str(same)]) == 0
     assert done(same)[1][0].startswith("2 runs, 0 to do") and main(["report", str(same)]) == 0
 
 

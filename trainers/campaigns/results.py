@@ -70,7 +70,7 @@ def planned(campaign: Campaign) -> tuple[list[RunEntry], list[RunEntry]]:
             f"{campaign.folder}: {len(missing)} runs of {campaign.path} are not in it, such as {condition} seed "
             f"{seed}: `python -m trainers.campaign run` adds them"
         )
-    if other := [name for name in campaign.file.conditions if campaign.given(name) != manifest.given[name]]:
+    if other := [name for name in campaign.file.conditions if not _as_it_was_run(campaign.given(name), manifest, name)]:
         raise RunFolderError(
             f"{campaign.path}: conditions.{other[0]}: says other settings than when it was run: "
             "`python -m trainers.campaign run` shows what differs, and takes up what means the same"
@@ -78,6 +78,13 @@ def planned(campaign: Campaign) -> tuple[list[RunEntry], list[RunEntry]]:
     runs = [manifest.runs[name] for name in names]
     runs = [replace(run, ended=run.ended or ended_of(campaign.folder, run)) for run in runs]
     return runs, [run for key, run in manifest.runs.items() if key not in names]
+
+
+def _as_it_was_run(given: Mapping[str, Any], manifest: Manifest, condition: str) -> bool:
+    """Whether what a file says of a condition is what was run: in the same words, or as what those came to."""
+    before, settings = manifest.given[condition], manifest.conditions[condition]
+    others = {name for name in {**before, **given} if before.get(name) != given.get(name)}
+    return all(name in given and settings.get(name) == given[name] for name in others)
 
 
 def _read(folder: Path, run: RunEntry) -> RunFolder | None:
