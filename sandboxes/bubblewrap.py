@@ -7,6 +7,7 @@ When the host runs as root, bwrap itself runs as the unprivileged user 65534: "r
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -27,6 +28,7 @@ from sandboxes.boot import (
     system_python,
 )
 from sandboxes.inside.variables import environment
+from sandboxes.owner import processes
 from sandboxes.sandbox import Backend, Limits, SandboxUnavailable, Terms
 from sandboxes.starting import launch
 from sandboxes.transport import PipeTransport, refuse_terms
@@ -139,18 +141,17 @@ def sweep() -> int:
     Returns:
         How many.
     """
+
+    def waits(path: Path) -> bool:
+        words = (path / "cmdline").read_bytes().split(b"\0")
+        if b"--die-with-parent" not in words or BOOTSTRAP.encode() not in words:
+            return False
+        _, parent, group, *_ = (path / "stat").read_text().rpartition(")")[2].split()
+        return group not in (path.name, parent)  # bwrap leads a group, which its child leaves just before it runs
+
     ended = 0
-    for path in Path("/proc").iterdir():
-        if not path.name.isdigit():
-            continue
-        try:
-            words = (path / "cmdline").read_bytes().split(b"\0")
-            if b"--die-with-parent" not in words or BOOTSTRAP.encode() not in words:
-                continue
-            _, parent, group, *_ = (path / "stat").read_text().rpartition(")")[2].split()
-            if group not in (path.name, parent):  # bwrap leads a group, which its child leaves just before it runs
-                os.kill(int(path.name), signal.SIGKILL)
-                ended += 1
-        except (FileNotFoundError, ProcessLookupError, PermissionError):
-            continue  # it ended, or is none of ours
+    for pid in processes(waits):
+        with contextlib.suppress(ProcessLookupError, PermissionError):  # it ended, or is none of ours
+            os.kill(pid, signal.SIGKILL)
+            ended += 1
     return ended

@@ -76,10 +76,12 @@ def sweep(options: Namespace) -> int:
         raise Mistake(f"--run {options.run_id}: no run has such an id; it has only letters, digits, '_', '.' and '-'")
     done = module.sweep(options.run_id)
     kinds = (
-        *(("folder", "s", done.folders), ("control group", "s", done.cgroups), ("container", "s", done.containers)),
-        ("process", "es", done.processes),
-    )
-    print("removed " + ", ".join(f"{count} {word}{'' if count == 1 else plural}" for word, plural, count in kinds))
+        ("folder", done.folders), ("control group", done.cgroups), ("container", done.containers),
+        ("process", done.processes),
+    )  # fmt: skip
+    many = {"process": "processes"}
+    said = (f"{count} {word if count == 1 else many.get(word, word + 's')}" for word, count in kinds)
+    print("removed " + ", ".join(said))
     return 0
 
 

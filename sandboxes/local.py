@@ -22,7 +22,7 @@ from sandboxes.boot import GRADER, WORKSPACE, PathAlias, Settings, bundle, check
 from sandboxes.inside.files import wipe
 from sandboxes.inside.processes import process_state
 from sandboxes.inside.variables import environment
-from sandboxes.owner import owner, owner_lives, run_id
+from sandboxes.owner import owner, owner_lives, processes, run_id
 from sandboxes.sandbox import Backend, Limits, SandboxError, SandboxUnavailable, Terms
 from sandboxes.starting import as_user, launch
 from sandboxes.transport import PipeTransport, refuse_terms
@@ -280,18 +280,13 @@ def _until_quiet(look: Callable[[], list[int]], end: Callable[[list[int]], None]
 
 def _processes_of(uid: int, wanted: Callable[[Path], bool] | None = None) -> list[int]:
     """Processes of a user that have not ended, this one left out."""
-    found = []
-    for path in Path("/proc").iterdir():
-        if not path.name.isdigit() or int(path.name) == os.getpid():
-            continue
-        try:
-            if path.stat().st_uid != uid or (wanted is not None and not wanted(path)):
-                continue
-            if process_state(int(path.name)) not in "ZX":
-                found.append(int(path.name))
-        except (FileNotFoundError, ProcessLookupError, PermissionError):
-            continue  # it ended, or is none of ours
-    return found
+
+    def is_meant(path: Path) -> bool:
+        if int(path.name) == os.getpid() or path.stat().st_uid != uid or (wanted is not None and not wanted(path)):
+            return False
+        return process_state(int(path.name)) not in "ZX"
+
+    return processes(is_meant)
 
 
 def _kill(pid: int) -> int:

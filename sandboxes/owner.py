@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
@@ -74,6 +75,20 @@ def run_id() -> str:
     if not _RUN.fullmatch(run):
         raise ValueError(f"{RUN_VARIABLE}={run!r} is no run id; use 1 to 64 letters, digits, '_', '.' and '-'")
     return run
+
+
+def processes(wanted: Callable[[Path], bool]) -> list[int]:
+    """Processes that are wanted, by their folders in `/proc`; one that ends meanwhile, or is none of ours, is not."""
+    found = []
+    for path in Path("/proc").iterdir():
+        if not path.name.isdigit():
+            continue
+        try:
+            if wanted(path):
+                found.append(int(path.name))
+        except (FileNotFoundError, ProcessLookupError, PermissionError):
+            continue  # it ended, or is none of ours
+    return found
 
 
 @cache

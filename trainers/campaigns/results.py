@@ -83,8 +83,7 @@ def planned(campaign: Campaign) -> tuple[list[RunEntry], list[RunEntry]]:
 def _as_it_was_run(given: Mapping[str, Any], manifest: Manifest, condition: str) -> bool:
     """Whether what a file says of a condition is what was run: in the same words, or as what those came to."""
     before, settings = manifest.given[condition], manifest.conditions[condition]
-    others = {name for name in {**before, **given} if before.get(name) != given.get(name)}
-    return all(name in given and settings.get(name) == given[name] for name in others)
+    return all(name in given and given[name] in (before.get(name), settings.get(name)) for name in {**before, **given})
 
 
 def _read(folder: Path, run: RunEntry) -> RunFolder | None:
