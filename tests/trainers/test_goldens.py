@@ -12,6 +12,7 @@ import csv
 import hashlib
 import importlib.util
 import json
+import platform
 import re
 import signal
 import sys
@@ -64,8 +65,15 @@ CLOCKS = re.compile(r"seconds|_s$|/s$|wall|time|per_second|memory|_mb$|eta$|runt
 
 
 def machine() -> str:
-    """What floating-point results depend on."""
-    return f"torch {torch.__version__}, {torch.backends.cpu.get_cpu_capability()}"
+    """What floating-point results depend on: kernels are chosen by the processor, of one capability, too."""
+    try:
+        said = Path("/proc/cpuinfo").read_text(encoding="utf-8").partition("\n\n")[0]
+    except OSError:
+        said = platform.processor()
+    cpu = dict(re.findall(r"^(\w[\w ]*?)\s*: (.*)$", said, re.MULTILINE))
+    name = "-".join(cpu.get(key, "?") for key in ("vendor_id", "cpu family", "model", "stepping"))
+    flags = hashlib.sha256(cpu.get("flags", said).encode()).hexdigest()[:8]
+    return f"torch {torch.__version__}, {torch.backends.cpu.get_cpu_capability()}, {name}, flags {flags}"
 
 
 def _run(args: list[str], folder: Path, moment: Moment | None = None) -> int:
