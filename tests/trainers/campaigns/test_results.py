@@ -18,14 +18,16 @@ QUOTED = [
 ]
 
 
-@pytest.mark.parametrize("archive", ["quickstart_credit.tar.gz", "multi_turn.tar.xz", "smollm2_turns.tar.xz"])
+@pytest.mark.parametrize(
+    "archive", ["quickstart_credit.tar.gz", "multi_turn.tar.xz", "smollm2_turns.tar.xz", "qwen0.5b_shell.tar.xz"]
+)
 def test_the_kept_metrics_give_the_sentences_that_are_quoted(
     archive: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with tarfile.open(DOCS / "results" / archive) as file:
         file.extractall(tmp_path, filter="data")
     monkeypatch.chdir(tmp_path)
-    said = make_report(load_campaign(archive.partition(".")[0])).lines()
+    said = make_report(load_campaign(archive.partition(".tar")[0])).lines()
     (quoted,) = [block for block in QUOTED if block[0] in said]
     assert [line for line in quoted if line not in said] == []
     verdicts = [line for line in said if re.match(r"\w+ against \w+: ", line)]
