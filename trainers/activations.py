@@ -1,4 +1,4 @@
-"""What learning keeps for the backward pass, where the libraries keep more than the gradient needs."""
+"""What learning keeps for the backward pass and launches, where the libraries do more than the gradient needs."""
 
 from __future__ import annotations
 
@@ -13,21 +13,27 @@ from torch.nn.functional import linear
 from transformers import AttentionInterface
 from transformers.integrations.sdpa_attention import repeat_kv, sdpa_attention_forward
 
-# -- LoRA over bfloat16 weights: PEFT's result, with less kept ---------------------------------------------------------
+# -- LoRA: PEFT's result, with less kept over bfloat16, and with fewer kernels over float32 on a GPU -------------------
 # PEFT's layer of a frozen weight W with an adapter B A computes
 #
-#     y = W x + s B A x,    shapes (..., out), with A (r, in) and B (out, r) in float32,
+#     y = W x + s B A x,    shapes (..., out), with A (r, in) and B (out, r) in float32.
 #
-# and each layer keeps a float32 copy of its x for the gradient of A: more than half of what a pass keeps, though the
-# layers of a block read the same x. Here x is kept as it came, and cast once more in the backward pass. The forward
-# pass makes the operations of PEFT's in its order and gives the same bits; gradients are the same up to rounding.
+# Over bfloat16 each layer of PEFT's keeps a float32 copy of its x for the gradient of A: more than half of what a pass
+# keeps, though the layers of a block read the same x. Here x is kept as it came, and cast once more in the backward
+# pass. The forward pass makes the operations of PEFT's in its order and gives the same bits; gradients are the same up
+# to rounding.
+#
+# Over float32 nothing is copied, and as much is kept. But PEFT scales and sums in kernels of their own, each of which
+# reads and writes a whole y or x: two in the forward pass, two in the backward pass. A product can do both while it
+# writes (`addmm` into what is there, times `alpha`), so that the 8 products are all that is left; values and gradients
+# are the same up to rounding. A CPU gains little by that and keeps PEFT's bits.
 #
 # What PEFT can do beside that (dropout, DoRA, several adapters at once, merged or disabled ones, quantised weights) is
-# left to it, and so is LoRA over float32 weights, where nothing is copied.
+# left to it.
 
 
 class _Adapted(torch.autograd.Function):
-    """The formula above."""
+    """The formula above; W of the type of A and B, or narrower."""
 
     @staticmethod
     def forward(
@@ -39,23 +45,32 @@ class _Adapted(torch.autograd.Function):
         b: torch.Tensor,
         scale: float,
     ) -> torch.Tensor:
-        frozen = linear(x, weight, bias)
+        out = linear(x, weight, bias)
         inner = linear(x.to(a.dtype), a)
         ctx.save_for_backward(x, weight, a, b, inner)
         ctx.scale = scale
-        return (frozen + linear(inner, b) * scale).to(frozen.dtype)
+        if out.dtype != b.dtype:
+            return (out + linear(inner, b) * scale).to(out.dtype)
+        out.view(-1, out.shape[-1]).addmm_(_rows(inner), b.T, alpha=scale)
+        return out
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         x, weight, a, b, inner = ctx.saved_tensors
-        scaled = gradient.to(b.dtype) * ctx.scale
-        of_inner = scaled @ b
-        of_a = _rows(of_inner).T @ _rows(x.to(a.dtype))
-        of_b = _rows(scaled).T @ _rows(inner)
+        of_out, scale = _rows(gradient), ctx.scale
+        mixed = of_out.dtype != b.dtype
+        if mixed:  # cast and scaled in one place
+            of_out, scale = of_out.to(b.dtype) * scale, 1.0
+        of_inner = of_out @ b
+        # With beta=0 the first argument gives no more than a shape.
+        of_a = torch.addmm(a, of_inner.T, _rows(x.to(a.dtype)), beta=0, alpha=scale)
+        of_b = torch.addmm(b, of_out.T, _rows(inner), beta=0, alpha=scale)
         of_x = None
-        if ctx.needs_input_grad[0]:
-            of_x = (of_inner @ a).to(x.dtype) + gradient @ weight
+        if ctx.needs_input_grad[0] and mixed:
+            of_x = (of_inner @ a).view(x.shape).to(x.dtype) + gradient @ weight
+        elif ctx.needs_input_grad[0]:
+            of_x = (of_out @ weight).addmm_(of_inner, a, alpha=scale).view(x.shape)
         return of_x, None, None, of_a, of_b, None
 
 
@@ -66,14 +81,23 @@ def _rows(tensor: torch.Tensor) -> torch.Tensor:
 def keep_less(model: nn.Module) -> int:
     """Have the plain LoRA layers of a model compute so; returns how many there are."""
     linear_layers = (module for module in model.modules() if type(module) is Linear)
-    found = [layer for layer in linear_layers if type(layer.base_layer) is nn.Linear and _copies(layer)]
+    found = [layer for layer in linear_layers if type(layer.base_layer) is nn.Linear and _some_gain(layer)]
     for module in found:
         module.forward = _Forward(module)
     return len(found)
 
 
-def _copies(layer: Any) -> bool:
-    return any(a.weight.dtype != layer.base_layer.weight.dtype for a in layer.lora_A.values())
+def _some_gain(layer: Any) -> bool:
+    return any(_gains(a.weight, layer.base_layer.weight) for a in layer.lora_A.values())
+
+
+def _gains(a: torch.Tensor, weight: torch.Tensor) -> bool:
+    return a.dtype != weight.dtype or sums_in_products(weight)
+
+
+def sums_in_products(weight: torch.Tensor) -> bool:
+    """Whether adapters of the same type as a weight are computed here: in float32 on a GPU."""
+    return weight.is_cuda and weight.dtype == torch.float32
 
 
 class _Forward:
@@ -88,12 +112,12 @@ class _Forward:
         name = adapters[0] if len(adapters) == 1 else None
         plain = (
             name in layer.lora_A
-            and torch.is_grad_enabled()
             and not (args or kwargs or layer.disable_adapters or layer.merged or base.weight.requires_grad)
             and name not in layer.lora_variant
             and isinstance(layer.lora_dropout[name], nn.Identity)
             and layer.lora_B[name].bias is None
             and not torch.is_autocast_enabled(x.device.type)
+            and _gains(layer.lora_A[name].weight, base.weight)
         )
         if not plain:
             return type(layer).forward(layer, x, *args, **kwargs)

@@ -1,13 +1,15 @@
-"""What the libraries compute, with less kept for the backward pass: LoRA over bfloat16, attention in float32."""
+"""What the libraries compute, with less kept or launched: LoRA over bfloat16 and float32, attention in float32."""
 
 from __future__ import annotations
 
 import copy
+from collections import Counter
 from typing import Any
 
 import pytest
 import torch
 from peft import LoraConfig, get_peft_model
+from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AttentionInterface, LlamaConfig, LlamaForCausalLM
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
@@ -16,9 +18,9 @@ from trainers import activations
 from trainers.activations import keep_less
 
 
-def adapted(dtype: torch.dtype = torch.bfloat16, **settings: Any) -> Any:
+def adapted(dtype: torch.dtype = torch.bfloat16, kind: str = "gqa", **settings: Any) -> Any:
     config = LoraConfig(r=4, lora_alpha=16, target_modules="all-linear", task_type="CAUSAL_LM", **settings)
-    made = get_peft_model(model("gqa").to(dtype), config)
+    made = get_peft_model(model(kind).to(dtype), config)
     generator = torch.Generator().manual_seed(1)
     for name, parameter in made.named_parameters():
         if parameter.requires_grad:
@@ -66,6 +68,89 @@ def test_adapters_over_float32_are_left_to_peft() -> None:
     assert keep_less(adapted(torch.float32)) == 0
 
 
+@pytest.fixture
+def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(activations, "sums_in_products", lambda weight: weight.dtype == torch.float32)
+
+
+@pytest.mark.parametrize("device", ["cpu", GPU])
+@pytest.mark.parametrize("kind", ["gqa", "qwen2"])  # without and with biases
+def test_over_float32_all_is_the_same_up_to_rounding(as_on_a_gpu: None, kind: str, device: str) -> None:
+    made = adapted(torch.float32, kind).to(device)
+    logits, gradients, kept = learned(made)
+    assert keep_less(made) == 14
+    ours, own, as_much = learned(made)
+    torch.testing.assert_close(ours, logits, rtol=1e-4, atol=1e-4)
+    assert own.keys() == gradients.keys() and as_much == kept
+    for name, gradient in gradients.items():
+        assert (own[name] - gradient).norm() < 1e-4 * gradient.norm(), name
+    layer, x = made.base_model.model.model.layers[0].self_attn.q_proj, torch.randn(2, 24, 64, device=device)
+    learns = layer(x)
+    with torch.no_grad():
+        assert learns.requires_grad and torch.equal(layer(x), learns), "scored as it is learned"
+
+
+@pytest.mark.parametrize("device", [GPU])
+def test_a_gpu_computes_adapters_over_float32_so(device: str) -> None:
+    made = adapted(torch.float32)
+    assert keep_less(made) == 0 and keep_less(made.to(device)) == 14
+    assert keep_less(adapted(torch.float32).to(device, torch.bfloat16)) == 0, "adapters in bfloat16, too"
+
+
+def _sizes(dtype: torch.dtype = torch.float64, bias: bool = True) -> tuple[Any, ...]:
+    """x of shape (2, 3, 5) whose rows lie apart, a weight (7, 5), its bias, A of rank 4 and B."""
+    generator = torch.Generator().manual_seed(2)
+
+    def some(*shape: int, learns: bool = True) -> torch.Tensor:
+        return torch.randn(shape, generator=generator, dtype=dtype).requires_grad_(learns)
+
+    x = some(3, 2, 5).transpose(0, 1)
+    return x, some(7, 5, learns=False), some(7, learns=False) if bias else None, some(4, 5), some(7, 4)
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_the_gradients_are_those_of_the_formula(bias: bool) -> None:
+    x, weight, shift, a, b = _sizes(bias=bias)
+    apply = activations._Adapted.apply
+    expected = x @ weight.T + 2.5 * (x @ a.T) @ b.T + (0.0 if shift is None else shift)
+    torch.testing.assert_close(apply(x, weight, shift, a, b, 2.5), expected)
+    torch.autograd.gradcheck(lambda *learns: apply(learns[0], weight, shift, *learns[1:], 2.5), (x, a, b))
+    # A gradient whose rows lie apart, as attention leaves it.
+    apart = torch.arange(42.0, dtype=x.dtype).view(3, 2, 7).transpose(0, 1)
+    found = torch.autograd.grad(apply(x, weight, shift, a, b, 2.5), (x, a, b), apart)
+    for own, gradient in zip(found, torch.autograd.grad(expected, (x, a, b), apart), strict=True):
+        torch.testing.assert_close(own, gradient)
+
+
+def test_no_kernel_is_left_beside_the_products() -> None:
+    x, weight, bias, a, b = _sizes(torch.float32)
+    x = x.detach().contiguous().requires_grad_()
+    gradient = torch.ones(2, 3, 7)
+    with _Counts() as forward:
+        out = activations._Adapted.apply(x, weight, bias, a, b, 2.5)
+    with _Counts() as backward:
+        torch.autograd.grad(out, (x, a, b), gradient)
+    assert forward.found == {"addmm": 1, "mm": 1, "addmm_": 1}  # with a bias, else two `mm`
+    assert backward.found == {"mm": 2, "addmm": 2, "addmm_": 1}
+    with _Counts() as alone:
+        torch.autograd.grad(activations._Adapted.apply(x.detach(), weight, bias, a, b, 2.5), (a, b), gradient)
+    assert alone.found.total() == 3 + 3, "none for an x that needs no gradient"
+
+
+class _Counts(TorchDispatchMode):
+    """How often which operation ran that is more than a view."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: Counter[str] = Counter()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if not func.is_view and func is not torch.ops.aten._unsafe_view.default:
+            self.found[func.overloadpacket.__name__] += 1
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
 @pytest.mark.parametrize(
     ("settings", "does"),
     [
@@ -78,8 +163,8 @@ def test_adapters_over_float32_are_left_to_peft() -> None:
     ],
     ids=["another", "none", "merged", "dropout", "dora", "bias"],
 )
-def test_all_else_is_what_peft_says(settings: Any, does: Any) -> None:
-    made = adapted(**settings)
+def test_all_else_is_what_peft_says(as_on_a_gpu: None, settings: Any, does: Any, dtype: torch.dtype) -> None:
+    made = adapted(dtype, **settings)
     made.add_adapter("other", LoraConfig(r=2, target_modules="all-linear", task_type="CAUSAL_LM"))
     does(made)
     plain = copy.deepcopy(made)
