@@ -25,8 +25,8 @@ from transformers.integrations.sdpa_attention import repeat_kv, sdpa_attention_f
 #
 # Over float32 nothing is copied, and as much is kept. But PEFT scales and sums in kernels of their own, each of which
 # reads and writes a whole y or x: two in the forward pass, two in the backward pass. A product can do both while it
-# writes (`addmm` into what is there, times `alpha`), so that the 8 products are all that is left; values and gradients
-# are the same up to rounding. A CPU gains little by that and keeps PEFT's bits.
+# writes (`addmm` into what is there, times `alpha`), so that 8 products are all that is left of 12 kernels; values and
+# gradients are the same up to rounding. A CPU launches nothing and keeps PEFT's bits.
 #
 # What PEFT can do beside that (dropout, DoRA, several adapters at once, merged or disabled ones, quantised weights) is
 # left to it.
@@ -96,7 +96,7 @@ def _gains(a: torch.Tensor, weight: torch.Tensor) -> bool:
 
 
 def sums_in_products(weight: torch.Tensor) -> bool:
-    """Whether adapters of the same type as a weight are computed here: in float32 on a GPU."""
+    """Whether adapters of the same type as this weight are computed here: in float32 on a GPU."""
     return weight.is_cuda and weight.dtype == torch.float32
 
 
@@ -113,6 +113,7 @@ class _Forward:
         plain = (
             name in layer.lora_A
             and not (args or kwargs or layer.disable_adapters or layer.merged or base.weight.requires_grad)
+            and not (base.bias is not None and base.bias.requires_grad)
             and name not in layer.lora_variant
             and isinstance(layer.lora_dropout[name], nn.Identity)
             and layer.lora_B[name].bias is None

@@ -173,6 +173,17 @@ def test_all_else_is_what_peft_says(as_on_a_gpu: None, settings: Any, does: Any,
     assert torch.equal(made(input_ids=ids).logits, plain(input_ids=ids).logits)
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_a_bias_that_is_trained_gets_its_gradient(as_on_a_gpu: None, dtype: torch.dtype) -> None:
+    made = get_peft_model(
+        model("qwen2").to(dtype),
+        LoraConfig(r=4, target_modules=["q_proj"], bias="lora_only", task_type="CAUSAL_LM"),
+    )
+    assert keep_less(made) == 2
+    made(input_ids=torch.arange(3, 23).view(2, 10)).logits.logsumexp(-1).sum().backward()
+    assert made.base_model.model.model.layers[0].self_attn.q_proj.base_layer.bias.grad.count_nonzero()
+
+
 # -- Attention ---------------------------------------------------------------------------------------------------------
 
 
