@@ -117,7 +117,7 @@ class GraphStepper:
     def _best_hidden(self) -> Hidden:
         """The fused step where it fits the model and agrees with it, else the model's own modules."""
         if FusedDecoder.fits(self._decoder):
-            fused = FusedDecoder(self._decoder, _kernels(self._decoder.device)).hidden
+            fused = FusedDecoder(self._decoder, _kernels(self._decoder)).hidden
             reason = ""
             try:
                 if self._decoder.decodes(fused):
@@ -132,15 +132,16 @@ class GraphStepper:
         return self._decoder.hidden
 
 
-def _kernels(device: torch.device) -> Any:
+def _kernels(decoder: Decoder) -> Any:
     """A module with the small functions of `fused` as kernels; `None` where there is none, on a GPU with a warning."""
+    device, config = decoder.device, decoder.config
     if device.type != "cuda":
         return None
     try:
         from agents.policies import kernels as found
 
-        x = torch.ones(2, 1, 8, device=device)
-        found.rotate(x, x, x, x)
+        dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+        found.probe(device, decoder.dtype, config.num_attention_heads, config.num_key_value_heads, dim)
     except Exception as error:  # A missing compiler shows itself in many ways; it costs speed and nothing else.
         reason = str(error).strip().split("\n", 1)[0]
         warnings.warn(f"decoding runs slower than it could: Triton does not work here ({reason})", stacklevel=2)

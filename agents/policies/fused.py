@@ -9,7 +9,8 @@ read the same input are one where their weights lie behind each other (`join`), 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cache as once
 from typing import Any
 
 import torch
@@ -20,6 +21,12 @@ from agents.policies.slots import SlotCache
 
 _MODELS = {"LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"}
 _NORMS = {"LlamaRMSNorm", "MistralRMSNorm", "Qwen2RMSNorm", "Qwen3RMSNorm"}
+Mask = Callable[[], torch.Tensor]
+"""Makes the mask of a forward once somebody reads it."""
+SPLIT = 256
+"""Positions that one program reads in a time for which starting another kernel is little."""
+_PROGRAMS = 256
+"""Programs that keep the memory of a large GPU busy, about."""
 
 
 def norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
@@ -82,6 +89,35 @@ def turn_and_store(
     return q
 
 
+def attend_one(
+    q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, positions: torch.Tensor, mask: Mask, scale: float
+) -> torch.Tensor:
+    """Attention of rows with one new id each.
+
+    Args:
+        q: Queries `[rows, groups, heads of a group, dim]`.
+        keys: `[rows, groups, read, dim]`, a view of what the cache has.
+        values: Likewise.
+        positions: `[rows]`, of the new ids: each sees those up to its own.
+        mask: `[rows, 1, 1, read]`, which says the same.
+        scale: Factor on the products of queries and keys.
+
+    Returns:
+        As `q`.
+    """
+    # The heads of a group are the queries of one head: nothing is repeated.
+    seen = mask().expand(*q.shape[:3], keys.shape[2])
+    return scaled_dot_product_attention(q, keys, values, attn_mask=seen, scale=scale)
+
+
+def splits(programs: int, read: int) -> int:
+    """How many programs share the positions of a row where one each would be `programs`; a power of two."""
+    count = 1
+    while 2 * count * programs <= _PROGRAMS and 2 * count * SPLIT <= read:
+        count *= 2
+    return count
+
+
 Joined = tuple[torch.Tensor, torch.Tensor | None]
 """Weights and biases of linear layers that lie behind each other."""
 
@@ -133,7 +169,7 @@ class FusedDecoder:
 
     Args:
         decoder: The model.
-        small: A module with `norm`, `add_norm`, `rotate` and `gated`; default: those of this one.
+        small: A module with the functions above; default: those of this one.
     """
 
     def __init__(self, decoder: Decoder, small: Any = None) -> None:
@@ -172,10 +208,10 @@ class FusedDecoder:
         cos, sin = (
             part.reshape(rows * tokens, 1, -1) for part in body.rotary_emb(total, self._decoder.known(positions))
         )
-        mask = self._decoder.mask(positions, read)
+        mask = once(lambda: self._decoder.mask(positions, read))
         x = small.norm(total, first.weight, first.variance_epsilon)
         for index, layer in enumerate(body.layers):
-            out = self._attend(index, x, (cos, sin), mask, tokens, cache)
+            out = self._attend(index, x, (cos, sin), mask, positions, cache)
             after = layer.post_attention_layernorm
             total, x = small.add_norm(out, total, after.weight, after.variance_epsilon)
             out = self._feed_forward(index, x)
@@ -184,11 +220,11 @@ class FusedDecoder:
         return x.view(rows, tokens, -1)
 
     def _attend(
-        self, index: int, x: torch.Tensor, turns: tuple[torch.Tensor, torch.Tensor], mask: torch.Tensor, tokens: int,
-        cache: SlotCache,
+        self, index: int, x: torch.Tensor, turns: tuple[torch.Tensor, torch.Tensor], mask: Mask,
+        positions: torch.Tensor, cache: SlotCache,
     ) -> torch.Tensor:  # fmt: skip
         attention, small = self._body.layers[index].self_attn, self._small
-        dim, rows, one = attention.head_dim, len(x) // tokens, self._joined[index][0]
+        (rows, tokens), dim, one = positions.shape, attention.head_dim, self._joined[index][0]
         if one is not None and not hasattr(attention, "q_norm"):
             states = linear(x, *one)
             groups = attention.k_proj.out_features // dim
@@ -204,7 +240,11 @@ class FusedDecoder:
                 k = small.norm(k, attention.k_norm.weight, attention.k_norm.variance_epsilon)
             q, k = small.rotate(q, k, *turns)
             keys, values = cache.update(k.view(rows, tokens, -1, dim).transpose(1, 2), v, index)
-        out = attend(q.view(rows, tokens, -1, dim), keys, values, mask, attention.scaling)
+        if tokens == 1:
+            grouped = q.view(rows, keys.shape[1], -1, dim)
+            out = small.attend_one(grouped, keys, values, positions.view(-1), mask, attention.scaling)
+        else:
+            out = attend(q.view(rows, tokens, -1, dim), keys, values, mask(), attention.scaling)
         return attention.o_proj(out.reshape(len(x), -1))
 
     def _feed_forward(self, index: int, x: torch.Tensor) -> torch.Tensor:
@@ -222,9 +262,6 @@ def attend(q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask: torc
     """
     rows, tokens, heads, dim = q.shape
     groups, read = keys.shape[1:3]
-    if tokens == 1:  # the heads of a group are the queries of one head: nothing is repeated
-        seen = mask.expand(rows, groups, heads // groups, read)
-        return scaled_dot_product_attention(q.view(rows, groups, -1, dim), keys, values, attn_mask=seen, scale=scale)
     shape = (rows, groups, heads // groups, read, dim)
     wide, full = (part.unsqueeze(2).expand(shape).reshape(rows, heads, read, dim) for part in (keys, values))
     return scaled_dot_product_attention(q.transpose(1, 2), wide, full, attn_mask=mask, scale=scale).transpose(1, 2)

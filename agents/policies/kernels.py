@@ -6,13 +6,22 @@ other shapes). Sums and roots are float32; what the model keeps between two of i
 
 from __future__ import annotations
 
+import math
+
 import torch
 import triton
 import triton.language as tl
 
 from agents.policies import fused
+from agents.policies.fused import Mask
 
+ATTENDS_ONE = True
+"""Whether single ids attend by a kernel of this file (what a graph has captured stays); else as in `fused`."""
 _TILE = 1024
+_POSITIONS = 64
+"""Positions that `attend_one` looks at together; fewer where their keys would take more than `_BYTES`."""
+_BYTES = 2**14
+_WARPS, _STAGES = 4, 2
 
 
 @triton.jit
@@ -101,6 +110,59 @@ def _gated_halves_kernel(joined, out, width, BLOCK: tl.constexpr):  # type: igno
     tl.store(out + row * width + at, silu * up, mask=inside)
 
 
+@triton.jit(do_not_specialize=["read"])
+def _attend_one_kernel(  # type: ignore[no-untyped-def]
+    q, keys, values, positions, out, parts, read, scale, by_row, by_group, EACH: tl.constexpr, DIM: tl.constexpr,
+    HEADS: tl.constexpr, BLOCK: tl.constexpr, SPLITS: tl.constexpr,
+):  # fmt: skip
+    row, group, split = tl.program_id(0).to(tl.int64), tl.program_id(1), tl.program_id(2)
+    # The heads of a group are the rows of a matrix, which has 16 of them at least: what computes is idle anyway.
+    head, at, dim = tl.arange(0, HEADS), tl.arange(0, BLOCK), tl.arange(0, DIM)
+    first = (row * tl.num_programs(1) + group) * EACH + head
+    query = tl.load(q + first[:, None] * DIM + dim[None, :], mask=head[:, None] < EACH, other=0.0)
+    keys += row * by_row + group * by_group
+    values += row * by_row + group * by_group
+    end = tl.load(positions + row).to(tl.int32) + 1
+    end = tl.where(end > read, 0, end)  # what only fills up reads nothing
+    share = tl.cdiv(tl.cdiv(end, BLOCK), SPLITS) * BLOCK
+    begin = split * share
+    end = tl.minimum(end, begin + share)
+    top = tl.full([HEADS], float("-inf"), tl.float32)
+    total = tl.zeros([HEADS], tl.float32)
+    sums = tl.zeros([HEADS, DIM], tl.float32)
+    for start in tl.range(begin, end, BLOCK):
+        known = start + at < end
+        place = (start + at)[:, None] * DIM + dim[None, :]
+        key = tl.load(keys + place, mask=known[:, None], other=0.0)
+        score = tl.dot(query, tl.trans(key), input_precision="ieee") * scale
+        score = tl.where(known[None, :], score, float("-inf"))
+        higher = tl.maximum(top, tl.max(score, axis=1))
+        weight = tl.exp2(score - higher[:, None])
+        faded = tl.exp2(top - higher)
+        value = tl.load(values + place, mask=known[:, None], other=0.0)
+        sums = tl.dot(weight.to(value.dtype), value, sums * faded[:, None], input_precision="ieee")
+        total = total * faded + tl.sum(weight, axis=1)
+        top = higher
+    sums = sums / tl.where(total > 0.0, total, 1.0)[:, None]
+    place = (first * SPLITS + split)[:, None] * DIM + dim[None, :]
+    tl.store(out + place, sums.to(out.dtype.element_ty), mask=head[:, None] < EACH)
+    if SPLITS > 1:  # the logarithm (to 2) of what this split weighs; minus infinity where it has no position
+        tl.store(parts + first * SPLITS + split, top + tl.log2(tl.where(total > 0.0, total, 1.0)), mask=head < EACH)
+
+
+@triton.jit
+def _merge_splits_kernel(sums, parts, out, DIM: tl.constexpr, SPLITS: tl.constexpr):  # type: ignore[no-untyped-def]
+    head = tl.program_id(0).to(tl.int64)
+    split, dim = tl.arange(0, SPLITS), tl.arange(0, DIM)
+    part = tl.load(parts + head * SPLITS + split)
+    top = tl.max(part, axis=0)
+    weight = tl.exp2(part - tl.where(top == float("-inf"), 0.0, top))
+    value = tl.load(sums + (head * SPLITS + split)[:, None] * DIM + dim[None, :])
+    total = tl.sum(weight, axis=0)
+    value = tl.sum(value * weight[:, None], axis=0) / tl.where(total > 0.0, total, 1.0)
+    tl.store(out + head * DIM + dim, value.to(out.dtype.element_ty))
+
+
 def _alike(*tensors: torch.Tensor) -> bool:
     """Whether a kernel can read them as they lie: one type, no gaps."""
     return all(tensor.dtype == tensors[0].dtype and tensor.is_contiguous() for tensor in tensors)
@@ -171,3 +233,40 @@ def turn_and_store(
         BLOCK=triton.next_power_of_2(dim // 2),
     )  # fmt: skip
     return q
+
+
+def attend_one(
+    q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, positions: torch.Tensor, mask: Mask, scale: float
+) -> torch.Tensor:
+    """As `fused.attend_one`, reading of each row what it has: `positions` say that, and the mask is not computed.
+
+    A row whose position is not among those read only fills up: it reads nothing, and its result is 0.
+    """
+    rows, groups, each, dim = q.shape
+    alike = q.dtype == keys.dtype == values.dtype and q.is_contiguous() and keys.stride() == values.stride()
+    if not ATTENDS_ONE or not alike or keys.stride()[2:] != (dim, 1) or dim not in (16, 32, 64, 128, 256):
+        return fused.attend_one(q, keys, values, positions, mask, scale)
+    read = keys.shape[2]
+    splits = fused.splits(rows * groups, read)
+    out = torch.empty_like(q)
+    sums = out if splits == 1 else q.new_empty(rows, groups, each, splits, dim, dtype=torch.float32)
+    parts = out if splits == 1 else q.new_empty(rows, groups, each, splits, dtype=torch.float32)
+    _attend_one_kernel[(rows, groups, splits)](
+        q, keys, values, positions, sums, parts, read, scale * math.log2(math.e), *keys.stride()[:2], EACH=each,
+        DIM=dim, HEADS=max(16, triton.next_power_of_2(each)), BLOCK=min(_POSITIONS, _BYTES // (dim * q.element_size())),
+        SPLITS=splits, num_warps=_WARPS, num_stages=_STAGES,
+    )  # fmt: skip
+    if splits > 1:
+        _merge_splits_kernel[(rows * groups * each,)](sums, parts, out, DIM=dim, SPLITS=splits)
+    return out
+
+
+def probe(device: torch.device, dtype: torch.dtype, heads: int, groups: int, dim: int) -> None:
+    """Compile and run what has the least certain way through Triton's compiler; raises whatever goes wrong."""
+    x = torch.ones(2, 1, 8, device=device)
+    rotate(x, x, x, x)
+    position = torch.zeros(1, dtype=torch.long, device=device)
+    for read in (64, 2 * fused.SPLIT):  # the second is split
+        keys = torch.zeros(1, groups, read + 64, dim, device=device, dtype=dtype)[:, :, :read]
+        q = keys.new_zeros(1, groups, heads // groups, dim)
+        attend_one(q, keys, keys, position, lambda read=read: position.new_zeros(1, 1, 1, read) == 0, 1.0)
