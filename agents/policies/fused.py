@@ -255,7 +255,14 @@ class FusedDecoder:
 
 
 def attend(q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask: torch.Tensor, scale: float) -> torch.Tensor:
-    """Attention with grouped heads: queries `[rows, tokens, heads, dim]`, keys and values `[rows, groups, read, dim]`.
+    """Attention of rows with several ids each.
+
+    Args:
+        q: Queries `[rows, tokens, heads, dim]`.
+        keys: `[rows, groups, read, dim]`; they are copied for each head of a group.
+        values: Likewise.
+        mask: `[rows, 1, tokens, read]`, added to the products.
+        scale: Factor on the products.
 
     Returns:
         `[rows, tokens, heads, dim]`.

@@ -1,7 +1,8 @@
 """The small functions of `fused` as Triton kernels; imported only where there is a GPU, and Triton with it.
 
-Each is one launch, compiled in a fraction of a second whatever the shapes (torch.compile takes seconds, and again for
-other shapes). Sums and roots are float32; what the model keeps between two of its operations has the model's type.
+Each is one launch (attention of few rows is two), compiled in a fraction of a second whatever the shapes (torch.compile
+takes seconds, and again for other shapes). Sums and roots are float32; what the model keeps between two of its
+operations has the model's type.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ _POSITIONS = 64
 """Positions that `attend_one` looks at together; fewer where their keys would take more than `_BYTES`."""
 _BYTES = 2**14
 _WARPS, _STAGES = 4, 2
+"""Warps of a program of `attend_one`, and blocks of positions under way at the same time, about."""
 
 
 @triton.jit
@@ -269,4 +271,4 @@ def probe(device: torch.device, dtype: torch.dtype, heads: int, groups: int, dim
     for read in (64, 2 * fused.SPLIT):  # the second is split
         keys = torch.zeros(1, groups, read + 64, dim, device=device, dtype=dtype)[:, :, :read]
         q = keys.new_zeros(1, groups, heads // groups, dim)
-        attend_one(q, keys, keys, position, lambda read=read: position.new_zeros(1, 1, 1, read) == 0, 1.0)
+        attend_one(q, keys, keys, position, lambda: (position == 0).view(1, 1, 1, 1), 1.0)
