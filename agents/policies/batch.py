@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from agents.policies.decoder import Decoder
-from agents.policies.draw import WHOLE, Cut, Feed, Opening, Sampled, Stepper, sample, top_mean
+from agents.policies.draw import WHOLE, Cut, Feed, Fetched, Opening, Sampled, Stepper, sample, top_mean
 from agents.policies.slots import Row, Slot, SlotTable, sent
 from agents.policy import FinishReason, PolicyError, TopControl
 
@@ -28,18 +28,23 @@ class _Launched:
     Attributes:
         rows: They, in the order of the sampled ids, and their slots, wherever those are moved meanwhile.
         fed: The cache then holds each row's former last id, and all new ones but the last.
+        fetched: The ids and facts, for the host.
     """
 
     rows: Sequence[Row]
     slots: Sequence[Slot]
     sampled: Sampled
     fed: bool
+    fetched: Fetched
 
 
 class Batch:
     """Replies under way with one temperature. Batches may take turns at one table: each comes back to the front.
 
-    What is computed is launched, and read later: on a GPU it runs while the host does something else in between.
+    What is computed is launched, and read later: on a GPU it runs while the host does something else in between. There
+    the next steps may be launched behind steps that nobody has read (`ahead`): the last ids are on the device, how many
+    there are is known, and uniforms go by position. Who then turns out to have ended is computed once more for nothing,
+    into the part of its slot that no id names.
 
     Args:
         decoder: The model.
@@ -81,20 +86,56 @@ class Batch:
         Args:
             rows: The new ones: what the cache lacks of their prompts is computed, and each one's first id.
         """
-        assert not self._launched, "land() comes before the next launch()"
-        opened = self._open(rows) if rows else None
+        assert not self._launched or self.ahead, "land() comes before the next launch()"
+        if rows:
+            self._open(rows)
+        else:
+            self._let_leave()
         # Who looks at each id looks at the first one, too.
-        if opened is None or (self._stepper.runs_behind and not self._looked_at()):
-            self._go_on(opened)
+        if not rows or (self._stepper.runs_behind and not self._looked_at()):
+            self._go_on()
 
     def land(self) -> list[Row]:
         """Read what was launched, which may be waited for; returns the rows that ended."""
-        launched, self._launched = self._launched, []
-        return [row for part in launched for row in self._take(part)]
+        return self._read(len(self._launched))
+
+    def proceed(self, rows: Sequence[Row] = ()) -> list[Row]:
+        """Launch what comes next, and read what was launched before: first, or (where `ahead`) meanwhile.
+
+        Args:
+            rows: New ones, as in `launch`.
+
+        Returns:
+            The rows that ended in what was read.
+        """
+        ended = [] if self.ahead else self.land()
+        unread = len(self._launched)
+        self.launch(rows)
+        return ended + self._read(unread)
+
+    @property
+    def ahead(self) -> bool:
+        """Whether the next steps are launched before the last ones are read.
+
+        Not where somebody looks at each id, and not where more than half of the rows have ended, or reach their caps in
+        what is unread: to read first costs the device a pause about as long as one step, and a step without those rows
+        is the cheaper one.
+        """
+        if not self._launched or not self._stepper.ahead or self._looked_at():
+            return False
+        return 2 * sum(row.live and row.sampled < row.cap for row in self.rows) >= len(self.rows)
 
     def drop(self) -> None:
         """No reply is under way any more, and what was launched is of no interest."""
         self.rows, self._launched = [], []
+
+    def _read(self, count: int) -> list[Row]:
+        """Read the first `count` parts of what was launched; returns the rows that ended."""
+        parts, self._launched = self._launched[:count], self._launched[count:]
+        ended = [row for part in parts for row in self._take(part)]
+        if not self.under_way:
+            self._launched = []  # steps of rows that all turned out to have ended
+        return ended
 
     # -- Where rows stand ---------------------------------------------------------------------------------------------
 
@@ -116,7 +157,7 @@ class Batch:
 
     # -- What they compute --------------------------------------------------------------------------------------------
 
-    def _open(self, rows: Sequence[Row]) -> _Launched:
+    def _open(self, rows: Sequence[Row]) -> None:
         """Launch the prefills of new rows, and the draw of their first ids."""
         self._close_up(at_once=False)
         first = len(self.rows)
@@ -124,50 +165,60 @@ class Batch:
         logits = self._prefill(first, groups)
         self.rows = self._table.order
         new = self.rows[first:]
-        draws = self._draws([0] * len(new), new, 1)
+        draws = self._draws(new, 1)
         sampled = sample(logits, self._temperature, None if draws is None else draws[:, 0], self._cut)
-        opened = _Launched(new, self._table.slots[first : len(self.rows)], sampled, fed=False)
-        self._launched.append(opened)
-        return opened
+        for row in new:
+            row.sampled = 1
+        self._launch(new, self._table.slots[first : len(self.rows)], sampled, fed=False)
 
-    def _go_on(self, opened: _Launched | None = None) -> None:
-        """Launch one call of the stepper for all rows; nothing where none is under way.
-
-        Args:
-            opened: The rows behind the others whose first ids nobody has read.
-        """
-        if opened is None:
-            self._let_leave()
-        rows, unread = self.rows, len(opened.rows) if opened else 0
-        read = rows[: len(rows) - unread]
-        counts = [len(row.ids) for row in read] + [1] * unread
-        left = max((row.cap - count for row, count in zip(rows, counts, strict=True) if row.live), default=0)
+    def _go_on(self) -> None:
+        """Launch one call of the stepper for all rows; nothing where none is under way."""
+        rows = self.rows
+        left = max((row.cap - row.sampled for row in rows if row.live), default=0)
         if left <= 0:
             return
         looked_at = self._looked_at()
         steps = 1 if looked_at else min(self._stepper.pace(), left)
-        ids = sent([row.ids[-1] for row in read], self._decoder.device)
-        if opened is not None:
-            ids = torch.cat([ids.long(), opened.sampled.ids[0]])
         slots = self._table.slots[: len(rows)]
         feed = Feed(
-            ids, [len(slot.ids) for slot in slots], self._draws(counts, rows, steps), self._temperature, steps,
-            keep=looked_at, cut=self._cut,
+            self._last_ids(), [len(slot.ids) + row.unread for slot, row in zip(slots, rows, strict=True)],
+            self._draws(rows, steps), self._temperature, steps, keep=looked_at, cut=self._cut,
         )  # fmt: skip
         with _forward():
             sampled = self._stepper.advance(feed)
-        self._launched.append(_Launched(rows, slots, sampled, fed=True))
+        for row in rows:
+            if row.live:  # one at its cap stays there: what it is fed on is for nothing, and must not need more room
+                row.sampled = min(row.sampled + steps, row.cap)
+        self._launch(rows, slots, sampled, fed=True)
+
+    def _launch(self, rows: Sequence[Row], slots: Sequence[Slot], sampled: Sampled, *, fed: bool) -> None:
+        """Note what the device computes now, and have it sent to the host before anything that is launched later."""
+        self._launched.append(_Launched(rows, slots, sampled, fed, Fetched(sampled.ids, sampled.facts)))
+
+    def _last_ids(self) -> torch.Tensor:
+        """Each row's last id, `[rows]`: as it was read, or from the last steps that sampled it and nobody has read."""
+        device = self._decoder.device
+        ids = sent([row.ids[-1] if row.ids else 0 for row in self.rows], device)
+        if not self._launched:
+            return ids
+        place: dict[int, int] = {}
+        begin = len(self.rows)
+        for part in self._launched:
+            place.update((id(row), at) for at, row in enumerate(part.rows, start=begin))
+            begin += len(part.rows)
+        index = [place.get(id(row), at) for at, row in enumerate(self.rows)]
+        return torch.cat([ids, *(part.sampled.ids[-1] for part in self._launched)])[sent(index, device)]
 
     def _looked_at(self) -> bool:
         """Whether somebody looks at each id of a row before the next one is sampled."""
         return any(row.live and (row.control is not None or row.top) for row in self.rows)
 
-    def _draws(self, counts: Sequence[int], rows: Sequence[Row], steps: int) -> torch.Tensor | None:
-        """Each row's uniforms from that place in its reply on, `[rows, steps]`; `None` where greedy."""
+    def _draws(self, rows: Sequence[Row], steps: int) -> torch.Tensor | None:
+        """Each row's next uniforms, `[rows, steps]`; `None` where greedy."""
         if self._temperature == 0.0:
             return None
-        ahead = np.stack([row.draws[count : count + steps] for count, row in zip(counts, rows, strict=True)])
-        return sent(ahead, self._decoder.device)
+        draws = np.concatenate([row.draws[row.sampled : row.sampled + steps] for row in rows])
+        return sent(draws.reshape(len(rows), steps), self._decoder.device)
 
     def _prefill(self, begin: int, groups: list[tuple[int, int]]) -> torch.Tensor:
         """Compute what the cache lacks of the rows from slot `begin` on.
@@ -212,12 +263,14 @@ class Batch:
         rows, sampled = launched.rows, launched.sampled
         tops = _top_means(rows, sampled)
         forced = _forced(rows, sampled, tops)
+        fetched = launched.fetched
         if forced:
             sampled.put(forced, self._temperature)
-        chosen, known = sampled.ids.T.tolist(), sampled.facts.transpose(1, 2).cpu()
+            fetched = Fetched(sampled.ids, sampled.facts)
+        ids, known = fetched.wait()
         if not known.isfinite().all():
             raise PolicyError("the model's logits are not numbers: its weights, or the type it runs in, are broken")
-        facts = known.tolist()
+        chosen, facts = ids.T.tolist(), known.transpose(1, 2).tolist()
         ended: list[Row] = []
         for at, row in enumerate(rows):
             if not row.live:
@@ -228,6 +281,7 @@ class Batch:
             taken = self._take_ids(row, chosen[at])
             row.know(*(values[at][:taken] for values in facts), forced=at in forced)
             if row.finish is not None:
+                row.sampled = len(row.ids)
                 ended.append(row)
             if launched.fed:
                 launched.slots[at].ids += row.ids[before - 1 : -1]

@@ -48,6 +48,7 @@ class GraphStepper:
     most = MOST
     cells = 2**26
     runs_behind = True
+    ahead = True
 
     def __init__(self, decoder: Decoder, cache: SlotCache, *, capture: bool = True) -> None:
         self._decoder, self._cache = decoder, cache

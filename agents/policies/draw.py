@@ -145,6 +145,28 @@ class Sampled:
         self.facts[0, 0] = logprobs_of(self.known, self.ids[0], temperature)
 
 
+class Fetched:
+    """Tensors of one device on their way to the host, behind what the device was given before.
+
+    To ask a GPU for numbers in the plain way (`cpu()`, `tolist()`) waits for all that was launched until then, also
+    for what came behind those numbers. Here a copy is launched at once, and only that copy is waited for.
+    """
+
+    def __init__(self, *tensors: torch.Tensor) -> None:
+        self._tensors = [tensor.to("cpu", non_blocking=True) for tensor in tensors]  # from a GPU into pinned memory
+        self._there: torch.cuda.Event | None = None
+        device = tensors[0].device
+        if device.type == "cuda":
+            self._there = torch.cuda.Event()
+            self._there.record(torch.cuda.current_stream(device))
+
+    def wait(self) -> list[torch.Tensor]:
+        """The tensors, on the host."""
+        if self._there is not None:
+            self._there.synchronize()
+        return self._tensors
+
+
 def sample(logits: torch.Tensor, temperature: float, uniform: torch.Tensor | None, cut: Cut = WHOLE) -> Sampled:
     """One step from logits `[rows, vocabulary]` and one uniform per row (`None` where greedy)."""
     known = know(logits)
@@ -214,6 +236,8 @@ class Stepper(Protocol):
     """Cap on rows * tokens * positions of one prefill: bounds the memory of its mask."""
     runs_behind: bool
     """Calls return before what they launched is computed: only who reads it waits."""
+    ahead: bool
+    """The next steps may be launched before the last ones are read (only where it `runs_behind`)."""
 
     def prefill(self, opening: Opening) -> torch.Tensor:
         """Compute what the cache lacks of these rows; logits after each one's last id, `[rows, vocabulary]`."""
@@ -241,6 +265,7 @@ class EagerStepper:
     waste = WASTE
     cells = 2**24
     runs_behind = False
+    ahead = False
 
     def __init__(self, decoder: Decoder, cache: SlotCache) -> None:
         self._decoder, self._cache = decoder, cache

@@ -232,6 +232,7 @@ class Row:
         draws: Its uniforms, one per position of the reply, and as many behind the last as a stepper may run on; empty
             where greedy.
         kept: Ids of the prompt that the cache holds.
+        sampled: Ids of the reply that are sampled, read or not, never more than `cap`; `ids` has those that were read.
         leader: A row of the same call with the same prompt, whose cache this one takes.
         given_up: Nobody waits for the reply any more.
     """
@@ -245,6 +246,7 @@ class Row:
     fork_of: str | None = None
     kept: int = 0
     leader: Row | None = None
+    sampled: int = 0
     ids: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     entropies: list[float] = field(default_factory=list)
@@ -259,6 +261,11 @@ class Row:
     def live(self) -> bool:
         """Whether the reply is under way."""
         return self.finish is None and not self.given_up
+
+    @property
+    def unread(self) -> int:
+        """Ids that the cache holds behind those that its slot names: all of the reply's but the last, once read."""
+        return max(0, self.sampled - max(1, len(self.ids)))
 
     @property
     def pending(self) -> int:
@@ -451,6 +458,7 @@ class SlotTable:
         targets = [slot for slot, origin in enumerate(self._held) if slot != origin]
         length = max((len(self.slots[slot].ids) for slot in targets), default=0)
         if length:
+            length += max((row.unread for row in self.order), default=0)
             self.cache.move(targets, [self._held[slot] for slot in targets], length)
         self._held = []
 

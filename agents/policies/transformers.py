@@ -123,11 +123,9 @@ class TransformersPolicy:
             with self._decoder.sampling():
                 self._land()
                 batch = self._batch(sampling)
-                batch.launch(rows)
-                batch.land()
+                batch.proceed(rows)
                 while batch.under_way:
-                    batch.launch()
-                    batch.land()
+                    batch.proceed()
         return [row.completion() for row in rows]
 
     def stream(self, sampling: Sampling, wake: Callable[[], None]) -> TransformersStream:
@@ -310,19 +308,20 @@ class TransformersStream:
     def _compute(self) -> list[Row]:
         """Launch what comes next, and read what has ended: on a GPU that of the call before.
 
-        So the GPU computes while the caller takes care of the replies that have ended. Who computes while it launches
-        has no such gain, and would hear of each end one step later.
+        So the GPU computes while the caller takes care of the replies that have ended, and has its next steps already
+        while the host reads (`Batch.ahead`). Who computes while it launches has no such gain, and would hear of each
+        end one step later.
         """
         behind = self._policy._stepper.runs_behind
-        ended = self._batch.land() if behind else []
+        ended = self._batch.land() if behind and not self._batch.ahead else []
         rows: list[Row] = []
         if self._waiting and self._admits():
             rows, self._waiting, self._waited = self._waiting, [], 0
         elif self._waiting:
             self._waited += 1
-        self._batch.launch(rows)
         if behind:
-            return ended
+            return ended + self._batch.proceed(rows)
+        self._batch.launch(rows)
         ended = self._batch.land()
         if rows and not ended:
             self._batch.launch()
