@@ -2,8 +2,8 @@
 
 Inside, imports point one way: campaign, grpo -> campaigns -> evaluate, report -> evaluation -> reporting, sft, verdicts
 -> run -> gigpo -> gradients -> passes -> figures -> construction, resume -> heldout, warmstart -> settings -> guards ->
-checkpoint, rollouts -> answers, credit, emergence -> curves, measure, jsonl, paired -> loss, metric_names, pieces,
-processes, stats, errors.
+checkpoint, rollouts -> answers, credit, emergence -> curves, measure, jsonl, paired -> loss, graphed, metric_names,
+pieces, processes, stats, errors.
 """
 
 from sandboxes.guard import check_packages, leave_when_interrupted, moved

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
@@ -31,6 +31,7 @@ from accelerate.utils.memory import clear_device_cache
 
 from trainers.errors import OutOfMemoryError
 from trainers.figures import TellsFigures
+from trainers.graphed import GraphedLayers, padded_width
 from trainers.loss import PASSED
 from trainers.pieces import PIECES, Piece, chunks, tokens_of
 from trainers.settings import GiGPOConfig
@@ -53,7 +54,14 @@ Score: TypeAlias = Callable[[Sequence[int], torch.Tensor, torch.Tensor, int], Sc
 """Scores rows: their places in the batch, ids and attention mask, shape (rows, width), columns of the completion."""
 
 
-def cut(rows: Sequence[int], lengths: Lengths, budget: int, *, alone: bool = False) -> list[list[int]]:
+def cut(
+    rows: Sequence[int],
+    lengths: Lengths,
+    budget: int,
+    *,
+    alone: bool = False,
+    width: Callable[[int], int] = int,
+) -> list[list[int]]:
     """Rows as passes, the longest first: what does not fit is found at once.
 
     Args:
@@ -61,13 +69,14 @@ def cut(rows: Sequence[int], lengths: Lengths, budget: int, *, alone: bool = Fal
         lengths: Of all rows of the batch.
         budget: Tokens of a pass at most, padding included; a longer row makes a pass by itself.
         alone: Every row makes a pass by itself.
+        width: Columns that a pass has whose rows need so many.
     """
     prompts, completions = lengths
     passes: list[list[int]] = []
     wide = (0, 0)
     for row in sorted(rows, key=lambda row: (-prompts[row] - completions[row], row)):
         with_it = max(wide[0], prompts[row]), max(wide[1], completions[row])
-        if passes and not alone and (len(passes[-1]) + 1) * sum(with_it) <= budget:
+        if passes and not alone and (len(passes[-1]) + 1) * width(sum(with_it)) <= budget:
             passes[-1].append(row)
             wide = with_it
         else:
@@ -190,6 +199,10 @@ class LearnsInPasses(TellsFigures):
     _learning = False
     """The loss of this step has begun: memory that is missing is missing for it, not for sampling."""
 
+    graph_passes = True
+    """On a CUDA device passes are replayed as graphs where they can be (`trainers.graphed`); False for a comparison."""
+    _graphed: GraphedLayers | None = None
+
     # Set by TRL, which is not analysed.
     entropy_coef: float
     _last_world_entropy: float
@@ -228,6 +241,8 @@ class LearnsInPasses(TellsFigures):
             self._put_back(before)
             model.zero_grad(set_to_none=True)
             done.append(self._make_room())
+            if self._graphed is not None:
+                self._graphed.forget()
             clear_device_cache(garbage_collection=True)
         if done:
             self.warn(self.state.global_step + 1, f"a pass did not fit into memory: {done[-1]}. The step was repeated.")
@@ -288,7 +303,9 @@ class LearnsInPasses(TellsFigures):
         """The gradients of the step, pass by pass; its loss, a number."""
         rows, lengths, scale = self._rows_to_pass(inputs)
         pieces = inputs.get(PIECES)
-        passes = cut(rows, lengths, self._budget, alone=pieces is not None)
+        graphed = self._replays(pieces)
+        width = int if graphed is None else padded_width
+        passes = cut(rows, lengths, self._budget, alone=pieces is not None, width=width)
         self.note_metric("passes/count", float(len(passes)))
         self.note_metric("passes/rows_left_out", float(len(lengths.prompts) - len(rows)))
         if not passes:  # the gradient is 0, not missing: momentum and weight decay act as ever
@@ -301,14 +318,24 @@ class LearnsInPasses(TellsFigures):
         inputs = {**inputs, PASSED: passed}
         self._now = _Step(lengths, sum(padded_tokens(some, lengths) for some in passes), scale, passes[0], pieces)
         self._now.logps = inputs.get("old_per_token_logps")  # ratio 1 where nothing else is known
-        for some in passes[:-1]:
-            self._now.rows = some
-            with self._unseen(model):
-                self._learn_rows(model, inputs)
-        self._now.rows = passes[-1]
-        loss = self._learn_rows(model, inputs)
+        with nullcontext() if graphed is None else graphed.acting(self._budget):
+            for some in passes[:-1]:
+                self._now.rows = some
+                with self._unseen(model):
+                    self._learn_rows(model, inputs)
+            self._now.rows = passes[-1]
+            loss = self._learn_rows(model, inputs)
         self._now = None
         return loss
+
+    def _replays(self, pieces: Any) -> GraphedLayers | None:
+        """The model's layers as graphs; `None` where its own forward computes the passes (see `trainers.graphed`)."""
+        several = self.accelerator.num_processes > 1
+        if not self.graph_passes or several or pieces is not None or self.args.overlap or self.aux_loss_enabled:
+            return None
+        if self._graphed is None and self.accelerator.device.type == "cuda":
+            self._graphed = GraphedLayers(self.accelerator.unwrap_model(self.model))
+        return self._graphed if self._graphed is not None and self._graphed.fits() else None
 
     def _learn_rows(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
         """Forward and backward pass of the rows of now; the loss of the step as far as it is known, a number."""
@@ -424,5 +451,7 @@ class LearnsInPasses(TellsFigures):
         free = torch.cuda.mem_get_info(device)[0]
         free += torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         gradients = sum(p.numel() * p.element_size() for p in self.model.parameters() if p.requires_grad)
-        self._budget = min(AUTO_TOKENS, tokens_that_fit(free - gradients, self._per_token))
+        # Of a shape that comes first, while the graphs of others hold the memory of a pass.
+        per_token = self._per_token * (1 if self._graphed is None else 2)
+        self._budget = min(AUTO_TOKENS, tokens_that_fit(free - gradients, per_token))
         self._settled = True

@@ -53,7 +53,7 @@ class GraphStepper:
     def __init__(self, decoder: Decoder, cache: SlotCache, *, capture: bool = True) -> None:
         self._decoder, self._cache = decoder, cache
         self.waste = _FREE // max(1, sum(p.numel() for p in decoder.base.parameters()))
-        self._graphs = _Graphs(capture=capture)
+        self._graphs = Graphs(capture=capture)
         self._steps: dict[_StepKey, _Step] = {}
         self._prefills: dict[_PrefillKey, _Prefill] = {}
         self._generation = -1
@@ -161,7 +161,7 @@ _StepKey = tuple[int, int, float, bool, bool, Cut]
 class _Prefill:
     """Of any slots. It is captured when its shape comes a second time: many never do."""
 
-    def __init__(self, key: _PrefillKey, decoder: Decoder, hidden: Hidden, cache: SlotCache, graphs: _Graphs) -> None:
+    def __init__(self, key: _PrefillKey, decoder: Decoder, hidden: Hidden, cache: SlotCache, graphs: Graphs) -> None:
         self._key, self._hidden, self._cache, self._graphs = key, hidden, cache, graphs
         rows, tokens, _ = key
         self._ids = torch.zeros(rows, tokens, dtype=torch.long, device=decoder.device)
@@ -200,7 +200,7 @@ class _Prefill:
 class _Step:
     """Of the slots from the first on."""
 
-    def __init__(self, key: _StepKey, decoder: Decoder, hidden: Hidden, cache: SlotCache, graphs: _Graphs) -> None:
+    def __init__(self, key: _StepKey, decoder: Decoder, hidden: Hidden, cache: SlotCache, graphs: Graphs) -> None:
         self._key, self._decoder, self._hidden, self._cache = key, decoder, hidden, cache
         rows, device = key[0], decoder.device
         self._ids, self._advance = torch.zeros(2, rows, dtype=torch.long, device=device)
@@ -253,7 +253,7 @@ class _Step:
             self._known = sampled.known  # large: [rows, vocabulary]
 
 
-class _Graphs:
+class Graphs:
     """Captures. All graphs share one pool of memory, since no two run at a time."""
 
     def __init__(self, *, capture: bool) -> None:
@@ -274,7 +274,7 @@ class _Graphs:
         if not self._on:
             return run
         try:
-            return self._record(run)
+            return self.record(run)
         except torch.OutOfMemoryError:
             raise
         except RuntimeError as error:
@@ -283,14 +283,23 @@ class _Graphs:
             warnings.warn(f"decoding runs slower than it could: no CUDA graph of this model ({reason})", stacklevel=2)
             return run
 
-    def _record(self, run: Run) -> Run:
-        """Not by `torch.cuda.graph`, which empties the allocator's cache first: captures follow each other here."""
+    def record(self, run: Run, *, warm: bool = False) -> Run:
+        """`run` as a graph, not by `torch.cuda.graph`, which empties the allocator's cache: captures follow each other.
+
+        Args:
+            run: As of `capture`.
+            warm: It has run on these shapes already, and is not called before.
+
+        Raises:
+            RuntimeError: It asks the host something; `torch.OutOfMemoryError` where memory ended.
+        """
         if self._pool is None:
             self._pool, self._stream = torch.cuda.graph_pool_handle(), torch.cuda.Stream()
         graph = torch.cuda.CUDAGraph()
         self._stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self._stream):
-            run()
+            if not warm:
+                run()
             torch.cuda.synchronize()
             # Another thread may train meanwhile, and allocate: only what this one does is captured, and judged.
             graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
