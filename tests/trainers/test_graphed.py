@@ -9,19 +9,29 @@ from typing import Any
 import pytest
 import torch
 from peft import LoraConfig, get_peft_model
+from transformers import AttentionInterface
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from trl.trainer.utils import add_fused_lm_head
 
 from tests.agents.toys import GPU, VOCABULARY, model
 from tests.trainers.test_passes import BUDGETS, LORA, assert_same, learn, ready
 from tests.trainers.test_pieces import long_trainer
 from tests.trainers.toy import make_model, make_tokenizer, make_trainer
-from trainers.activations import keep_less
+from trainers.activations import SDPA, attend_in_one_kernel, keep_less
 from trainers.graphed import GraphedLayers, additive_mask, padded_rows, padded_width
 from trainers.passes import Lengths, cut
 
 BATCHES = [(3, 20, 9), (2, 70, 40), (3, 20, 9), (2, 80, 33), (3, 25, 9), (1, 30, 5)]
 """Rows, columns of a batch, columns of completions: shapes that come back, and one that does not."""
 BUDGET = 400
+
+
+@pytest.fixture(autouse=True)
+def attention():
+    """That of a trainer, of which most tests here have none."""
+    attend_in_one_kernel()
+    yield
+    AttentionInterface.register(SDPA, sdpa_attention_forward)
 
 
 def trained(kind: str, adapter: bool, dtype: torch.dtype = torch.float64, device: str = "cpu") -> Any:
