@@ -86,7 +86,7 @@ class Batch:
         Args:
             rows: The new ones: what the cache lacks of their prompts is computed, and each one's first id.
         """
-        assert not self._launched or self.ahead, "land() comes before the next launch()"
+        assert not self._launched or self._stepper.ahead, "land() comes before the next launch()"
         if rows:
             self._open(rows)
         else:
@@ -197,6 +197,8 @@ class Batch:
 
     def _last_ids(self) -> torch.Tensor:
         """Each row's last id, `[rows]`: as it was read, or from the last steps that sampled it and nobody has read."""
+        if self._launched and self._launched[-1].rows is self.rows:
+            return self._launched[-1].sampled.ids[-1]
         device = self._decoder.device
         ids = sent([row.ids[-1] if row.ids else 0 for row in self.rows], device)
         if not self._launched:
@@ -211,7 +213,7 @@ class Batch:
 
     def _looked_at(self) -> bool:
         """Whether somebody looks at each id of a row before the next one is sampled."""
-        return any(row.live and (row.control is not None or row.top) for row in self.rows)
+        return any((row.control is not None or row.top) and row.live for row in self.rows)
 
     def _draws(self, rows: Sequence[Row], steps: int) -> torch.Tensor | None:
         """Each row's next uniforms, `[rows, steps]`; `None` where greedy."""
@@ -262,15 +264,14 @@ class Batch:
         """Append what was sampled to the rows that have not ended; what follows an end is dropped."""
         rows, sampled = launched.rows, launched.sampled
         tops = _top_means(rows, sampled)
-        forced = _forced(rows, sampled, tops)
-        fetched = launched.fetched
+        ids, known = launched.fetched.wait()
+        forced = _forced(rows, known, tops)
         if forced:
             sampled.put(forced, self._temperature)
-            fetched = Fetched(sampled.ids, sampled.facts)
-        ids, known = fetched.wait()
-        if not known.isfinite().all():
+            ids, known = Fetched(sampled.ids, sampled.facts).wait()
+        if not np.isfinite(known).all():
             raise PolicyError("the model's logits are not numbers: its weights, or the type it runs in, are broken")
-        chosen, facts = ids.T.tolist(), known.transpose(1, 2).tolist()
+        chosen, facts = ids.T.tolist(), known.transpose(0, 2, 1).tolist()
         ended: list[Row] = []
         for at, row in enumerate(rows):
             if not row.live:
@@ -290,6 +291,9 @@ class Batch:
 
     def _take_ids(self, row: Row, ids: list[int]) -> int:
         """Append ids up to where the reply ends; returns how many."""
+        if row.stops is None and len(row.ids) + len(ids) < row.cap and self._eos_ids.isdisjoint(ids):
+            row.ids += ids  # most steps end nothing, and to look at each id would take longer than the rest
+            return len(ids)
         for taken, token in enumerate(ids, start=1):
             row.ids.append(token)
             row.finish = self._finish(row)
@@ -324,12 +328,12 @@ def _top_means(rows: Sequence[Row], sampled: Sampled) -> dict[int, float]:
     return {at: known[row.top][at] for at, row in enumerate(rows) if row.top and row.live}
 
 
-def _forced(rows: Sequence[Row], sampled: Sampled, tops: dict[int, float]) -> dict[int, int]:
+def _forced(rows: Sequence[Row], facts: np.ndarray, tops: dict[int, float]) -> dict[int, int]:
     """What the controls of unfinished rows want instead of the ids that one step sampled: row number to id."""
     forced: dict[int, int] = {}
     if not any(row.control is not None and row.live for row in rows):
         return forced
-    entropy, top = sampled.facts[1, 0].tolist(), sampled.facts[2, 0].tolist()
+    entropy, top = facts[1, 0].tolist(), facts[2, 0].tolist()
     for at, row in enumerate(rows):
         if row.control is not None and row.live:
             if at in tops and isinstance(row.control, TopControl):

@@ -77,7 +77,10 @@ class GraphStepper:
         return self._of(self._steps, _Step, key).advance(feed)
 
     def pace(self) -> int:
-        """See `Stepper`: a look costs about half a step, and a row that ends between two looks idles half of them."""
+        """See `Stepper`: a look costs about half a step, and a row that ends between two looks idles half of them.
+
+        Where the next ones are launched ahead it idles these, too, and only the host has the cost of a look.
+        """
         return max(1, min(MOST, round(self._length**0.5)))
 
     def ended(self, lengths: Sequence[int]) -> None:

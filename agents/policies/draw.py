@@ -160,11 +160,11 @@ class Fetched:
             self._there = torch.cuda.Event()
             self._there.record(torch.cuda.current_stream(device))
 
-    def wait(self) -> list[torch.Tensor]:
-        """The tensors, on the host."""
+    def wait(self) -> list[np.ndarray]:
+        """What they hold."""
         if self._there is not None:
             self._there.synchronize()
-        return self._tensors
+        return [tensor.numpy() for tensor in self._tensors]
 
 
 def sample(logits: torch.Tensor, temperature: float, uniform: torch.Tensor | None, cut: Cut = WHOLE) -> Sampled:
