@@ -5,7 +5,7 @@ recorded once for a shape (rows, width) and replayed; embeddings, the head and t
 
 | what | here |
 |---|---|
-| where | learning passes of `micro_batch_tokens` on a CUDA device, LoRA or all weights (`LearnsInPasses._replays`) |
+| where | learning passes of `micro_batch_tokens` on a CUDA device, LoRA or all weights (`may_replay_passes`) |
 | not | several processes; `overlap` (two threads would record); `gradient_checkpointing`; pieces; a router's loss |
 | models | `sdpa` attention, no windows, equal to their own forward on a few ids; else a warning, once |
 | shapes | widths in 64s up to 512, then four to an octave; rows that the budget has room for, or half of them, ... |
@@ -13,7 +13,7 @@ recorded once for a shape (rows, width) and replayed; embeddings, the head and t
 | positions | columns, as transformers counts them where it is told none: padding at the left counts |
 | recording | when a shape comes a second time; the first time it runs unrecorded, which prepares its kernels |
 | failure | a model that cannot be recorded: a warning, once, and its own forward from then on; memory: `forget` |
-| memory | one pool, since no two passes overlap: about that of one pass, held while sampling, too |
+| memory | one pool, since no two passes overlap: about that of one pass, held while sampling, too; so `auto` is 4,096 |
 | gradients | summed in the graph, in tensors of ours; added to `.grad` once a step, when the last pass is done |
 | weights | changed in place by the optimizer; where one moves, all graphs are forgotten |
 """

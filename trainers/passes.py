@@ -35,7 +35,6 @@ from trainers.graphed import GraphedLayers, padded_width
 from trainers.loss import PASSED
 from trainers.pieces import PIECES, Piece, chunks, tokens_of
 from trainers.settings import GiGPOConfig
-from trainers.settings.training import AUTO_TOKENS
 
 SHARE = 0.7
 """Of the free memory of a GPU that `auto` gives to a pass: the rest is for fragments, and sampling may grow."""
@@ -235,7 +234,7 @@ class LearnsInPasses(TellsFigures):
         args: GiGPOConfig = self.args
         if args.token_budget is None or not self.model.training:
             return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
-        self._choose_budget()
+        self._choose_budget(alone=inputs.get(PIECES) is not None)
         before, done = self._figures(), []
         while (loss := self._try(model, inputs)) is None:
             self._put_back(before)
@@ -303,7 +302,8 @@ class LearnsInPasses(TellsFigures):
         """The gradients of the step, pass by pass; its loss, a number."""
         rows, lengths, scale = self._rows_to_pass(inputs)
         pieces = inputs.get(PIECES)
-        graphed = self._replays(pieces)
+        graphed = self._replays(alone=pieces is not None)
+        replays = 0 if graphed is None else graphed.replays
         width = int if graphed is None else padded_width
         passes = cut(rows, lengths, self._budget, alone=pieces is not None, width=width)
         self.note_metric("passes/count", float(len(passes)))
@@ -312,6 +312,7 @@ class LearnsInPasses(TellsFigures):
             for parameter in self.model.parameters():
                 if parameter.requires_grad and parameter.grad is None:
                     parameter.grad = torch.zeros_like(parameter)
+            self.note_metric("passes/replayed", 0.0)
             return torch.zeros((), device=self.accelerator.device)
         passed = torch.zeros(len(lengths.prompts), dtype=torch.long, device=inputs["completion_ids"].device)
         passed[rows] = 1
@@ -326,16 +327,26 @@ class LearnsInPasses(TellsFigures):
             self._now.rows = passes[-1]
             loss = self._learn_rows(model, inputs)
         self._now = None
+        self.note_metric("passes/replayed", 0.0 if graphed is None else float(graphed.replays - replays))
         return loss
 
-    def _replays(self, pieces: Any) -> GraphedLayers | None:
+    def _may_replay(self, *, alone: bool) -> bool:
+        """Whether passes may be replayed, before layers are looked at.
+
+        Args:
+            alone: Rows are scored in pieces, each row by itself.
+        """
+        cuda = self._graphed is not None or self.accelerator.device.type == "cuda"
+        told = self.args.may_replay_passes(cuda=cuda, pieces=alone)
+        return told and self.graph_passes and not self.aux_loss_enabled
+
+    def _replays(self, *, alone: bool) -> GraphedLayers | None:
         """The model's layers as graphs; `None` where its own forward computes the passes (see `trainers.graphed`)."""
-        several = self.accelerator.num_processes > 1
-        if not self.graph_passes or several or pieces is not None or self.args.overlap or self.aux_loss_enabled:
+        if not self._may_replay(alone=alone):
             return None
-        if self._graphed is None and self.accelerator.device.type == "cuda":
+        if self._graphed is None:
             self._graphed = GraphedLayers(self.accelerator.unwrap_model(self.model))
-        return self._graphed if self._graphed is not None and self._graphed.fits() else None
+        return self._graphed if self._graphed.fits() else None
 
     def _learn_rows(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
         """Forward and backward pass of the rows of now; the loss of the step as far as it is known, a number."""
@@ -404,7 +415,7 @@ class LearnsInPasses(TellsFigures):
         """
         if self._now is not None:
             return self._spread(score, ids, mask, keep)
-        self._choose_budget()
+        self._choose_budget(alone=alone)
         lengths = lengths_of(mask[:, :-keep], mask[:, -keep:])
         out: list[torch.Tensor | None] = [None, None]
         router = []
@@ -440,18 +451,27 @@ class LearnsInPasses(TellsFigures):
             step.router = router.detach()
         return whole, entropies, router
 
-    def _choose_budget(self) -> None:
-        """The budget as it was given; `auto` has fewer where a GPU has less free, once a step has shown its need."""
+    def _choose_budget(self, *, alone: bool) -> None:
+        """The budget as it was given; `auto` has fewer where a GPU has less free, once a step has shown its need.
+
+        The model is looked at only when it learns: before, a reference may score, with adapters switched off.
+        """
         args: GiGPOConfig = self.args
-        if not self._budget:
-            self._budget = args.token_budget or AUTO_TOKENS
-        if not self._learning or self._settled or not args.budget_is_auto or not self._per_token:
+        if self._settled:
+            return
+        replayed = args.budget_is_auto and self._may_replay(alone=alone)
+        if replayed and self._learning:
+            replayed = self._replays(alone=alone) is not None
+        most = args.tokens_of_a_pass(replayed=replayed)
+        assert most is not None
+        self._budget = most
+        if not self._learning or not args.budget_is_auto or not self._per_token:
             return
         device = self.accelerator.device
         free = torch.cuda.mem_get_info(device)[0]
         free += torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         gradients = sum(p.numel() * p.element_size() for p in self.model.parameters() if p.requires_grad)
         # Of a shape that comes first, while the graphs of others hold the memory of a pass.
-        per_token = self._per_token * (1 if self._graphed is None else 2)
-        self._budget = min(AUTO_TOKENS, tokens_that_fit(free - gradients, per_token))
+        per_token = self._per_token * (2 if replayed else 1)
+        self._budget = min(most, tokens_that_fit(free - gradients, per_token))
         self._settled = True

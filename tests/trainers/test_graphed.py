@@ -396,20 +396,58 @@ def test_a_pass_that_does_not_fit_is_halved_and_learns_the_same(tmp_path, monkey
 )
 def test_all_else_is_learned_as_ever(tmp_path, monkeypatch, changes):
     settings = {name: value for name, value in changes.items() if name in ("gradient_checkpointing",)}
-    trainer, _ = ready(tmp_path, **settings)
+    trainer, _ = ready(tmp_path, micro_batch_tokens=700, **settings)
     trainer._graphed = GraphedLayers(trainer.model, capture=False)
-    assert changes == settings or trainer._replays(None) is trainer._graphed
+    assert changes == settings or trainer._replays(alone=False) is trainer._graphed
     if "graph_passes" in changes:
         monkeypatch.setattr(trainer, "graph_passes", False)
     if "processes" in changes:
-        monkeypatch.setattr(type(trainer.accelerator), "num_processes", 2)
+        monkeypatch.setattr(type(trainer.args), "world_size", 2)
     if "overlap" in changes:
         trainer.args.overlap = 1
     if "router" in changes:
         trainer.aux_loss_enabled = True
     if "gradient_checkpointing" in changes:
         trainer.model.gradient_checkpointing_enable()
-    assert trainer._replays(None) is None and trainer._replays([[]]) is None
+    assert trainer._replays(alone=False) is None and trainer._replays(alone=True) is None
+    trainer.close()
+
+
+def test_a_model_that_checkpoints_by_itself_is_learned_as_ever(tmp_path):
+    trainer, _ = ready(tmp_path, micro_batch_tokens=700)
+    trainer._graphed = GraphedLayers(trainer.model, capture=False)
+    assert trainer._replays(alone=False) is trainer._graphed
+    trainer.model.gradient_checkpointing_enable()  # as after a row that did not fit
+    assert trainer._replays(alone=False) is None
+    trainer.close()
+
+
+@pytest.mark.parametrize("fits", [True, False])
+def test_auto_is_smaller_only_where_the_passes_are_replayed(tmp_path, monkeypatch, fits):
+    """The model is not looked at while rows are scored before learning: adapters may be off there."""
+    trainer, inputs = ready(tmp_path, adapter=True)
+    trainer._graphed = layers = GraphedLayers(trainer.model, capture=False)
+    trainer.args.micro_batch_tokens = "auto"
+    monkeypatch.setattr(layers, "fits", lambda: pytest.fail("looked at"))
+    trainer._choose_budget(alone=False)
+    assert trainer._budget == 4096
+    trainer._choose_budget(alone=True)  # pieces are never replayed
+    assert trainer._budget == 12288
+    monkeypatch.setattr(layers, "fits", lambda: fits)
+    trainer._learning = True
+    trainer._choose_budget(alone=False)
+    assert trainer._budget == (4096 if fits else 12288)
+    trainer.close()
+
+
+def test_replays_of_a_step_are_counted(tmp_path, monkeypatch):
+    trainer, inputs = ready(tmp_path)
+    trainer._graphed = layers = GraphedLayers(trainer.model, capture=False)
+    assert learn(trainer, inputs, 250)[2]["passes/replayed"] == 0.0  # nothing is recorded
+    for shape in layers._shapes.values():
+        shape.recorded = True
+    again = learn(trainer, inputs, 250)[2]
+    assert again["passes/replayed"] == again["passes/count"] > 1
     trainer.close()
 
 

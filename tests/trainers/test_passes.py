@@ -19,7 +19,7 @@ LOSSES = ["dapo", "grpo", "bnpo", "dr_grpo", "cispo", "sapo", "luspo"]
 BUDGETS = [1, 250, 400, 10**6]
 """Passes of one row, of one to four, of several, and one pass."""
 LORA = LoraConfig(r=4, target_modules="all-linear", task_type="CAUSAL_LM")
-OURS = {"passes/count", "passes/rows_left_out"}
+OURS = {"passes/count", "passes/rows_left_out", "passes/replayed"}
 
 
 # -- Which rows go together -------------------------------------------------------------------------------------------
@@ -211,7 +211,7 @@ def test_a_step_without_any_advantage_makes_no_pass_and_its_gradient_is_zero(tmp
     trainer.model.model.register_forward_pre_hook(lambda *_: pytest.fail("a forward pass"))
     loss, gradient, figures = learn(trainer, inputs, 250)
     assert loss == 0.0 and gradient.numel() and not gradient.any()  # there, so that momentum acts as ever
-    assert figures == {"passes/count": 0.0, "passes/rows_left_out": 8.0, "with": 0.0}
+    assert figures == {"passes/count": 0.0, "passes/rows_left_out": 8.0, "passes/replayed": 0.0, "with": 0.0}
     trainer.close()
 
 
@@ -314,8 +314,31 @@ def test_accumulation_is_folded_into_the_batch(tmp_path):
 def test_a_budget_is_a_number_or_auto(tmp_path, value):
     with pytest.raises(ValueError, match="micro_batch_tokens"):
         make_config(tmp_path, micro_batch_tokens=value)
-    assert make_config(tmp_path, micro_batch_tokens="auto").token_budget == 12288
-    assert make_config(tmp_path).token_budget is None
+    auto, fixed = (make_config(tmp_path, micro_batch_tokens=value) for value in ("auto", 512))
+    assert auto.token_budget == auto.tokens_of_a_pass(replayed=False) == 12288
+    assert auto.tokens_of_a_pass(replayed=True) == 4096 and fixed.tokens_of_a_pass(replayed=True) == 512
+    assert auto.rows_of_a_pass(600, replayed=True) == 6 and auto.rows_of_a_pass(600) == 8
+    off = make_config(tmp_path)
+    assert off.token_budget is None and off.tokens_of_a_pass(replayed=True) is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({}, True),
+        ({"micro_batch_tokens": 512}, True),
+        ({"micro_batch_tokens": 0}, False),
+        ({"gradient_checkpointing": True}, False),
+        ({"overlap": 1}, False),
+    ],
+)
+def test_passes_may_be_replayed_where_settings_and_device_allow_it(tmp_path, monkeypatch, changes, told):
+    config = make_config(tmp_path, **{"micro_batch_tokens": "auto", **changes})
+    assert config.may_replay_passes(cuda=True, pieces=False) is told
+    assert not config.may_replay_passes(cuda=False, pieces=False)
+    assert not config.may_replay_passes(cuda=True, pieces=True)
+    monkeypatch.setattr(type(config), "world_size", 2)
+    assert not config.may_replay_passes(cuda=True, pieces=False)
 
 
 def test_padding_that_passes_take_away_is_noted(tmp_path):

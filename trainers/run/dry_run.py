@@ -52,7 +52,8 @@ LOGITS = 12
 """The same on a CPU, as far as a peak showed it."""
 IN_SAMPLING = ("sampling: first prompts", "sampling: logits")
 COMPARED = "gradient of plain GRPO, to compare"
-IN_LEARNING = ("gradients", COMPARED, "activations of one pass", "log-probabilities")
+ACTIVATIONS, REPLAYS = "activations of one pass", "CUDA graphs of passes: one more"
+IN_LEARNING = ("gradients", COMPARED, ACTIVATIONS, "log-probabilities")
 """Parts that are there in one phase of a step only; all others stay."""
 
 
@@ -77,6 +78,7 @@ class Load:
         by_tokens: Passes are cut by tokens (`micro_batch_tokens`).
         compared: The gradient of plain GRPO is kept beside that of the step (`gradient_cosine_steps`).
         room: Bytes that the activations of a pass take at most, where a GPU's free memory decides how long it is.
+        replayed: Passes are replayed as CUDA graphs, as far as settings and device tell.
     """
 
     shape: DecoderShape
@@ -96,6 +98,7 @@ class Load:
     compared: bool = False
     tries: int = 1
     room: int | None = None
+    replayed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +133,7 @@ def estimate(load: Load) -> MemoryEstimate:
     shape, size = load.shape, BYTES[load.dtype]
     learned, learned_size = (load.lora, 4) if load.lora else (shape.parameters, size)  # PEFT keeps adapters in float32
     activations = load.batch * load.longest * activation_bytes(load)
+    activations = activations if load.room is None else min(activations, load.room)
     samples = load.copy or size
     rows = load.slots * load.tries
     slots = rows + rows // 8 * load.graphs  # by a quarter when one is missing: half of that in the mean
@@ -143,7 +147,9 @@ def estimate(load: Load) -> MemoryEstimate:
         "reference for the KL": load.reference * (4 if load.lora else size),
         "the start, for the confirmation": load.start * learned_size,
         "sampling: a copy of the weights": shape.parameters * load.copy,
-        "activations of one pass": activations if load.room is None else min(activations, load.room),
+        ACTIVATIONS: activations,
+        # Their pool holds those of one pass, also while sampling; a shape that comes first runs beside it, unrecorded.
+        REPLAYS: activations * load.replayed,
         "log-probabilities": _head_bytes(load),
         "sampling: keys and values": slots * cache_length(load) * shape.cache_values() * samples,
         "sampling: CUDA graphs": max(draw, prompts) * load.graphs,  # one pool, of which one graph at a time is in use
@@ -256,7 +262,7 @@ def remedies(load: Load, estimated: MemoryEstimate) -> Iterator[str]:
     """What would help, what helps most first."""
     parts = estimated.parts
     choices = [
-        (parts.get("activations of one pass", 0), _smaller_pass(load)),
+        (parts.get(ACTIVATIONS, 0) + parts.get(REPLAYS, 0), _smaller_pass(load)),
         (_of_slots(parts), f"slots below {load.slots}, or a lower max_turn_tokens"),
         (0 if load.lora else parts["gradients"] * 3, "adapter=lora"),
         (0 if load.dtype != "float32" else parts["weights"] // 2, "dtype=bfloat16"),
@@ -363,13 +369,14 @@ def load_of(run: Run, shape: DecoderShape) -> Load:
     gpu = preset.find_gpu(use_cpu=c.use_cpu)
     keeps = bool(run.tasks.confirm) and gpu is None
     served = c.sampler.startswith(VLLM)
+    replayed = c.may_replay_passes(cuda=gpu is not None, pieces=run.settings.env.keep_observations is not None)
     load = Load(
         shape=shape,
         dtype=policy.dtype,
         lora=lora,
         lora_r=trained.lora_r,
         reference=reference,
-        batch=c.rows_of_a_pass(longest),
+        batch=c.rows_of_a_pass(longest, replayed=replayed),
         slots=0 if served else episodes_at_once(run),
         longest=longest,
         checkpointing=c.checkpoints_activations,
@@ -380,11 +387,12 @@ def load_of(run: Run, shape: DecoderShape) -> Load:
         by_tokens=c.token_budget is not None,
         compared=bool(c.gradient_cosine_steps),
         tries=t2po.turn_resample_max_try if t2po.turn_resample and t2po.turn_resample_together else 1,
+        replayed=replayed,
     )
     if gpu is None or not c.budget_is_auto:
         return load
     stays = estimate(replace(load, batch=0)).total
-    return replace(load, room=int(SHARE * max(0, gpu.total - stays)))
+    return replace(load, room=int(SHARE * max(0, gpu.total - stays)) // (2 if replayed else 1))
 
 
 def _copy_bytes(c: GiGPOConfig, dtype: str, gpu: preset.Gpu | None, *, adapted: bool) -> int:

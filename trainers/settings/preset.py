@@ -118,7 +118,7 @@ def _slots(a: Asked) -> int | None:
 
 
 def _micro_batch_tokens(a: Asked) -> str | None:
-    """Few wide passes, as the memory allows, where a pass may be cut so (see `trainers.passes`)."""
+    """Passes by tokens, as the memory allows, where a pass may be cut so (see `trainers.passes`)."""
     c = a.config
     one_generation = (c.steps_per_generation or 1) % c.gradient_accumulation_steps == 0
     return "auto" if one_generation and c.top_entropy_quantile == 1 else None

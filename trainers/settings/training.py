@@ -9,8 +9,9 @@ from typing import Any
 from tasks.settings import Settings, never, setting, unless
 from trainers.metric_names import MetricNames
 
-AUTO, AUTO_TOKENS = "auto", 12288
-"""`micro_batch_tokens` chosen by the trainer, and its tokens where no GPU's memory says otherwise."""
+AUTO, AUTO_TOKENS, REPLAYED_TOKENS = "auto", 12288, 4096
+"""`micro_batch_tokens` chosen by the trainer; its tokens where no GPU's memory says otherwise; and those where passes
+are replayed as CUDA graphs: small ones are nearly as fast then, and the memory of two is held."""
 LOSSES = ("dapo", "grpo", "bnpo", "dr_grpo", "cispo", "sapo", "luspo")
 """Loss types of TRL under which token advantages reach the gradient as they are."""
 HELD_OUT = "held-out tasks are measured by their own rule (held_out_*)"
@@ -89,7 +90,8 @@ class TRLFields(Settings):
     micro_batch_tokens: str = setting(
         "0",
         "Cut the rows of a step into passes of at most N tokens, padding included, whatever the batch size; half of it "
-        f"where memory ends. auto: {AUTO_TOKENS}, or what a GPU has free. 0: passes of per_device_train_batch_size.",
+        f"where memory ends. auto: {REPLAYED_TOKENS} where one GPU replays passes as CUDA graphs, else {AUTO_TOKENS}, "
+        "or what a GPU has free. 0: passes of per_device_train_batch_size, never replayed.",
         unit="tokens",
     )
     learning_rate: float = setting(1e-5, "Peak rate; 1e-5 suits LoRA, all weights want less.", low=0, common=True)
@@ -167,13 +169,32 @@ class TRLFields(Settings):
 
     @property
     def token_budget(self) -> int | None:
-        """Tokens of a pass at most, to begin with; `None` cuts passes by rows."""
+        """Tokens of a pass at most, to begin with, where none is replayed; `None` cuts passes by rows."""
         return AUTO_TOKENS if self.budget_is_auto else int(self.micro_batch_tokens) or None
 
-    def rows_of_a_pass(self, tokens: int) -> int:
+    def tokens_of_a_pass(self, *, replayed: bool) -> int | None:
+        """The same, where passes are replayed or not."""
+        return REPLAYED_TOKENS if replayed and self.budget_is_auto else self.token_budget
+
+    def rows_of_a_pass(self, tokens: int, *, replayed: bool = False) -> int:
         """How many rows of so many tokens a pass holds at most."""
         rows: int = self.per_device_train_batch_size
-        return rows if self.token_budget is None else max(1, min(rows, self.token_budget // tokens))
+        budget = self.tokens_of_a_pass(replayed=replayed)
+        return rows if budget is None else max(1, min(rows, budget // tokens))
+
+    def may_replay_passes(self, *, cuda: bool, pieces: bool) -> bool:
+        """Whether learning passes are replayed as CUDA graphs, as far as settings and device tell.
+
+        What only the loaded model tells is looked at in `trainers.graphed`.
+
+        Args:
+            cuda: A CUDA device learns.
+            pieces: Episodes are scored in pieces (`keep_observations`).
+        """
+        given: Any = self
+        if not cuda or pieces or self.token_budget is None or self.checkpoints_activations:
+            return False
+        return given.world_size == 1 and not given.overlap  # with it two threads would record
 
     def fold_accumulation(self) -> None:
         """By tokens, a step's rows are one batch: accumulation moves into `per_device_train_batch_size`.

@@ -20,6 +20,7 @@ from trainers.run.dry_run import (
     COMPARED,
     GIB,
     PROGRAM,
+    REPLAYS,
     SLACK,
     Load,
     Machine,
@@ -241,6 +242,10 @@ def test_sampling_and_learning_share_their_memory_and_a_copy_samples_in_its_own_
     copied = estimate(replace(load, dtype="float32", copy=2)).parts
     assert copied["sampling: keys and values"] == parts["sampling: keys and values"]
     assert estimate(replace(load, room=GIB)).parts["activations of one pass"] == GIB
+    once, twice = estimate(load), estimate(replace(load, replayed=True))
+    assert twice.parts[REPLAYS] == parts["activations of one pass"] and REPLAYS not in parts
+    assert twice.tensors - once.tensors == pytest.approx(SLACK * twice.parts[REPLAYS], abs=2)  # also while sampling
+    assert estimate(replace(load, replayed=True, room=GIB)).parts[REPLAYS] == GIB
     full = replace(load, room=0)  # the weights alone are too much: no pass is short enough
     assert not any("checkpointing" in text for text in remedies(full, estimate(full)))
 
@@ -256,7 +261,22 @@ def test_a_gpu_that_is_too_small_is_refused_and_one_that_may_be_is_warned_of():
         assert not too_large(load, estimate(load), has) and "too large by" in said
 
 
+@needs_sandbox
+@pytest.mark.parametrize(("tokens", "taken"), [("auto", 16.2), ("4096", 16.2), ("12288", 36.8)])
+def test_passes_that_are_replayed_take_what_was_measured(tmp_path, monkeypatch, tokens, taken):
+    """256 rows of shell tasks with LoRA over float32, SmolLM2-135M's shape, on one H200: what torch had reserved."""
+    monkeypatch.setattr(preset, "find_gpu", lambda *, use_cpu: Gpu("H200", 139 * GIB, 139 * GIB, tf32=False))
+    shape = shape_of_name("HuggingFaceTB/SmolLM2-135M-Instruct")
+    args = [*FEW, *WIDE, "--micro_batch_tokens", tokens, "--output_dir", str(tmp_path / "run")]
+    load = load_of(prepare(parse(args)), shape)
+    assert load.replayed and (load.slots, load.copy) == (256, 2) and 850 < load.longest < 950
+    assert estimate(load).tensors == pytest.approx(taken * GIB, rel=0.25)
+    assert not load_of(prepare(parse([*args, "--overlap", "1"])), shape).replayed
+
+
 FEW = ["--tasks", "generated:quickstart?n=40&seed=1", "--held_out", "none", "--confirm", "0"]
+WIDE = ["--adapter", "lora", "--lora_r", "16", "--dtype", "float32", "--prompt_style", "compact", "--max_turn_tokens",
+        "64", "--slots", "256", "--gradient_accumulation_steps", "32"]  # fmt: skip
 QUESTIONS = ["--env", "GSM8K-v0", "--tasks", "gsm8k:sample?limit=16", "--held_out", "none", "--confirm", "0",
              "--prompt_style", "compact", "--max_turn_tokens", "100", "--tools", "false"]  # fmt: skip
 
