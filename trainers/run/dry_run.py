@@ -52,7 +52,7 @@ LOGITS = 12
 """The same on a CPU, as far as a peak showed it."""
 IN_SAMPLING = ("sampling: first prompts", "sampling: logits")
 COMPARED = "gradient of plain GRPO, to compare"
-ACTIVATIONS, REPLAYS = "activations of one pass", "CUDA graphs of passes: one more"
+ACTIVATIONS, REPLAYS = "activations of one pass", "CUDA graphs of passes"
 IN_LEARNING = ("gradients", COMPARED, ACTIVATIONS, "log-probabilities")
 """Parts that are there in one phase of a step only; all others stay."""
 
@@ -149,7 +149,8 @@ def estimate(load: Load) -> MemoryEstimate:
         "sampling: a copy of the weights": shape.parameters * load.copy,
         ACTIVATIONS: activations,
         # Their pool holds those of one pass, also while sampling; a shape that comes first runs beside it, unrecorded.
-        REPLAYS: activations * load.replayed,
+        # Gradients are summed in tensors of their own.
+        REPLAYS: (activations + learned * learned_size) * load.replayed,
         "log-probabilities": _head_bytes(load),
         "sampling: keys and values": slots * cache_length(load) * shape.cache_values() * samples,
         "sampling: CUDA graphs": max(draw, prompts) * load.graphs,  # one pool, of which one graph at a time is in use
