@@ -6,7 +6,7 @@ recorded once for a shape (rows, width) and replayed; embeddings, the head and t
 | what | here |
 |---|---|
 | where | learning passes of `micro_batch_tokens` on a CUDA device, LoRA or all weights (`may_replay_passes`) |
-| not | several processes; `overlap` (two threads would record); `gradient_checkpointing`; pieces; a router's loss |
+| not | `overlap` (two threads would record); `gradient_checkpointing`; pieces; a router's loss |
 | models | `sdpa` attention, no windows, equal to their own forward on a few ids; else a warning, once |
 | shapes | widths in 64s up to 512, then four to an octave; rows that the budget has room for, or half of them, ... |
 | fillers | attend to themselves (no softmax over nothing), nothing attends to them; their gradients are exactly 0 |

@@ -12,7 +12,7 @@ over rows, divided by numbers that follow from masks alone. Each pass therefore 
 
 so the derivatives by the rows add up to those of L, and no divisor of TRL's is written down a second time. The last
 pass has the numbers of all rows: its loss and figures are those of the step. Only there are figures kept, and only
-there do processes talk to each other, who may have different numbers of passes.
+there do processes talk to each other, who may have different numbers of passes; gradients are averaged behind it.
 
 A row in which no token has an advantage has no gradient, unless the loss has a KL, an entropy or a router term: it is
 left out of the passes. Masks still hold it, so what divides the loss counts it.
@@ -34,6 +34,7 @@ from trainers.figures import TellsFigures
 from trainers.graphed import GraphedLayers, padded_width
 from trainers.loss import PASSED
 from trainers.pieces import PIECES, Piece, chunks, tokens_of
+from trainers.processes import average
 from trainers.settings import GiGPOConfig
 
 SHARE = 0.7
@@ -325,8 +326,11 @@ class LearnsInPasses(TellsFigures):
                 with self._unseen(model):
                     self._learn_rows(model, inputs)
             self._now.rows = passes[-1]
-            loss = self._learn_rows(model, inputs)
+            with self.accelerator.no_sync(model):  # no hook of a wrapper sees the gradients that graphs sum up
+                loss = self._learn_rows(model, inputs)
         self._now = None
+        if self.accelerator.num_processes > 1:
+            average([parameter.grad for parameter in self.model.parameters() if parameter.grad is not None])
         self.note_metric("passes/replayed", 0.0 if graphed is None else float(graphed.replays - replays))
         return loss
 

@@ -10,10 +10,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from itertools import groupby
 from typing import TypeVar
 
+import torch
 from accelerate import PartialState
-from accelerate.utils import broadcast_object_list, gather_object
+from accelerate.utils import broadcast_object_list, gather_object, reduce
 
 from agents.policy import Sampling
 from agents.rollout import Job, RolloutResult
@@ -23,6 +25,8 @@ T = TypeVar("T")
 
 COUNTS = ("rollouts/fate/", "rollouts/dropped_", "rollouts/flat_groups_left")
 """Beginnings of the names of the rollout's figures that count; its others are means or shares."""
+MESSAGE = 2**23
+"""Numbers that `average` sends together, about."""
 
 
 def launched() -> int:
@@ -128,6 +132,19 @@ def sum_figures(figures: Mapping[str, float]) -> dict[str, float]:
     parts: list[Mapping[str, float]] = gather_object([dict(figures)])
     names = dict.fromkeys(name for part in parts for name in part)
     return {name: sum(part.get(name, 0.0) for part in parts) for name in names}
+
+
+def average(tensors: Sequence[torch.Tensor]) -> None:
+    """Have tensors that every process has hold their mean over the processes; a few large messages, not many."""
+    before, messages = 0, []
+    for tensor in tensors:
+        messages.append((tensor.dtype, before // MESSAGE))
+        before += tensor.numel()
+    for _, together in groupby(zip(messages, tensors, strict=True), key=lambda pair: pair[0]):
+        some = [tensor for _, tensor in together]
+        means = reduce(torch.cat([tensor.reshape(-1) for tensor in some]), "mean")
+        for tensor, mean in zip(some, means.split([tensor.numel() for tensor in some]), strict=True):
+            tensor.copy_(mean.view_as(tensor))
 
 
 def over_processes(metrics: Mapping[str, float]) -> dict[str, float]:

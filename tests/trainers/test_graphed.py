@@ -391,7 +391,7 @@ def test_a_pass_that_does_not_fit_is_halved_and_learns_the_same(tmp_path, monkey
 
 @pytest.mark.parametrize(
     "changes",
-    [{"graph_passes": False}, {"gradient_checkpointing": True}, {"processes": 2}, {"overlap": 1}, {"router": True}],
+    [{"graph_passes": False}, {"gradient_checkpointing": True}, {"overlap": 1}, {"router": True}],
     ids=lambda changes: next(iter(changes)),
 )
 def test_all_else_is_learned_as_ever(tmp_path, monkeypatch, changes):
@@ -401,8 +401,6 @@ def test_all_else_is_learned_as_ever(tmp_path, monkeypatch, changes):
     assert changes == settings or trainer._replays(alone=False) is trainer._graphed
     if "graph_passes" in changes:
         monkeypatch.setattr(trainer, "graph_passes", False)
-    if "processes" in changes:
-        monkeypatch.setattr(type(trainer.args), "world_size", 2)
     if "overlap" in changes:
         trainer.args.overlap = 1
     if "router" in changes:

@@ -42,10 +42,17 @@ ROWS = 12
 
 
 def toy(
-    folder: Path, count: int, *, fail: bool = False, keep: bool = False, budget: int = 0, quiet: bool = False
+    folder: Path,
+    count: int,
+    *,
+    fail: bool = False,
+    keep: bool = False,
+    budget: int = 0,
+    quiet: bool = False,
+    shaped: int = 0,
 ) -> list[int]:
     folder.mkdir()
-    args = (folder, ROWS // count, fail, keep, budget, quiet)
+    args = (folder, ROWS // count, fail, keep, budget, quiet, shaped)
     running = start_together(count, folder / "log", two_processes.train, *args)
     for process in running:
         process.join(240)
@@ -54,14 +61,16 @@ def toy(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("keep", "budget"),
-    [(False, 0), (True, 0), (False, 150), (True, 60)],
-    ids=["append-only", "older observations as lines", "by tokens", "older observations as lines, by tokens"],
-)
-def test_two_processes_are_one(tmp_path, keep, budget):
+    ("keep", "budget", "shaped"),
+    [(False, 0, 0), (True, 0, 0), (False, 150, 0), (True, 60, 0), (False, 150, 2), (False, 150, 1)],
+    ids=["append-only", "older observations as lines", "by tokens", "older observations as lines, by tokens",
+         "in the shapes of graphs", "one of them in the shapes of graphs"],
+)  # fmt: skip
+def test_two_processes_are_one(tmp_path, keep, budget, shaped):
     """Three groups of four on two processes of six rows: one group lies on both."""
     assert toy(tmp_path / "one", 1, keep=keep) == [0]
-    assert toy(tmp_path / "two", 2, keep=keep, budget=budget) == [0, 0], (tmp_path / "two/log.1").read_text()
+    two = toy(tmp_path / "two", 2, keep=keep, budget=budget, shaped=shaped)
+    assert two == [0, 0], (tmp_path / "two/log.1").read_text()
     alone, first, second = (torch.load(tmp_path / name) for name in ("one/0.pt", "two/0.pt", "two/1.pt"))
     for whole, here, there in zip(alone["steps"], first["steps"], second["steps"], strict=True):
         assert (len(here["advantages"]), len(there["advantages"])) == (6, 6)
@@ -239,6 +248,17 @@ def test_counts_are_summed_and_shares_averaged(second_of_two):
     }
     second_of_two += [[{"mask/trained_tokens": 30.0}]]
     assert processes.sum_figures({"mask/trained_tokens": 12.0}) == {"mask/trained_tokens": 42.0}
+
+
+def test_means_go_out_in_messages_of_one_type(second_of_two, monkeypatch):
+    """The other process has tensors of zeros."""
+    sent = []
+    monkeypatch.setattr(processes, "MESSAGE", 8)
+    monkeypatch.setattr(processes, "reduce", lambda flat, how: sent.append((flat.dtype, len(flat))) or flat / 2)
+    tensors = [torch.ones(2, 3), torch.ones(4).T, torch.ones(5), torch.ones(1, dtype=torch.float64), torch.ones(1)]
+    processes.average(tensors)
+    assert all((tensor == 0.5).all() for tensor in tensors)
+    assert sent == [(torch.float32, 10), (torch.float32, 5), (torch.float64, 1), (torch.float32, 1)]
 
 
 def test_no_process_ends_before_the_main_one_has_written_its_summary(second_of_two, monkeypatch):

@@ -10,6 +10,7 @@ import torch
 
 from agents.policy import Sampling
 from tests.trainers.toy import NotingTrainer, ToyEnv, make_config, make_model, make_task, make_tokenizer
+from trainers.graphed import GraphedLayers
 from trainers.heldout import HeldOut
 
 
@@ -50,10 +51,11 @@ class Trainer(NotingTrainer):
         return super()._clip_grad_norm(model)
 
 
-def train(folder: Path, rows: int, fail: bool, keep: bool, budget: int, quiet: bool) -> None:
+def train(folder: Path, rows: int, fail: bool, keep: bool, budget: int, quiet: bool, shaped: int) -> None:
     """Two steps on three groups of four, `rows` of the twelve here; what came of it goes to `folder`.
 
-    With a `budget` the second process has passes of twice as many tokens, and so fewer of them.
+    With a `budget` the second process has passes of twice as many tokens, and so fewer of them. The first `shaped`
+    processes compute passes in the shapes of graphs, unrecorded.
     """
     rank = int(os.environ.get("RANK", "0"))
     tokenizer = make_tokenizer()
@@ -80,8 +82,11 @@ def train(folder: Path, rows: int, fail: bool, keep: bool, budget: int, quiet: b
         workers=2,
         max_turn_tokens=12,
     )
+    if rank < shaped:
+        trainer._graphed = GraphedLayers(trainer.accelerator.unwrap_model(trainer.model), capture=False)
     trainer.train()
     trainer.close()
+    assert rank >= shaped or trainer._graphed.passes > 0
     steps = []
     for batch, gradient in zip(Trainer.last, Trainer.gradients, strict=True):
         lengths = batch["completion_mask"].sum(1)

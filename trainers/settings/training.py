@@ -90,7 +90,7 @@ class TRLFields(Settings):
     micro_batch_tokens: str = setting(
         "0",
         "Cut the rows of a step into passes of at most N tokens, padding included, whatever the batch size; half of it "
-        f"where memory ends. auto: {REPLAYED_TOKENS} where one GPU replays passes as CUDA graphs, else {AUTO_TOKENS}, "
+        f"where memory ends. auto: {REPLAYED_TOKENS} where passes are replayed as CUDA graphs, else {AUTO_TOKENS}, "
         "or what a GPU has free. 0: passes of per_device_train_batch_size, never replayed.",
         unit="tokens",
     )
@@ -194,7 +194,7 @@ class TRLFields(Settings):
         given: Any = self
         if not cuda or pieces or self.token_budget is None or self.checkpoints_activations:
             return False
-        return given.world_size == 1 and not given.overlap  # with it two threads would record
+        return not given.overlap  # with it two threads would record
 
     def fold_accumulation(self) -> None:
         """By tokens, a step's rows are one batch: accumulation moves into `per_device_train_batch_size`.
