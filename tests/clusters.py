@@ -30,7 +30,8 @@ def nodes() -> Iterator[Nodes]:
     with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory(prefix="ray-") as folder:
         for name, value in ENVIRONMENT.items():
             patch.setenv(name, value, prepend=":" if name == "PYTHONPATH" else None)
-        cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "temp_dir": folder, **SMALL})
+        patch.setenv("RAY_TMPDIR", folder)  # not `temp_dir`: the address would still go to /tmp/ray, if there is one
+        cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, **SMALL})
         try:
             connect(cluster.address)
             yield Nodes(cluster)
