@@ -25,3 +25,8 @@ class DamagedError(RuntimeError):
 
 class OutOfMemoryError(RuntimeError):
     """Learning does not fit into memory, whatever was tried; the message is one line with the settings that help."""
+
+
+def first_line(error: Exception) -> str:
+    """What a library's error says, for a message of one line."""
+    return str(error).strip().partition("\n")[0]

@@ -32,6 +32,7 @@ from transformers.modeling_outputs import BaseModelOutputWithPast
 from agents.policies.cuda import Graphs, Run
 from agents.policies.decoder import Decoder, walk
 from agents.policy import PolicyError
+from trainers.errors import first_line
 
 KEPT = 32
 """Shapes kept at most."""
@@ -84,7 +85,7 @@ class _Pass(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, hidden: torch.Tensor, anchor: torch.Tensor, shape: _Shape, keep: torch.Tensor) -> Any:
-        ctx.shape, ctx.size = shape, hidden.shape[:2]
+        ctx.shape = shape
         out = shape.forward(hidden, keep)
         ctx.number = shape.layers.passes
         return out
@@ -170,9 +171,11 @@ class GraphedLayers:
             return self._own(*args, **kwargs)
         assert self._decoder is not None
         ids, keep = asked["input_ids"], asked["attention_mask"].bool()
+        if torch.is_autocast_enabled(ids.device.type):
+            return self._own(*args, **kwargs)
         hidden = self._decoder.body.get_input_embeddings()(ids)
         shape = self._shape(hidden)
-        if shape is None or torch.is_autocast_enabled(ids.device.type):
+        if shape is None:
             return self._own(*args, **kwargs)
         if self._anchor is None:
             self._anchor = torch.zeros((), device=ids.device, requires_grad=True)  # frozen embeddings have no gradient
@@ -218,7 +221,7 @@ class GraphedLayers:
             except torch.OutOfMemoryError:
                 raise
             except RuntimeError as error:
-                self._stop(_first_line(error))
+                self._stop(first_line(error))
                 self._drop()  # not the sums: passes of this step are in them
                 return None
         if found is None:
@@ -278,7 +281,7 @@ class GraphedLayers:
             with self._in_place_of(body), torch.no_grad():
                 return self._difference()
         except PolicyError as error:
-            return _first_line(error)
+            return first_line(error)
 
     def _difference(self) -> str:
         """Two rows, padded at the left and at the right, by the model's own forward and as shapes compute them."""
@@ -299,14 +302,10 @@ class GraphedLayers:
         except torch.OutOfMemoryError:
             raise
         except (TypeError, ValueError, RuntimeError, AttributeError, KeyError, IndexError) as error:
-            return f"{type(error).__name__}: {_first_line(error)}"
+            return f"{type(error).__name__}: {first_line(error)}"
         away = float((ours - own).float().norm() / own.float().norm())
         most = 0.01 if own.dtype in (torch.float32, torch.float64) else 0.1
         return "" if away < most else f"with our mask its hidden states are {away:.2g} away from its own"
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().partition("\n")[0]
 
 
 class _Shape:

@@ -29,7 +29,7 @@ from typing import Any, NamedTuple, TypeAlias
 import torch
 from accelerate.utils.memory import clear_device_cache
 
-from trainers.errors import OutOfMemoryError
+from trainers.errors import OutOfMemoryError, first_line
 from trainers.figures import TellsFigures
 from trainers.graphed import GraphedLayers, padded_width
 from trainers.loss import PASSED
@@ -159,10 +159,6 @@ class _Step:
     router: torch.Tensor | None = None
 
 
-def _first_line(error: Exception) -> str:
-    return str(error).partition("\n")[0]
-
-
 class _Alone:
     """The accelerator as a pass sees it that is not the last of its step: it talks to no other process."""
 
@@ -221,7 +217,7 @@ class LearnsInPasses(TellsFigures):
             if not self._learning:
                 raise
             rows = len(self._now.rows) if self._now is not None else self.args.per_device_train_batch_size
-            raise self._hopeless(f"{rows} rows", _first_line(error)) from error
+            raise self._hopeless(f"{rows} rows", first_line(error)) from error
 
     def compute_loss(
         self, model: Any, inputs: Any, return_outputs: bool = False, num_items_in_batch: Any = None
@@ -258,7 +254,7 @@ class LearnsInPasses(TellsFigures):
         except torch.OutOfMemoryError as error:
             if self.accelerator.num_processes > 1:  # the others wait in the middle of a pass that this one left
                 raise
-            self._failed = _first_line(error)
+            self._failed = first_line(error)
         return None  # outside: the error would keep what its frames hold
 
     def _make_room(self) -> str:
@@ -320,14 +316,14 @@ class LearnsInPasses(TellsFigures):
         inputs = {**inputs, PASSED: passed}
         self._now = _Step(lengths, sum(padded_tokens(some, lengths) for some in passes), scale, passes[0], pieces)
         self._now.logps = inputs.get("old_per_token_logps")  # ratio 1 where nothing else is known
-        with nullcontext() if graphed is None else graphed.acting(self._budget):
+        acting = nullcontext() if graphed is None else graphed.acting(self._budget)
+        with self.accelerator.no_sync(model), acting:  # no hook of a wrapper sees the gradients that graphs sum up
             for some in passes[:-1]:
                 self._now.rows = some
-                with self._unseen(model):
+                with self._unseen():
                     self._learn_rows(model, inputs)
             self._now.rows = passes[-1]
-            with self.accelerator.no_sync(model):  # no hook of a wrapper sees the gradients that graphs sum up
-                loss = self._learn_rows(model, inputs)
+            loss = self._learn_rows(model, inputs)
         self._now = None
         if self.accelerator.num_processes > 1:
             average([parameter.grad for parameter in self.model.parameters() if parameter.grad is not None])
@@ -384,13 +380,12 @@ class LearnsInPasses(TellsFigures):
         return (chosen if anywhere else []), lengths, everything / passed if passed else 1.0
 
     @contextmanager
-    def _unseen(self, model: Any) -> Iterator[None]:
-        """Around a pass that is not the last: gradients stay here, and its figures are thrown away."""
+    def _unseen(self) -> Iterator[None]:
+        """Around a pass that is not the last: it talks to no other process, and its figures are thrown away."""
         accelerator, before = self.accelerator, self._figures()
         self.accelerator = _Alone(accelerator)
         try:
-            with accelerator.no_sync(model):
-                yield
+            yield
         finally:
             self.accelerator = accelerator
             self._put_back(before)
