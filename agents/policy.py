@@ -480,7 +480,7 @@ def _faults(policy: Policy, request: Request, reply: Any) -> Iterator[str]:
     elif reply.finish is FinishReason.STOP and reply.ids and reply.ids[-1] not in policy.eos_ids:
         yield f"finish: 'stop', and the last id, {reply.ids[-1]}, ends no turn (eos_ids)"
     cap = request.max_tokens if reply.max_tokens is None else reply.max_tokens
-    if abilities(policy).own_ids and cap is not None and count > cap:
+    if cap is not None and count > cap and abilities(policy).own_ids:
         yield f"ids: {count} of them, and at most {cap} were asked for"
 
 

@@ -30,7 +30,7 @@ from torch.autograd.function import once_differentiable
 from transformers.modeling_outputs import BaseModelOutputWithPast
 
 from agents.policies.cuda import Graphs, Run
-from agents.policies.decoder import Decoder, walk
+from agents.policies.decoder import Decoder, Held, walk
 from agents.policy import PolicyError
 from trainers.errors import first_line
 
@@ -141,7 +141,7 @@ class GraphedLayers:
         """Around the passes of a step, of at most `budget` tokens: their gradients are in `.grad` afterwards."""
         assert self._decoder is not None
         body = self._decoder.body
-        if (places := self._decoder.places()) != self._places or budget != self._budget:
+        if (places := Held(self._decoder).now().places) != self._places or budget != self._budget:
             self.forget()
             self._places, self._budget = places, budget
             self._weights = [weight for weight in body.parameters() if weight.requires_grad]

@@ -11,7 +11,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -81,24 +81,14 @@ class Decoder:
         """Whether any layer sees only a window of the context."""
         return self._window is not None
 
-    def places(self) -> tuple[object, ...]:
-        """Where every parameter lies and which adapters act: equal as long as weights only change in place."""
-        modules = walk(self.base)
-        return (*_acting(_adapted(modules)), *(p.data_ptr() for p in _parameters(modules)))
-
-    def version(self) -> int:
-        """Grows whenever a parameter is changed in place, as an optimizer step does."""
-        return sum(p._version for p in _parameters(walk(self.base)) if not p.is_inference())
-
     @contextmanager
-    def sampling(self, held: Held | None = None) -> Iterator[None]:
+    def sampling(self, held: Held) -> Iterator[None]:
         """Evaluation mode, no gradients, no autocast, an attention that takes masks; all as before afterwards.
 
         Args:
-            held: Knows the model's modules already, for whoever comes here at every step.
+            held: The model's modules.
         """
-        modules = walk(self.model) if held is None else held.modules
-        training = [module for module in modules if module.training]
+        training = [module for module in held.modules if module.training]
         attention, plans = self.config._attn_implementation, torch.backends.cuda.cudnn_sdp_enabled()
         for module in training:
             vars(module)["training"] = False  # Module's own way of setting takes a hundred times as long
@@ -214,8 +204,20 @@ class Decoder:
         return 1e-2 if self.dtype == torch.float32 else 0.7
 
 
+class Weights(NamedTuple):
+    """What tells weights from those of another time.
+
+    Attributes:
+        version: Grows whenever a parameter is changed in place, as an optimizer step does.
+        places: Where every parameter lies and which adapters act: equal as long as weights only change in place.
+    """
+
+    version: int
+    places: tuple[object, ...]
+
+
 class Held:
-    """A model's parts, listed once: to look at all of them between two steps costs little (walking there costs more).
+    """A model's parts, listed once: to look at all of them then costs little (walking there costs more).
 
     Args:
         decoder: The model.
@@ -226,19 +228,18 @@ class Held:
 
     def __init__(self, decoder: Decoder) -> None:
         self.modules = walk(decoder.model)
-        inner = walk(decoder.base)
-        self._parameters = _parameters(inner)
+        found = {id(p): p for module in self.modules for p in module._parameters.values() if p is not None}
+        self._parameters = list(found.values())
         self._counted = [p for p in self._parameters if not p.is_inference()]
-        self._adapted = _adapted(inner)
-        self._state = self._look()
+        kinds = {type(module) for module in self.modules}
+        adapts = {kind for kind in kinds if hasattr(kind, "disable_adapters") and hasattr(kind, "merged")}
+        self._adapted = [module for module in self.modules if type(module) in adapts]
 
-    def unchanged(self) -> bool:
-        """Whether the weights and the adapters that act are those of the beginning, as far as torch counts changes."""
-        return self._look() == self._state
-
-    def _look(self) -> tuple[object, ...]:
+    def now(self) -> Weights:
+        """The weights as they are now, as far as torch counts changes."""
+        acting = [(m.merged, m.disable_adapters, tuple(m.active_adapters)) for m in self._adapted]
         places = [p.data_ptr() for p in self._parameters]
-        return sum([p._version for p in self._counted]), places, _acting(self._adapted)
+        return Weights(sum([p._version for p in self._counted]), (*acting, *places))
 
 
 def walk(model: Any) -> list[Any]:
@@ -251,24 +252,6 @@ def walk(model: Any) -> list[Any]:
             found[module] = None
             left += [child for child in module._modules.values() if child is not None]
     return list(found)
-
-
-def _parameters(modules: list[Any]) -> list[torch.nn.Parameter]:
-    """Their parameters, each once."""
-    found = {id(p): p for module in modules for p in module._parameters.values() if p is not None}
-    return list(found.values())
-
-
-def _adapted(modules: list[Any]) -> list[Any]:
-    """The layers that adapters can change."""
-    kinds = {type(module) for module in modules}
-    adapts = {kind for kind in kinds if hasattr(kind, "disable_adapters") and hasattr(kind, "merged")}
-    return [module for module in modules if type(module) in adapts]
-
-
-def _acting(adapted: list[Any]) -> list[tuple[object, ...]]:
-    """Which adapters act, layer by layer."""
-    return [(m.merged, m.disable_adapters, tuple(m.active_adapters)) for m in adapted]
 
 
 def _head_settings(config: Any) -> tuple[float, float | None]:

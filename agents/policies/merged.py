@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from agents.policies.decoder import Decoder
+from agents.policies.decoder import Decoder, Held, Weights
 from agents.policies.fused import FusedDecoder
 from agents.policy import PolicyError
 
@@ -37,8 +37,10 @@ class SamplingCopy:
 
     def __init__(self, source: Decoder, dtype: torch.dtype) -> None:
         self._source = source
-        self._version: int | None = None
         self._places: tuple[object, ...] | None = None
+        """Of the weights that `_pairs` were made for."""
+        self._weights: Weights | None = None
+        """Those that the copy has."""
         self._pairs: list[_Pair] = []
         base = source.base
         config = copy.deepcopy(base.config)
@@ -59,16 +61,17 @@ class SamplingCopy:
 
     def refresh(self) -> None:
         """Take over the model's weights, if they changed since the last time."""
-        version, places = self._source.version(), self._source.places()
-        if version == self._version and places == self._places:
+        now = Held(self._source).now()
+        if now == self._weights:
             return
-        if places != self._places:
+        self._weights = None  # a failure leaves the copy half-way
+        if now.places != self._places:
             self._places = None
             self._pairs = list(self._pair())
         with torch.no_grad():
             for pair in self._pairs:
                 pair.refresh()
-        self._version, self._places = version, places
+        self._weights, self._places = now, now.places
 
     def _pair(self) -> Iterator[_Pair]:
         """Every parameter of the copy with what it is made of."""
@@ -123,11 +126,11 @@ class SamplingCopy:
 
     def renew(self) -> None:
         """Trained weights may have changed without a trace: the next `refresh` takes them over."""
-        self._version = None
+        self._weights = None
 
     def invalidate(self) -> None:
         """Anything may have changed: the next `refresh` takes all weights over."""
-        self._places = None
+        self._weights = self._places = None
 
 
 @dataclass(slots=True)

@@ -300,16 +300,18 @@ class SlotTable:
         self.cache = SlotCache()
         self.slots: list[Slot] = []
         self.order: list[Row] = []
+        self._owned: dict[str, Slot] = {}
+        """By conversation."""
         self._held: list[int] = []
         """Where the cache has the content of each slot, as long as moves are put off: `_move` makes them at once."""
 
     def forget(self, conversations: Iterable[str] | None = None) -> None:
         """Free the slots of these conversations; `None` frees all."""
-        gone = None if conversations is None else set(conversations)
-        if gone is None:
+        if conversations is None:
             self._held = []  # after a failure in the middle of moves
-        for slot in self.slots:
-            if gone is None or slot.conversation in gone:
+            conversations = list(self._owned)
+        for conversation in conversations:
+            if (slot := self._owned.pop(conversation, None)) is not None:
                 slot.conversation = None
                 slot.ids.clear()
 
@@ -342,7 +344,7 @@ class SlotTable:
                 at = next(free, len(self.slots))
                 if at == len(self.slots):
                     self.slots.append(Slot())
-                self.slots[at] = Slot(row.conversation)
+                self.slots[at] = self._owned[row.conversation] = Slot(row.conversation)
                 source = slot_of.get(row.fork_of) if row.fork_of is not None else None
                 if source is None and share and tuple(row.prompt) not in leaders:
                     source = self._likest(row.prompt)

@@ -17,7 +17,7 @@ import torch
 
 from agents.policies.batch import Batch
 from agents.policies.cuda import GraphStepper
-from agents.policies.decoder import Decoder, Held
+from agents.policies.decoder import Decoder, Held, Weights
 from agents.policies.draw import Cut, EagerStepper, Stepper, uniforms
 from agents.policies.merged import SamplingCopy, sampling_dtype
 from agents.policies.slots import Row, SlotTable, StopTexts
@@ -94,8 +94,10 @@ class TransformersPolicy:
             )
         kind = GraphStepper if (one_gpu if graphs is None else graphs) else EagerStepper
         self._stepper: Stepper = kind(self._decoder, self._table.cache)
-        self._version: int | None = None
-        self._places: tuple[object, ...] | None = None
+        self._weights: Weights | None = None
+        """Those that what is cached was computed with."""
+        self._held = None if self._copy is None else Held(self._decoder)
+        """The copy's parts: only it is never given others."""
         self._streams: weakref.WeakSet[TransformersStream] = weakref.WeakSet()
 
     @property
@@ -119,8 +121,8 @@ class TransformersPolicy:
         rows = [self._row(request, sampling) for request in requests]
         self._refuse_under_way([row.conversation for row in rows])
         with self._engine():
-            self._notice_changes()
-            with self._decoder.sampling():
+            held = self._notice_changes()
+            with self._decoder.sampling(held):
                 self._land()
                 batch = self._batch(sampling)
                 batch.proceed(rows)
@@ -141,8 +143,8 @@ class TransformersPolicy:
             PolicyError: The engine failed.
         """
         with self._engine():
-            self._notice_changes()
-        stream = TransformersStream(self, sampling)
+            held = self._notice_changes()
+        stream = TransformersStream(self, sampling, held)
         self._streams.add(stream)
         return stream
 
@@ -155,7 +157,7 @@ class TransformersPolicy:
     def invalidate(self) -> None:
         """Empty the cache: the weights changed, so what was computed with them is stale; open streams are over."""
         self._empty(_CHANGED, over=True)
-        self._places = None
+        self._weights = None
         if self._copy is not None:
             self._copy.invalidate()
 
@@ -181,15 +183,17 @@ class TransformersPolicy:
         for stream in self._streams:
             stream._lose(reason, over=over)
 
-    def _notice_changes(self) -> None:
-        """Drop what was computed with other weights than those of now."""
+    def _notice_changes(self) -> Held:
+        """Drop what was computed with other weights than those of now; returns the parts of what samples."""
         if self._copy is not None and not self._frozen:
             self._copy.refresh()
-        version, places = self._decoder.version(), self._decoder.places()
-        if version != self._version or places != self._places:
+        held = self._held or Held(self._decoder)
+        now, before = held.now(), self._weights
+        if now != before:
             self._empty(_CHANGED, over=True)
-            self._stepper.weights_changed(in_place=places == self._places)
-        self._version, self._places = version, places
+            self._stepper.weights_changed(in_place=before is not None and now.places == before.places)
+        self._weights = now
+        return held
 
     @contextmanager
     def _engine(self) -> Iterator[None]:
@@ -237,9 +241,9 @@ _PATIENCE = 8
 class TransformersStream:
     """Replies under way in this process (see `agents.policy.Stream`); `TransformersPolicy.stream` makes it."""
 
-    def __init__(self, policy: TransformersPolicy, sampling: Sampling) -> None:
+    def __init__(self, policy: TransformersPolicy, sampling: Sampling, held: Held) -> None:
         self._policy, self._sampling = policy, sampling
-        self._held = Held(policy._decoder)
+        self._held, self._weights = held, held.now()
         self._batch = policy._batch(sampling, share=True)
         self._waiting: list[Row] = []
         self._ready: list[tuple[str, Answer]] = []
@@ -344,7 +348,7 @@ class TransformersStream:
 
     def _check(self) -> None:
         """Refuse to go on with what is lost, or with other weights."""
-        if self._over is None and not self._held.unchanged():
+        if self._over is None and self._held.now() != self._weights:
             self._over = _CHANGED
         reason = self._over or self._lost
         if reason is not None:

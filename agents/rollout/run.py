@@ -110,6 +110,10 @@ class Player:
     _others: dict[tuple[bool, str], ChatTemplate] = field(default_factory=dict)
     """Templates of environments that speak otherwise."""
 
+    def __post_init__(self) -> None:
+        """Look once at what the policy can do."""
+        self._told = self.policy.begin if isinstance(self.policy, TaskAware) else None
+
     def wake(self) -> None:
         """From another thread: look whether the engine was closed."""
 
@@ -142,8 +146,8 @@ class Player:
 
     def begin(self, episode: Episode) -> None:
         """Tell a policy that wants to know of the task."""
-        if isinstance(self.policy, TaskAware):
-            self.policy.begin(episode.name, episode.job.task)
+        if self._told is not None:
+            self._told(episode.name, episode.job.task)
 
     def failed(self, run: Run, slot: int, error: BaseException) -> bool:
         """The machinery failed: whether the job starts over; else its episode has ended without a reward."""

@@ -4,14 +4,15 @@ import pytest
 import torch
 from transformers import BloomConfig, BloomForCausalLM, MambaConfig, MambaForCausalLM
 
-from agents.policies.decoder import Decoder
+from agents.policies.decoder import Decoder, Held
 from agents.policy import PolicyError
 from tests.agents.toys import model
 
 
 @pytest.mark.parametrize("kind", ["llama", "gqa", "qwen3-windows", "gemma2", "granite", "gpt2"])
 def test_check_accepts_what_it_knows(kind: str) -> None:
-    with Decoder(model(kind)).sampling():
+    decoder = Decoder(model(kind))
+    with decoder.sampling(Held(decoder)):
         pass
 
 
@@ -33,7 +34,8 @@ def test_an_unknown_architecture_is_refused_instead_of_sampled_wrongly() -> None
             return outputs
 
     made.__class__ = Twisted
-    with pytest.raises(PolicyError, match="samples Twisted wrongly"), Decoder(made).sampling():
+    decoder = Decoder(made)
+    with pytest.raises(PolicyError, match="samples Twisted wrongly"), decoder.sampling(Held(decoder)):
         pass
     with torch.no_grad():
         assert made.training is False
