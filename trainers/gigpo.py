@@ -423,7 +423,9 @@ class GiGPOTrainer(ComparesGradients):
     ) -> Any:
         """TRL's, which calls it in the loss before it reads the advantages: the place where weights can enter."""
         plain = super()._get_per_token_logps_and_entropies
-        pieces, bare, tokens = self._pieces(), self.accelerator.unwrap_model(model), self.args.token_budget
+        pieces, tokens = self._pieces(), self.args.token_budget
+        # Unwrapping looks at every module, which takes milliseconds; passes of whole rows need it not.
+        bare = model if pieces is None else self.accelerator.unwrap_model(model)
         if pieces is not None or tokens is not None:
             kwargs.pop("batch_size", None)  # of whole episodes
 

@@ -65,9 +65,8 @@ class WeightDelta:
     def gradients(self) -> None:
         """The gradients of the step are there, and it is not taken yet."""
         slopes = [p.grad.flatten()[:: self._stride] for p in self._tensors if p.grad is not None]
-        found = [slope.count_nonzero() for slope in slopes if slope.numel()]
-        if found:  # one copy to the host per device
-            self._slope = any(bool(torch.stack(some).sum()) for some in _by_device(found))
+        if any(slope.numel() for slope in slopes):
+            self._slope = any(bool(torch.cat(some).count_nonzero()) for some in _by_device(slopes))
         # Without a gradient anywhere nothing is known: some optimizers keep them elsewhere.
 
     def end(self, advantages: float = 0.0) -> tuple[dict[str, float], Update | None]:
@@ -104,8 +103,9 @@ class WeightDelta:
 
     def _sample(self, tensors: list[torch.Tensor] | None = None) -> torch.Tensor:
         held = self._tensors if tensors is None else tensors
-        parts = _by_device([p.detach().flatten()[:: self._stride].double() for p in held])
-        return torch.cat([torch.cat(some).cpu() for some in parts]) if parts else torch.empty(0)  # one copy per device
+        parts = _by_device([p.detach().flatten()[:: self._stride] for p in held])
+        # A few kernels and one copy per device, not one per weight: an adapter has hundreds.
+        return torch.cat([torch.cat(some).double().cpu() for some in parts]) if parts else torch.empty(0)
 
     def _visible(self, tensors: list[torch.Tensor]) -> float:
         """Share of the sample that adding the learning rate would change, in the weights' own number format."""
