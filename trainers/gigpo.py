@@ -388,8 +388,11 @@ class GiGPOTrainer(ComparesGradients):
     def _prepare_inputs(self, generation_batch: Any) -> Any:
         played = self._played
         inputs = super()._prepare_inputs(generation_batch)
-        if self.args.overlap and self._played is not played:
-            self._sample_ahead()
+        if self._played is not played:  # a generation is about to be learned on
+            if self.args.overlap:
+                self._sample_ahead()
+            else:
+                self._lay_out_ahead()
         bound = self.args.staleness_bound
         if bound is None:
             return inputs
@@ -400,11 +403,23 @@ class GiGPOTrainer(ComparesGradients):
         return inputs
 
     def _sample_ahead(self) -> None:
-        """A generation is about to be learned on: the next one is sampled meanwhile, with the weights of now."""
-        if (draw := self._next_draw()) is not None:
-            if self.args.partial_batches:
+        """The next generation is sampled meanwhile, with the weights of now.
+
+        But not where a checkpoint is written before it: a resumed run samples it with the weights of the checkpoint, so
+        the uninterrupted run does so, too. (With partial batches none is resumed.)
+        """
+        partial = self.args.partial_batches
+        if (draw := self._next_draw(unless=None if partial else self._saves)) is not None:
+            if partial:
                 draw = replace(draw, later=self._next_draw(after=2))
             self.rollouts.begin(draw, end_id=self._end_id)
+
+    def _lay_out_ahead(self) -> None:
+        """The first tasks of the next generation are laid out meanwhile, unless a measurement comes before them."""
+        if (draw := self._next_draw(unless=self._measures)) is not None:
+            count = len(draw.task_ids) // self.accelerator.num_processes
+            first = self.accelerator.process_index * count
+            self.rollouts.lay_out(replace(draw, task_ids=draw.task_ids[first : first + count], offset=first))
 
     @property
     def _end_id(self) -> int:

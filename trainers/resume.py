@@ -185,17 +185,14 @@ class ExactResume(HeldOutSelection):
             self._finished, self._draw_as_then = json_text(self._whole_state()), random_states()
         return super().training_step(model, inputs, num_items_in_batch)
 
-    # -- the generation to come, for a run that samples it ahead --------------------------------------------------
+    # -- the generation to come -----------------------------------------------------------------------------------
 
-    def _next_draw(self, after: int = 1) -> Draw | None:
-        """The rows of a generation after the one that is learned on now; `None` where it is not sampled ahead.
-
-        That is: where the run ends before it, and where a checkpoint is written before it. A resumed run samples it
-        with the weights of the checkpoint, so the uninterrupted run does so, too.
-        (With partial batches none is resumed.)
+    def _next_draw(self, after: int = 1, *, unless: Callable[[int], bool] | None = None) -> Draw | None:
+        """The rows of a generation after the one that is learned on now; `None` where the run ends before it.
 
         Args:
             after: Which one; 1 is the next.
+            unless: `None` is given, too, where it says so of an optimizer step that ends before that generation begins.
         """
         sampler = self._get_train_sampler()
         assert isinstance(sampler, EpochRepeatSampler)
@@ -205,9 +202,7 @@ class ExactResume(HeldOutSelection):
         at = step * accumulation + number + after * self._cycle
         epoch, first = divmod(at, passes)
         then = at // accumulation
-        if then >= self.state.max_steps:
-            return None
-        if self.rollouts.rules.partial is None and any(self._saves(s) for s in range(step + 1, then + 1)):
+        if then >= self.state.max_steps or (unless is not None and any(map(unless, range(step + 1, then + 1)))):
             return None
         if self._epoch_tasks[0] != epoch:
             names = list(self.train_dataset["task_id"])
@@ -218,6 +213,10 @@ class ExactResume(HeldOutSelection):
     def _saves(self, step: int) -> bool:
         """Whether a checkpoint of that step is known of ahead."""
         return self.args.save_strategy == "steps" and step % int(self.state.save_steps) == 0
+
+    def _measures(self, step: int) -> bool:
+        """Whether a measurement behind that step is known of ahead."""
+        return self.args.eval_strategy == "steps" and step % int(self.state.eval_steps) == 0
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """As TRL; the mean loss at the end is that of the whole run, not of the process that ended it."""

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import inspect
+import json
+import threading
 
 import numpy as np
 import pytest
 import torch
 from trl import GRPOTrainer
 
-from tests.trainers.toy import make_config, make_model, make_tokenizer, make_trainer
+from agents.policy import Sampling
+from agents.rollout import RolloutEngine
+from tests.trainers.toy import ToyEnv, make_config, make_model, make_task, make_tokenizer, make_trainer
 from trainers.errors import ConfigError
+from trainers.heldout import HeldOut
 from trainers.settings.checks import check_config
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -304,3 +309,63 @@ def test_a_small_pool_fills_a_step(tmp_path):
     assert len(trainer.played[0]) == 8
     assert len({e.seed for e in trainer.played[0]}) == 8
     trainer.close()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"gradient_accumulation_steps": 2},
+        {"gradient_accumulation_steps": 2, "steps_per_generation": 1, "per_device_train_batch_size": 4},
+        {"num_iterations": 2},
+        {"rollout_mode": "asynchronous"},
+        {"curriculum": "measured.jsonl"},
+    ],
+    ids=lambda changes: ", ".join(changes) or "as it is",
+)
+def test_the_next_tasks_are_laid_out_while_one_learns(tmp_path, monkeypatch, changes):
+    """None of them twice or in vain, and the episodes are those of a run that lays out nothing ahead."""
+    if "curriculum" in changes:
+        lines = [{"task_id": f"toy-{i}", "passes": 4 - i, "n": 6} for i in range(4)]
+        (tmp_path / "measured.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+        changes = {"curriculum": str(tmp_path / "measured.jsonl")}
+
+    def run(name):
+        trainer, laid = counting(tmp_path / name, max_steps=3, **changes)
+        trainer.train()
+        trainer.close()
+        return [[(e.task_id, e.seed, [turn.ids for turn in e.turns]) for e in play] for play in trainer.played], laid
+
+    played, laid = run("ahead")
+    wanted = [
+        (task, seed, number > 0 and place < 8)  # as many as there are environments
+        for number, play in enumerate(played)
+        for place, (task, seed, _) in enumerate(play)
+    ]
+    assert sorted(laid) == sorted(wanted) and len(played) > 1
+    monkeypatch.setattr(RolloutEngine, "prepare", lambda *_: None)
+    plain, laid = run("plain")
+    assert plain == played and not any(ahead for *_, ahead in laid)
+
+
+def test_no_task_is_laid_out_before_a_measurement(tmp_path):
+    held_out = HeldOut([make_task(9)], {"greedy": Sampling(0.0, 12)}, "greedy_reward")
+    trainer, laid = counting(tmp_path, max_steps=4, held_out=held_out, eval_strategy="steps", eval_steps=2)
+    trainer.train()
+    trainer.close()
+    assert len(laid) == sum(map(len, trainer.played)) + 2  # two measurements of one task
+    early = {seed for _, seed, ahead in laid if ahead}
+    assert [sum(e.seed in early for e in play) for play in trainer.played] == [0, 8, 0, 8]
+
+
+def counting(folder, **changes):
+    """A trainer, and what its environments lay out: task, seed, and whether ahead of a rollout."""
+    laid = []
+
+    class Counting(ToyEnv):
+        def reset(self, *, seed=None, options=None):
+            out = super().reset(seed=seed, options=options)
+            laid.append((self.task.id, seed, threading.current_thread().name.startswith("turngym-ahead")))
+            return out
+
+    return make_trainer(folder, env=Counting, **changes), laid

@@ -138,7 +138,7 @@ def make_config(tmp_path, **changes: Any) -> GiGPOConfig:
 
 
 def make_trainer(
-    tmp_path, *, tasks: int = 4, held_out=None, model=None, seed: int = 0, t2po=None, **changes: Any
+    tmp_path, *, tasks: int = 4, env=ToyEnv, held_out=None, model=None, seed: int = 0, t2po=None, **changes: Any
 ) -> GiGPOTrainer:
     """A trainer that notes every batch it computes a loss on in `.batches`."""
     tokenizer = make_tokenizer()
@@ -147,7 +147,7 @@ def make_trainer(
         make_config(tmp_path, **changes),
         tokenizer,
         [make_task(i) for i in range(tasks)],
-        ToyEnv,
+        env,
         held_out=held_out,
         t2po=t2po,
         slots=8,

@@ -84,8 +84,14 @@ def train(folder: Path, rows: int, fail: bool, keep: bool, budget: int, quiet: b
     )
     if rank < shaped:
         trainer._graphed = GraphedLayers(trainer.accelerator.unwrap_model(trainer.model), capture=False)
+    laid = []
+    trainer.rollouts.engine.prepare = laid.append
     trainer.train()
     trainer.close()
+    # Each process lays out the tasks of its own rows: no measurement stands before the second generation.
+    assert [[(job.task.id, job.attempt, job.seed) for job in jobs] for jobs in laid] == [
+        [(e.task_id, e.attempt, e.seed) for e in trainer.played[1]]
+    ]
     assert rank >= shaped or trainer._graphed.passes > 0
     steps = []
     for batch, gradient in zip(Trainer.last, Trainer.gradients, strict=True):

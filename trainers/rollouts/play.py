@@ -232,6 +232,14 @@ class Rollouts:
             )
         return played
 
+    def lay_out(self, draw: Draw) -> None:
+        """Begin to lay out the first tasks of the rows to come, in the background (see `RolloutEngine.prepare`).
+
+        Not where it is decided later which attempts are played first.
+        """
+        if not self.rules.choose and self.rules.partial is None:
+            self.engine.prepare(self._jobs(draw, self._task_ids(draw)))
+
     def begin(self, draw: Draw, *, end_id: int) -> None:
         """Begin to sample the rows of the generation to come, with the weights of now, in a thread of its own.
 
