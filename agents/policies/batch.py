@@ -8,7 +8,7 @@ same order, so it gives the same bytes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -56,7 +56,8 @@ class Batch:
         share: New conversations take over what any other has computed of their prompt (see `SlotTable.place`).
 
     Attributes:
-        rows: The rows in slots `0..n-1`, with some that ended and have not left yet. `under_way` says whether to go on.
+        rows: The rows in slots `0..n-1`, with some that ended and have not left yet.
+        under_way: Replies that have not ended, as far as is known.
     """
 
     def __init__(
@@ -73,12 +74,8 @@ class Batch:
         self._decoder, self._table, self._stepper = decoder, table, stepper
         self._eos_ids, self._temperature, self._share, self._cut = eos_ids, temperature, share, cut
         self.rows: list[Row] = []
+        self.under_way = 0
         self._launched: list[_Launched] = []
-
-    @property
-    def under_way(self) -> int:
-        """Replies that have not ended, as far as is known."""
-        return sum(row.live for row in self.rows)
 
     def launch(self, rows: Sequence[Row] = ()) -> None:
         """Begin replies behind those under way, and go on with all of them; `land` brings the ids.
@@ -125,9 +122,17 @@ class Batch:
             return False
         return 2 * sum(row.live and row.sampled < row.cap for row in self.rows) >= len(self.rows)
 
+    def give_up(self, rows: Iterable[Row]) -> None:
+        """Nobody waits for these replies of the batch, which are under way, any more."""
+        for row in rows:
+            row.given_up = True
+            self.under_way -= 1
+        if not self.under_way:
+            self.drop()
+
     def drop(self) -> None:
         """No reply is under way any more, and what was launched is of no interest."""
-        self.rows, self._launched = [], []
+        self.rows, self.under_way, self._launched = [], 0, []
 
     def _read(self, count: int) -> list[Row]:
         """Read the first `count` parts of what was launched; returns the rows that ended."""
@@ -164,6 +169,7 @@ class Batch:
         groups = self._table.place(rows, self.rows, waste=self._stepper.waste, share=self._share)
         logits = self._prefill(first, groups)
         self.rows = self._table.order
+        self.under_way += len(rows)
         new = self.rows[first:]
         draws = self._draws(new, 1)
         sampled = sample(logits, self._temperature, None if draws is None else draws[:, 0], self._cut)
@@ -283,6 +289,7 @@ class Batch:
             row.know(*(values[at][:taken] for values in facts), forced=at in forced)
             if row.finish is not None:
                 row.sampled = len(row.ids)
+                self.under_way -= 1
                 ended.append(row)
             if launched.fed:
                 launched.slots[at].ids += row.ids[before - 1 : -1]

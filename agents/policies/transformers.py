@@ -359,15 +359,12 @@ class TransformersStream:
 
     def _give_up(self, conversations: Iterable[str] | None) -> None:
         """Nobody waits for the replies of these conversations any more; `None`: of any."""
-        gone = None if conversations is None else set(conversations)
-        for row in (*self._waiting, *self._batch.rows):
-            row.given_up = row.given_up or gone is None or row.conversation in gone
-        self._waiting = [row for row in self._waiting if row.live]
-        self._ready = [] if gone is None else [(name, answer) for name, answer in self._ready if name not in gone]
-        if not self._batch.under_way:
-            self._batch.drop()
-        if gone is None:
-            self._lost = None
+        gone = set(self._under_way() if conversations is None else conversations)
+        self._batch.give_up([row for row in self._batch.rows if row.conversation in gone and row.live])
+        self._waiting = [row for row in self._waiting if row.conversation not in gone]
+        self._ready = [(name, answer) for name, answer in self._ready if name not in gone]
+        if conversations is None:
+            self._ready, self._lost = [], None
 
     def _lose(self, reason: str, *, over: bool) -> None:
         """The cache was emptied: what is under way fails with the next `advance`."""
