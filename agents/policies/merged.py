@@ -66,12 +66,11 @@ class SamplingCopy:
             return
         self._weights = None  # a failure leaves the copy half-way
         if now.places != self._places:
-            self._places = None
-            self._pairs = list(self._pair())
+            self._pairs, self._places = list(self._pair()), now.places
         with torch.no_grad():
             for pair in self._pairs:
                 pair.refresh()
-        self._weights, self._places = now, now.places
+        self._weights = now
 
     def _pair(self) -> Iterator[_Pair]:
         """Every parameter of the copy with what it is made of."""

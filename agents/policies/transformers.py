@@ -243,7 +243,7 @@ class TransformersStream:
 
     def __init__(self, policy: TransformersPolicy, sampling: Sampling, held: Held) -> None:
         self._policy, self._sampling = policy, sampling
-        self._held, self._weights = held, held.now()
+        self._held, self._weights = held, policy._weights
         self._batch = policy._batch(sampling, share=True)
         self._waiting: list[Row] = []
         self._ready: list[tuple[str, Answer]] = []
