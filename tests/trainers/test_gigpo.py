@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import json
 import threading
 
 import numpy as np
@@ -13,6 +12,7 @@ from trl import GRPOTrainer
 
 from agents.policy import Sampling
 from agents.rollout import RolloutEngine
+from tests.trainers.rollouts.test_curriculum import order_file
 from tests.trainers.toy import ToyEnv, make_config, make_model, make_task, make_tokenizer, make_trainer
 from trainers.errors import ConfigError
 from trainers.heldout import HeldOut
@@ -319,16 +319,14 @@ def test_a_small_pool_fills_a_step(tmp_path):
         {"gradient_accumulation_steps": 2, "steps_per_generation": 1, "per_device_train_batch_size": 4},
         {"num_iterations": 2},
         {"rollout_mode": "asynchronous"},
-        {"curriculum": "measured.jsonl"},
+        {"curriculum": "a file of its own"},
     ],
     ids=lambda changes: ", ".join(changes) or "as it is",
 )
 def test_the_next_tasks_are_laid_out_while_one_learns(tmp_path, monkeypatch, changes):
     """None of them twice or in vain, and the episodes are those of a run that lays out nothing ahead."""
     if "curriculum" in changes:
-        lines = [{"task_id": f"toy-{i}", "passes": 4 - i, "n": 6} for i in range(4)]
-        (tmp_path / "measured.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-        changes = {"curriculum": str(tmp_path / "measured.jsonl")}
+        changes = {"curriculum": str(order_file(tmp_path, {f"toy-{i}": 4 - i for i in range(4)}))}
 
     def run(name):
         trainer, laid = counting(tmp_path / name, max_steps=3, **changes)
