@@ -331,8 +331,8 @@ def test_a_service_answers_until_the_end(sandbox: SupervisedSandbox) -> None:
             "place: services[0]: the service 'a' ended with 4: it must stay in the foreground",
         ),
         (
-            {"services": [{"name": "a", "command": "sleep 9", "ready": "ls no; false", "ready_seconds": 0.2}]},
-            "place: services[0]: the service 'a' was not ready in 0.2 s: `ls no; false` ended with 1: ls: cannot",
+            {"services": [{"name": "a", "command": "sleep 9", "ready": "ls no; false", "ready_seconds": 2}]},
+            "place: services[0]: the service 'a' was not ready in 2 s: `ls no; false` ended with 1: ls: cannot",
         ),
         (
             {"services": [{"name": "a", "command": "sleep 99 & exit", "ready": "sleep 0.2"}]},
