@@ -144,7 +144,7 @@ def read_trajectories(path: str | Path, *, allow_cut: bool = False) -> Iterator[
     yield from RecordFile(path, allow_cut=allow_cut).read()
 
 
-_LOGPROBS = re.compile(rb'("(?:max_)?logprobs": )\[[^\]]*\]')
+_LOGPROBS = re.compile(rb'("(?:max_)?logprobs": ?)\[[^\]]*\]')
 """Lists of numbers under these keys. In a text of JSON a quote has a backslash before it, so none looks like a key."""
 
 

@@ -409,13 +409,13 @@ class Trajectory:
         for turn in self.turns:
             assert turn.logprobs is not None
             context = turn.context_ids if turn.index and self.keep_observations is None else []
-            mask = [0] * len(context) + [int(not forced) for forced in turn.forced]
+            between, sampled = len(context), [not forced for forced in turn.forced]
             out.ids += context + turn.ids
-            out.mask += mask
-            out.logprobs += _where(mask, turn.logprobs)
+            out.mask += [0] * between + [int(on) for on in sampled]
+            out.logprobs += [0.0] * between + _where(sampled, turn.logprobs)
             if out.entropies is not None and turn.entropies is not None:
-                out.entropies += _where(mask, turn.entropies)
-            out.turn_ids += [turn.index if on else -1 for on in mask]
+                out.entropies += [0.0] * between + _where(sampled, turn.entropies)
+            out.turn_ids += [-1] * between + [turn.index if on else -1 for on in sampled]
         return out
 
     def _refuse_untrainable(self) -> None:
@@ -480,7 +480,12 @@ class Trajectory:
 def write_jsonl(trajectories: Iterable[Trajectory], file: TextIO) -> None:
     """Append one line per trajectory; each line is written whole and flushed, so a crash loses at most one."""
     for trajectory in trajectories:
-        file.write(json.dumps(trajectory.to_json(), ensure_ascii=False) + "\n")
+        record = trajectory.to_json()
+        try:
+            line = _records().dump_json(record).decode()  # five times as fast as `json`
+        except ValueError:  # half a character: the file's own way with such ones may write it
+            line = json.dumps(record, ensure_ascii=False, separators=(",", ":"))
+        file.write(line + "\n")
         file.flush()
 
 
@@ -519,15 +524,19 @@ def groups(trajectories: Sequence[Trajectory]) -> dict[str, list[Trajectory]]:
     return out
 
 
-def _where(mask: Sequence[int], values: Sequence[float]) -> list[float]:
-    """Values of the last ids of `mask`, one each, and 0.0 where it is 0."""
-    padded = [0.0] * (len(mask) - len(values)) + list(values)
-    return [value if on else 0.0 for value, on in zip(padded, mask, strict=True)]
+def _where(sampled: Sequence[bool], values: list[float]) -> list[float]:
+    """One value for each id, and 0.0 for those that were not sampled."""
+    return values if all(sampled) else [value if on else 0.0 for value, on in zip(values, sampled, strict=True)]
 
 
 @cache
 def _adapter() -> TypeAdapter[Trajectory]:
     return TypeAdapter(Trajectory)
+
+
+@cache
+def _records() -> TypeAdapter[dict[str, Any]]:
+    return TypeAdapter(dict[str, Any], config=ConfigDict(ser_json_inf_nan="constants"))
 
 
 def _complaint(error: ValidationError) -> str:

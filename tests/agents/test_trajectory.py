@@ -52,6 +52,15 @@ def test_lone_surrogates_come_back(tmp_path: Path) -> None:
     assert list(read_jsonl(tmp_path / "t.jsonl")) == [episode]
 
 
+def test_numbers_that_are_none_come_back_from_readable_json(tmp_path: Path) -> None:
+    episode = Trajectory("a", "h", 0, 0, [1], [turn(0, [], [3], [False])])
+    episode.turns[0].logprobs = [float("-inf")]
+    with open(tmp_path / "t.jsonl", "w", encoding="utf-8") as file:
+        write_jsonl([episode], file)
+    assert '"logprobs":[-Infinity]' in (tmp_path / "t.jsonl").read_text(encoding="utf-8")
+    assert list(read_jsonl(tmp_path / "t.jsonl")) == [episode]
+
+
 def stored(path: Path, *lines: str) -> Path:
     path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     return path

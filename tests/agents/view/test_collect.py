@@ -159,3 +159,5 @@ def test_who_only_looks_reads_no_log_probabilities(tmp_path: Path) -> None:
     for one in whole.turns:
         one.logprobs = one.max_logprobs = None
     assert looked == whole
+    path.write_text(json.dumps(odd.to_json()) + "\n", encoding="utf-8")  # with spaces, as releases before wrote it
+    assert list(RecordFile(path, logprobs=False).read()) == [whole]
