@@ -277,7 +277,7 @@ class Batch:
             ids, known = Fetched(sampled.ids, sampled.facts).wait()
         if not np.isfinite(known).all():
             raise PolicyError("the model's logits are not numbers: its weights, or the type it runs in, are broken")
-        chosen, facts = ids.T.tolist(), known.transpose(0, 2, 1).tolist()
+        chosen, (logprobs, entropies, largest) = ids.T.tolist(), known.transpose(0, 2, 1).tolist()
         ended: list[Row] = []
         for at, row in enumerate(rows):
             if not row.live:
@@ -286,7 +286,10 @@ class Batch:
                 row.top_means.append(tops[at])
             before = len(row.ids)
             taken = self._take_ids(row, chosen[at])
-            row.know(*(values[at][:taken] for values in facts), forced=at in forced)
+            if taken == len(ids):
+                row.know(logprobs[at], entropies[at], largest[at], forced=at in forced)
+            else:
+                row.know(logprobs[at][:taken], entropies[at][:taken], largest[at][:taken], forced=False)
             if row.finish is not None:
                 row.sampled = len(row.ids)
                 self.under_way -= 1
