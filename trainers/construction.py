@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import gcd
 from typing import Any
 
+import numpy as np
 import torch
 from datasets import Dataset
 
@@ -42,6 +43,12 @@ def pool_dataset(tasks: Sequence[Task], args: GiGPOConfig) -> Dataset:
     needed = generations * groups
     count = -(-len(rows) // needed) * needed
     return Dataset.from_list([rows[i % len(rows)] for i in range(count)])
+
+
+def numbers_as_arrays(played: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
+    """What a `rollout_func` gives, with ids and masks as arrays: TRL looks at each number of a list, twice."""
+    named = ("prompt_ids", "completion_ids", "env_mask")
+    return {name: [np.asarray(row) for row in rows] if name in named else rows for name, rows in played.items()}
 
 
 # -- A model in 4 bits: TRL rounds what is trained of it to bfloat16, in which small updates are lost ------------------

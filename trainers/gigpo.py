@@ -38,7 +38,14 @@ from agents.rollout import Job, RolloutEngine, RolloutResult, RolloutState
 from agents.t2po import T2PO, T2POConfig
 from tasks.task import Task
 from trainers.activations import attend_in_one_kernel, keep_less
-from trainers.construction import check_arguments, idle_in_library, pool_dataset, put_back_in_full, weights_in_full
+from trainers.construction import (
+    check_arguments,
+    idle_in_library,
+    numbers_as_arrays,
+    pool_dataset,
+    put_back_in_full,
+    weights_in_full,
+)
 from trainers.credit import NO_TURN, Credit, TurnSignal
 from trainers.credit.batch import batch_of, joined, padded
 from trainers.errors import ConfigError
@@ -186,7 +193,7 @@ class GiGPOTrainer(ComparesGradients):
                 args=args,
                 processing_class=processing_class,
                 reward_funcs=[episode_reward],
-                rollout_func=lambda prompts, trainer: trainer.play(len(prompts)),
+                rollout_func=lambda prompts, trainer: numbers_as_arrays(trainer.play(len(prompts))),
                 train_dataset=pool_dataset(pool, args),
                 eval_dataset=pool_dataset(held_out.everything, args) if held_out else None,
                 callbacks=callbacks,
