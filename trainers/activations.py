@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import torch
 from peft.tuners.lora import Linear
 from torch import nn
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import linear
+from torch.overrides import TorchFunctionMode
 from transformers import AttentionInterface
 from transformers.integrations.sdpa_attention import repeat_kv, sdpa_attention_forward
+
+from agents.policies.slots import sent
 
 # -- LoRA: PEFT's result, with less kept over bfloat16, and with fewer kernels over float32 on a GPU -------------------
 # PEFT's layer of a frozen weight W with an adapter B A computes
@@ -173,3 +178,47 @@ def attend(
 def no_grouped_kernel(query: torch.Tensor) -> bool:
     """Whether torch has no fused kernel for groups of heads here: a GPU, and a number format that flash lacks."""
     return query.is_cuda and query.shape[2] > 1 and query.dtype not in (torch.float16, torch.bfloat16)
+
+
+# -- Masks that the host knows: a GPU is not asked for their places ----------------------------------------------------
+# To take what a mask of booleans chooses (`x[mask]`) the host must know how many that are. It asks the GPU, which
+# answers when it has computed all that it was given before, and then waits for the host to launch what follows: a
+# small kernel each, for a seventh of a pass. TRL's head does it in the forward pass and thrice in the backward pass.
+
+
+class KnownMask(TorchFunctionMode):
+    """Within it, what one mask chooses is taken by places that the host knows: the same numbers, and nobody waits.
+
+    Args:
+        begin: First column that the mask chooses, in every row.
+        counts: Columns that it chooses, by row.
+        columns: Of the mask, whose shape is (rows, columns); no other mask of that shape may be in use.
+        device: Where it is.
+
+    Attributes:
+        wrong: Not 0, once it is read, where a mask chose other places than those.
+    """
+
+    def __init__(self, begin: int, counts: Sequence[int], columns: int, device: torch.device) -> None:
+        super().__init__()
+        self._shape = (len(counts), columns)
+        places = np.concatenate([row * columns + begin + np.arange(count) for row, count in enumerate(counts)])
+        self._places = sent(places.astype(np.int64), device)
+        self.wrong = torch.zeros((), device=device)
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Calls `func`, or takes its place."""
+        if func is torch.Tensor.__getitem__ and self._is_known(args[1]):
+            self._compare(args[1])
+            return args[0].flatten(0, 1).index_select(0, self._places)
+        if func is torch.Tensor.masked_scatter and not kwargs and self._is_known(args[1]):
+            whole, _, values = args
+            return whole.flatten().index_copy(0, self._places, values).view(whole.shape)
+        return func(*args, **(kwargs or {}))
+
+    def _is_known(self, mask: Any) -> bool:
+        return isinstance(mask, torch.Tensor) and mask.dtype == torch.bool and tuple(mask.shape) == self._shape
+
+    def _compare(self, mask: torch.Tensor) -> None:
+        chosen = mask.flatten().index_select(0, self._places).sum()
+        self.wrong = self.wrong + (chosen != len(self._places)) + (mask.sum() != chosen)

@@ -231,6 +231,8 @@ class GiGPOTrainer(ComparesGradients):
         self._rows: list[dict[str, Any]] = []
         self._played: Played | None = None
         self._loss_inputs: dict[str, Any] | None = None
+        self._lays_out = False
+        """The next generation's first tasks are to be laid out while this one is learned on."""
         self._scoring = False
         """TRL scores the episodes that were just played, in their order."""
         self._cut: list[list[Piece]] | None = None
@@ -399,7 +401,7 @@ class GiGPOTrainer(ComparesGradients):
             if self.args.overlap:
                 self._sample_ahead()
             else:
-                self._lay_out_ahead()
+                self._lays_out = True
         bound = self.args.staleness_bound
         if bound is None:
             return inputs
@@ -421,9 +423,10 @@ class GiGPOTrainer(ComparesGradients):
                 draw = replace(draw, later=self._next_draw(after=2))
             self.rollouts.begin(draw, end_id=self._end_id)
 
-    def _lay_out_ahead(self) -> None:
+    def _meanwhile(self) -> None:
         """The first tasks of the next generation are laid out meanwhile, unless a measurement comes before them."""
-        if (draw := self._next_draw(unless=self._measures)) is not None:
+        lays_out, self._lays_out = self._lays_out, False
+        if lays_out and (draw := self._next_draw(unless=self._measures)) is not None:
             count = len(draw.task_ids) // self.accelerator.num_processes
             first = self.accelerator.process_index * count
             self.rollouts.lay_out(replace(draw, task_ids=draw.task_ids[first : first + count], offset=first))

@@ -23,12 +23,14 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
 import torch
 from accelerate.utils.memory import clear_device_cache
 
+from agents.policies.slots import sent
+from trainers.activations import KnownMask
 from trainers.errors import OutOfMemoryError, first_line
 from trainers.figures import TellsFigures
 from trainers.graphed import GraphedLayers, padded_width
@@ -113,14 +115,14 @@ def score_rows(
     """
     begin = ids.size(1) - keep
     first, width = begin - max(lengths.prompts[row] for row in rows), max(lengths.completions[row] for row in rows)
-    place = torch.tensor(list(rows), device=ids.device)
+    place = sent(rows, ids.device)
     return score(rows, ids[place, first : begin + width], mask[place, first : begin + width], width)
 
 
 def put(whole: torch.Tensor, rows: Sequence[int], part: torch.Tensor) -> torch.Tensor:
     """`whole` (B, T) with the numbers of some rows in it, through which gradients go; behind a row's end as it was."""
     out = whole.clone()
-    out[torch.tensor(list(rows), device=whole.device), : part.size(1)] = part
+    out[sent(rows, whole.device), : part.size(1)] = part
     return out
 
 
@@ -147,6 +149,7 @@ class _Step:
         logps: Of all rows, shape (B, T), as far as they are known.
         entropies: The same.
         router: Loss of the routers: the mean over the passes, by their tokens.
+        wrong: Of each pass `KnownMask.wrong`.
     """
 
     lengths: Lengths
@@ -157,10 +160,15 @@ class _Step:
     logps: torch.Tensor | None = None
     entropies: torch.Tensor | None = None
     router: torch.Tensor | None = None
+    wrong: list[torch.Tensor] = field(default_factory=list)
 
 
 class _Alone:
-    """The accelerator as a pass sees it that is not the last of its step: it talks to no other process."""
+    """The accelerator as a pass sees it that is not the last of its step: it talks to no other process.
+
+    What a loss gathers are figures, and those of such a pass are thrown away. Zeros of the host stand for them: to read
+    a dozen numbers from a GPU, one by one, keeps it waiting for each.
+    """
 
     sync_gradients = False
 
@@ -171,12 +179,12 @@ class _Alone:
         return getattr(self._accelerator, name)
 
     def gather(self, values: torch.Tensor) -> torch.Tensor:
-        return values
+        return torch.zeros(values.shape, dtype=values.dtype)
 
     gather_for_metrics = gather
 
     def reduce(self, values: torch.Tensor, reduction: str = "sum") -> torch.Tensor:
-        return values
+        return self.gather(values)
 
 
 class LearnsInPasses(TellsFigures):
@@ -230,6 +238,7 @@ class LearnsInPasses(TellsFigures):
         self._learning = True
         args: GiGPOConfig = self.args
         if args.token_budget is None or not self.model.training:
+            self._meanwhile()
             return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
         self._choose_budget(alone=inputs.get(PIECES) is not None)
         before, done = self._figures(), []
@@ -305,11 +314,13 @@ class LearnsInPasses(TellsFigures):
         passes = cut(rows, lengths, self._budget, alone=pieces is not None, width=width)
         self.note_metric("passes/count", float(len(passes)))
         self.note_metric("passes/rows_left_out", float(len(lengths.prompts) - len(rows)))
+        launched = min(1, len(passes) - 1) if on_gpu(self.accelerator.device) else 0
         if not passes:  # the gradient is 0, not missing: momentum and weight decay act as ever
             for parameter in self.model.parameters():
                 if parameter.requires_grad and parameter.grad is None:
                     parameter.grad = torch.zeros_like(parameter)
             self.note_metric("passes/replayed", 0.0)
+            self._meanwhile()
             return torch.zeros((), device=self.accelerator.device)
         passed = torch.zeros(len(lengths.prompts), dtype=torch.long, device=inputs["completion_ids"].device)
         passed[rows] = 1
@@ -318,17 +329,24 @@ class LearnsInPasses(TellsFigures):
         self._now.logps = inputs.get("old_per_token_logps")  # ratio 1 where nothing else is known
         acting = nullcontext() if graphed is None else graphed.acting(self._budget)
         with self.accelerator.no_sync(model), acting:  # no hook of a wrapper sees the gradients that graphs sum up
-            for some in passes[:-1]:
-                self._now.rows = some
-                with self._unseen():
-                    self._learn_rows(model, inputs)
-            self._now.rows = passes[-1]
-            loss = self._learn_rows(model, inputs)
+            for number, self._now.rows in enumerate(passes):
+                if number == launched:
+                    self._meanwhile()
+                with self._unseen() if self._now.rows is not passes[-1] else nullcontext():
+                    loss = self._learn_rows(model, inputs)
+        if self._now.wrong and bool(torch.stack(self._now.wrong).any()):
+            raise RuntimeError(
+                "the model's head scored other ids than those of the completions: nothing is learned from this step. "
+                "It is a defect; micro_batch_tokens=0 learns without what has it"
+            )
         self._now = None
         if self.accelerator.num_processes > 1:
             average([parameter.grad for parameter in self.model.parameters() if parameter.grad is not None])
         self.note_metric("passes/replayed", 0.0 if graphed is None else float(graphed.replays - replays))
         return loss
+
+    def _meanwhile(self) -> None:
+        """Called when the loss of a step begins; on a GPU once it has the first of several passes to compute."""
 
     def _may_replay(self, *, alone: bool) -> bool:
         """Whether passes may be replayed, before layers are looked at.
@@ -429,11 +447,23 @@ class LearnsInPasses(TellsFigures):
         assert logps is not None
         return logps, entropies, torch.stack(router).mean() if router else None
 
+    def _known_mask(self, step: _Step, device: torch.device) -> KnownMask | None:
+        """Of the ids that TRL's head scores: those of completions, each at the column before its own."""
+        columns = max(step.lengths.prompts[row] for row in step.rows)
+        if step.pieces is not None or not columns or not on_gpu(device):
+            return None
+        counts = [step.lengths.completions[row] for row in step.rows]
+        return KnownMask(columns - 1, counts, columns + max(counts) - 1, device)
+
     def _spread(self, score: Score, ids: torch.Tensor, mask: torch.Tensor, keep: int) -> Scored:
         """The rows of this pass, scored, among what is known of the others."""
         step = self._now
         assert step is not None
-        logps, entropies, router = score_rows(score, step.rows, step.lengths, ids, mask, keep)
+        chosen = self._known_mask(step, ids.device)
+        with nullcontext() if chosen is None else chosen:
+            logps, entropies, router = score_rows(score, step.rows, step.lengths, ids, mask, keep)
+        if chosen is not None:
+            step.wrong.append(chosen.wrong)
         if step.logps is None or step.logps.dtype != logps.dtype:
             step.logps = logps.new_zeros(len(ids), keep) if step.logps is None else step.logps.to(logps.dtype)
         whole = put(step.logps, step.rows, logps)

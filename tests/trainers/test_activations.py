@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections import Counter
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from tests.agents.toys import GPU, model
 from trainers import activations
-from trainers.activations import keep_less
+from trainers.activations import KnownMask, keep_less
 
 
 def adapted(dtype: torch.dtype = torch.bfloat16, kind: str = "gqa", **settings: Any) -> Any:
@@ -238,3 +239,51 @@ def test_memory_grows_with_the_tokens_not_their_square(ours, dtype, device):
 
     kept(64)
     assert kept(8192) < 5 * kept(2048)
+
+
+# -- Masks that the host knows -----------------------------------------------------------------------------------------
+
+
+def taken(states: torch.Tensor, mode: Any) -> tuple[list[torch.Tensor], torch.Tensor]:
+    """What a mask chooses of hidden states, put into its places again, and the gradient of the states."""
+    device, states = states.device, states.clone().requires_grad_()
+    mask = torch.zeros(3, 5, dtype=torch.bool, device=device)
+    mask[0, 1:4] = mask[2, 1:2] = True
+    with mode or nullcontext():
+        chosen = states[:, :-1][mask]
+        whole = torch.zeros(3, 5, device=device).masked_scatter(mask, chosen.sum(1).exp())
+        ids = torch.arange(15, device=device).view(3, 5)[mask]
+    (whole * torch.arange(15, device=device).view(3, 5)).sum().backward()
+    return [chosen, whole, ids], states.grad
+
+
+@pytest.mark.parametrize("device", ["cpu", GPU])
+def test_a_known_mask_chooses_the_same_and_nobody_waits_for_it(device: str) -> None:
+    states = torch.randn(3, 6, 4, generator=torch.Generator().manual_seed(0)).to(device)
+    plain, gradient = taken(states, None)
+    known = KnownMask(1, [3, 0, 1], 5, torch.device(device))
+    if device != "cpu":
+        torch.cuda.set_sync_debug_mode("error")
+    try:
+        ours, own = taken(states, known)
+    finally:
+        if device != "cpu":
+            torch.cuda.set_sync_debug_mode("default")
+    assert all(map(torch.equal, ours, plain)) and torch.equal(own, gradient)
+    assert ours[2].tolist() == [1, 2, 3, 11] and known.wrong == 0
+
+
+@pytest.mark.parametrize("counts", [[3, 0, 2], [3, 1, 1], [2, 0, 1]], ids=["more", "elsewhere", "fewer"])
+def test_a_mask_that_is_not_as_known_is_counted(counts: list[int]) -> None:
+    known, mask = KnownMask(1, counts, 5, torch.device("cpu")), torch.zeros(3, 5, dtype=torch.bool)
+    mask[0, 1:4] = mask[2, 1:2] = True
+    with known:
+        torch.ones(3, 5)[mask]
+    assert known.wrong > 0
+
+
+def test_other_masks_are_taken_as_ever() -> None:
+    with KnownMask(0, [1, 1], 3, torch.device("cpu")) as known:
+        assert torch.arange(3)[torch.tensor([True, False, True])].tolist() == [0, 2]
+        assert torch.arange(6).view(2, 3)[:, 1].tolist() == [1, 4]
+    assert known.wrong == 0

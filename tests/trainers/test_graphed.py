@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 
@@ -474,3 +475,32 @@ def test_a_run_on_a_gpu_replays_its_passes(tmp_path, device):
         trainer.train()
     assert trainer._graphed is not None and trainer._graphed.replays > 0
     trainer.close()
+
+
+@pytest.mark.parametrize("device", [GPU])
+def test_passes_on_a_gpu_do_not_wait_for_it(tmp_path, device, monkeypatch):
+    """But for the last, whose figures are read: while the GPU computes one, the host launches those behind it."""
+    made = get_peft_model(make_model(make_tokenizer()), LORA)
+    trainer = make_trainer(tmp_path, model=made, use_cpu=False, max_steps=6, micro_batch_tokens=300)
+    unseen, seen, steps = trainer._unseen, [], []
+    learned = trainer._learn
+
+    @contextmanager
+    def watched():
+        with unseen():
+            torch.cuda.set_sync_debug_mode("error" if len(steps) > 4 else "default")  # before, graphs are recorded
+            try:
+                yield
+            finally:
+                torch.cuda.set_sync_debug_mode("default")
+            seen.append(len(steps))
+
+    def learn(*args):
+        steps.append(len(seen))
+        return learned(*args)
+
+    monkeypatch.setattr(trainer, "_unseen", watched)
+    monkeypatch.setattr(trainer, "_learn", learn)
+    trainer.train()
+    trainer.close()
+    assert seen.count(6) > 0, "a step of several passes"
