@@ -33,8 +33,8 @@ QUESTIONS = ["--env", "GSM8K-v0", "--tasks", "gsm8k:sample", "--tools", "false",
              "--max_turn_tokens", "256", "--adapter", "lora", "--per_device_train_batch_size", "8",
              "--gradient_accumulation_steps", "8", "--entropy_coef", "0.001", "--prompt_style", "compact"]  # fmt: skip
 ALL = ["--num_generations", "8", "--held_out", "none", "--save_strategy", "no", "--warmup_steps", "0"]
-PASSES = ("12288", "4096")
-"""Tokens of a learning pass: wide ones, and those of `auto` where passes are replayed, which need less memory."""
+PASSES = ("12288", "4096", "2048")
+"""Tokens of a learning pass: wide ones, those of `auto` where passes are replayed, and fewer, for memory."""
 ENDING = 11
 """Ids of a reply on average."""
 ROOT = Path(__file__).resolve().parents[1]

@@ -132,7 +132,10 @@ class EnvArguments(Settings):
     )
     revise: int = setting(0, "IFEval: times an answer may be revised once it is told what it misses.")
     sandbox_workers: int | None = setting(
-        None, "Threads that step environments in lockstep, and that lay out tasks; 0 = number of cores.", off=0, above=0
+        None,
+        "Threads that step environments and lay out tasks (asynchronous: 4 and 2 at work); 0 = number of cores.",
+        off=0,
+        above=0,
     )
     slots: int = setting(32, "Episodes in flight at a time (sandboxes kept warm).", low=1)
 
