@@ -19,8 +19,8 @@ from tests.trainers.test_passes import BUDGETS, LORA, assert_same, learn, ready
 from tests.trainers.test_pieces import long_trainer
 from tests.trainers.toy import make_model, make_tokenizer, make_trainer
 from trainers.activations import SDPA, attend_in_one_kernel, keep_less
+from trainers.cutting import Lengths, cut
 from trainers.graphed import GraphedLayers, additive_mask, padded_rows, padded_width
-from trainers.passes import Lengths, cut
 
 BATCHES = [(3, 20, 9), (2, 70, 40), (3, 20, 9), (2, 80, 33), (3, 25, 9), (1, 30, 5)]
 """Rows, columns of a batch, columns of completions: shapes that come back, and one that does not."""

@@ -8,8 +8,8 @@ from peft import LoraConfig, get_peft_model
 
 from tests.trainers.test_pieces import long_trainer
 from tests.trainers.toy import make_config, make_model, make_tokenizer, make_trainer
+from trainers.cutting import Lengths, cut, padded_tokens, tokens_that_fit
 from trainers.errors import ConfigError, OutOfMemoryError
-from trainers.passes import Lengths, cut, padded_tokens, tokens_that_fit
 from trainers.pieces import chunks, tokens_of
 from trainers.settings.checks import check_config, config_notes
 

@@ -15,7 +15,7 @@ from envs.prompts import LINE_CUT
 from envs.protocol import protocol
 from envs.questions import AnswerEnv
 from envs.registry import environment
-from trainers.passes import SHARE
+from trainers.cutting import SHARE
 from trainers.rollouts.rules import SAME, VLLM
 from trainers.run.policy import NAMED, DecoderShape, check_tokenizer, find_shape, what_is_trained
 from trainers.run.setup import Run, more_text, most_turns, reply_cap
