@@ -56,9 +56,12 @@ def bait_file(content: str) -> Iterator[Path]:
 @contextlib.contextmanager
 def bait_process(word: str) -> Iterator[subprocess.Popen[bytes]]:
     """A process of ours that sleeps, with a word in its arguments and another (`word` reversed) in its environment."""
-    command = [sys.executable, "-S", "-c", "import sys; sys.stdin.read()", word]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, env={"BAIT": word[::-1]}) as process:
+    command = [sys.executable, "-S", "-c", "import sys; print(flush=True); sys.stdin.read()", word]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, env={"BAIT": word[::-1]}) as process:
         try:
+            assert process.stdout is not None
+            process.stdout.readline()  # a program that only begins has no arguments yet, and nobody finds it
             yield process
         finally:
             process.kill()
