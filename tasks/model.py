@@ -294,3 +294,10 @@ def atomic_file(path: Path, *, sync: bool = True) -> Iterator[TextIO]:
     except BaseException:
         fresh.unlink(missing_ok=True)
         raise
+
+
+def remove_part_files(folder: Path) -> None:
+    """Remove what `atomic_file` was writing in a folder when its process was killed."""
+    for path in folder.glob(f"*{SUFFIX}"):
+        if path.is_file():
+            path.unlink()

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from agents.trajectory import RecordError, read_records
-from tasks.model import LONE_SURROGATES, SUFFIX, atomic_file
+from tasks.model import LONE_SURROGATES, atomic_file
 from trainers.errors import RunFolderError
 
 
@@ -83,13 +83,6 @@ def write_whole(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_file(path) as file:
         file.write(text)
-
-
-def remove_part_files(folder: Path) -> None:
-    """Remove what `write_whole` was writing when its process was killed."""
-    for path in folder.glob(f"*{SUFFIX}"):
-        if path.is_file():
-            path.unlink()
 
 
 def write_json(path: Path, value: Any) -> None:

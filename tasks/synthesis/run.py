@@ -21,7 +21,7 @@ from typing import Any, BinaryIO
 
 from tasks.comparable import Known
 from tasks.endpoints.chat import ChatModel, Price, Reply
-from tasks.model import Problem, StrictModel, TaskError, atomic_file
+from tasks.model import Problem, StrictModel, TaskError, atomic_file, remove_part_files
 from tasks.synthesis.draft import Order, Reason, example, prompt_of, prompter
 from tasks.synthesis.proving import PROVEN, Judged, Prover
 from tasks.task import Task
@@ -127,6 +127,7 @@ def opened(path: Path, settings: Mapping[str, Any]) -> Iterator[Folder]:
                 fcntl.flock(lines, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise TaskError(Problem("another process is at work here: wait for it to end", str(path))) from None
+            remove_part_files(path)  # of a killed process
             yield Folder(path, lines)
     except OSError as error:
         raise TaskError(Problem(f"cannot be written: {error.strerror or error}", str(path))) from error

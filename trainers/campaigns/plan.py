@@ -18,10 +18,10 @@ from typing import Annotated, Any
 from pydantic import Field, ValidationError
 
 from tasks.document import Document
-from tasks.model import Items, Problem, StrictModel
+from tasks.model import Items, Problem, StrictModel, remove_part_files
 from tasks.yaml import explain
 from trainers.errors import ConfigError, RunFolderError
-from trainers.jsonl import json_text, remove_part_files, write_json
+from trainers.jsonl import json_text, write_json
 from trainers.reporting.folder import read_mapping
 from trainers.run.folder import LOCK
 from trainers.run.record import REPORT, SUMMARY

@@ -19,10 +19,10 @@ from agents.rollout import RolloutResult
 from agents.rollout.progress import Timing
 from agents.trajectory import Attempt, RecordError, Trajectory, attempt_of, read_jsonl, write_jsonl
 from tasks.images import IMAGES, other_images
-from tasks.model import LONE_SURROGATES, atomic_file, counted
+from tasks.model import LONE_SURROGATES, atomic_file, counted, remove_part_files
 from tasks.task import Task
 from trainers.errors import RunFolderError
-from trainers.jsonl import plain, remove_part_files, write_json, write_whole
+from trainers.jsonl import plain, write_json, write_whole
 from trainers.measure import Measurement, is_graded, parts_of
 from trainers.reporting.folder import read_mapping
 from trainers.run.folder import lock_folder

@@ -16,11 +16,11 @@ import yaml
 from agents.credited import FOLDER, Advantages, EpisodeKey, advantages_file, write_advantages
 from agents.trajectory import Trajectory, write_jsonl
 from tasks.images import IMAGES, other_images, recorded_images
-from tasks.model import TaskError, atomic_file
+from tasks.model import TaskError, atomic_file, remove_part_files
 from tasks.splits import Split, write_lock
 from trainers.errors import RunFolderError
 from trainers.guards import Finding, Gauge, Severity
-from trainers.jsonl import append_line, cut_lines, plain, read_lines, remove_part_files, write_json, write_whole
+from trainers.jsonl import append_line, cut_lines, plain, read_lines, write_json, write_whole
 from trainers.measure import POOL, Confirmation, Episodes, losses_of, parts_of, task_counts
 from trainers.rollouts.rules import first_drawn
 from trainers.run.folder import GOES_ON, OCCUPIED, lock_folder, refuse_no_run, refuse_occupied, replace_run

@@ -118,6 +118,14 @@ def test_what_drafts_do_stays_in_a_sandbox_and_a_killed_synthesis_goes_on(tmp_pa
     check(tmp_path / "out", plan)
 
 
+def test_what_a_killed_synthesis_was_writing_goes_with_the_next(tmp_path: Path) -> None:
+    with run.opened(tmp_path, {"seed": 0}):
+        pass
+    (tmp_path / f"one.yaml.{'0' * 32}.tmp").write_text("id: o")
+    with run.opened(tmp_path, {"seed": 0}):
+        assert sorted(everything(tmp_path)) == ["drafts.jsonl", "synthesis.json"]
+
+
 @pytest.mark.whole
 @pytest.mark.bubblewrap
 def test_of_200_drafts_every_bad_one_is_refused_for_its_own_reason(tmp_path: Path) -> None:
