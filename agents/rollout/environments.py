@@ -75,7 +75,7 @@ class Patient:
         return future
 
     def look(self) -> None:
-        """Begin those whose turn it is: when a call is over, and now and then while some take long."""
+        """Begin those whose turn it is; to be called now and then, since calls that take long make room."""
         with self._lock:
             self._begin()
 
@@ -135,7 +135,7 @@ class Environments:
         count: How many there may be.
         workers: Threads that step environments; as many again lay tasks out ahead.
         patient: A command that waits keeps no other: see `Patient`, of which `look` is to be called now and then. No
-            more than `AT_ONCE` steps have work.
+            more than `AT_ONCE` steps have work, and `AHEAD_AT_ONCE` tasks that are laid out.
 
     Raises:
         ValueError: It makes something that cannot be played (see `envs.wrapping`).
